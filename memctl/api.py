@@ -280,7 +280,10 @@ async def copy(
     target.  If the second element of ``limit`` is True, the first is a percentage of all messages
     of the selected users and sessions in the target.
 
-    ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
+    ``checksum`` compares the contents of messages to find what differs, not only ids, order and
+    marks.  ``jobs`` is the number of concurrent writers.  Without ``backup``, the copy cannot be
+    undone.  ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of
+    seconds:
     the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded for undo.
     ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, the copy fails if
     ``where`` names a memory that the source lacks.
@@ -405,7 +408,9 @@ async def delete(
 ) -> Changed:
     """Delete the selected messages; a memory is changed completely or not at all.
 
-    The store must be open with ``change``.  ``dry_run`` deletes nothing, and returns the plan.
+    The store must be open with ``change``.  ``pairs`` decides about a tool call if only the call or
+    only its result is selected.  Without ``backup``, the deletion cannot be undone.  ``dry_run``
+    deletes nothing, and returns the plan.
 
     Raises:
         Busy: another run writes to the store.

@@ -478,7 +478,7 @@ def _unusable(error: OSError) -> Unavailable:
 
 
 def _exhausted(error: Exception) -> Unavailable | None:
-    """Return an error if memory or file handles ran out, else None."""
+    """Return the error of memctl if, by ``error``, memory or file handles ran out; else None."""
     number, text = getattr(error, "errno", None), str(error)
     if number in EXHAUSTED and number != errno.ENOMEM:
         return Unavailable("too many open files", "raise the limit: ulimit -n")

@@ -55,7 +55,7 @@ class ForeignFormat:
     keys: re.Pattern[bytes] | None = None
     """A pattern for the beginning of a key in Redis, without the prefix of the store."""
     prefix: str = ""
-    """The beginning of the name under which memctl opens the file as a store, if it does."""
+    """The prefix with which memctl opens the path as a store; empty if it cannot."""
 
     def refusal(self, label: str, kind: type[BadData] = BadData) -> BadData:
         """Return the error for the store ``label`` whose contents have this format."""

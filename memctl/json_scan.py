@@ -142,7 +142,7 @@ def match_end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
 
 
 def before_last_character(text: bytes, start: int) -> int:
-    """Return the end of the last complete UTF-8 character of a text, which may end inside another.
+    """Return the end of the last complete UTF-8 character of a text that may be cut off anywhere.
 
     The text is examined from ``start`` on.
     """

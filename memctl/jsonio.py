@@ -110,7 +110,7 @@ def pruned(text: bytes) -> bytes:
 
 
 def _values(text: bytes) -> int:
-    """Return an upper estimate of the number of values."""
+    """Return an upper estimate of the number of values in a JSON text."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
@@ -132,7 +132,10 @@ class _Pruner:
             raise ValueError(f"more than one value, from {self._walk.at} on")
 
     def _value(self, depth: int) -> Iterator[bytes]:
-        """Pass over the next value, and yield its shortened text in pieces."""
+        """Pass over the next value, and yield its shortened text in pieces.
+
+        ``depth`` is the number of objects and arrays around the value.
+        """
         start = self._walk.start()
         opening = self._text[start : start + 1]
         text = self._walk.skip()
@@ -154,7 +157,8 @@ class _Pruner:
     def _members(self, opening: bytes, depth: int) -> Iterator[Iterable[bytes]]:
         """Yield the pieces of each kept member of the next object or array.
 
-        Many small members may come as one text.
+        ``opening`` is the bracket with which it begins, ``depth`` the number of objects and arrays
+        around it.  Many small members may come as one text.
         """
         count = 0
         walk = self._walk
@@ -177,7 +181,8 @@ class _Pruner:
     def _leap(self, opening: bytes) -> tuple[bytes, int] | None:
         """Pass over many members after a comma; return their text and their number.
 
-        Return None, and do not move, if this is not possible.
+        Return None, and do not move, if this is not possible.  ``opening`` is the bracket with
+        which the object or array of the members begins.
         """
         walk, text = self._walk, self._text
         start = walk.start()
@@ -199,7 +204,7 @@ class _Pruner:
         return text[start + 1 : end], len(members)
 
     def _end_of_some(self, opening: bytes, start: int) -> int:
-        """Return the end of the small members after ``start``, or ``start``."""
+        """Return the end of the small members after the comma at ``start``; ``start`` if none."""
         walk, text = self._walk, self._text
         end = start
         while end < start + _LEAP and text.startswith(b",", end):
@@ -308,7 +313,7 @@ def utf8(text: bytes) -> bytes:
     Lone surrogates in raw bytes, which JSONSession writes, become escapes.
 
     Raises:
-        ValueError: the bytes are in another encoding.
+        ValueError: the bytes are not UTF-8, apart from lone surrogates.
     """
     return text if is_utf8(text) else b"".join(_escaped(piece) for piece in _pieces(text))
 

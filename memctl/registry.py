@@ -465,9 +465,9 @@ for _spec in BUILT_IN:
 
 
 _OF_NAMED_LAYOUTS = {"table", "columns", "dialect", "content_encoding", "namespace"}
-"""Options that need ``?layout=``: without it, they would have no effect on other tables."""
+"""Options for a layout that ``?layout=`` names; for a detected layout, they mean nothing."""
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
-"""Values of ``?state=`` besides a folder, each with the options that session states share."""
+"""Values of ``?state=`` besides a folder, each with the options that the states' URL takes over."""
 
 
 def kinds() -> list[str]:

@@ -244,7 +244,7 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 def is_on(run: Run, kept: runs.Run, store: str) -> bool:
     """Return whether the recorded run ``kept`` changed the store ``store``.
 
-    ``store`` is the name, URL or path of the store.  The run may have used another name of it.
+    ``store`` is the name, URL or path of the store; the run may have named the store differently.
     """
     location = run.locate(store)
     named = record(run, "", store, location)

@@ -156,7 +156,8 @@ def _run(
 ) -> tuple[int, bytes, bytes]:
     """Run a command; return its exit code, standard output and standard error.
 
-    ``what`` names the command in errors.  The command does not get the variables ``secrets``.
+    ``what`` names the command in errors.  The command does not get the environment variables
+    ``secrets``.  With ``shell``, a shell runs the command, and may ask at the terminal.
 
     Raises:
         UsageError: the command cannot be started, or takes longer than ``timeout`` seconds.

@@ -295,10 +295,10 @@ class _PairMatcher:
 
 
 def _have(ids: set[bytes], texts: list[bytes]) -> bool:
-    """Return whether a JSON text may have a field ``id`` with one of the ids."""
+    """Return whether any of the JSON texts may have a field ``id`` with one of the ids."""
     return not all(ids.isdisjoint(_IDS.findall(text)) for text in _joined(texts))
 
 
 def _joined(texts: list[bytes]) -> list[bytes]:
-    """Return the texts joined into one, unless they are large."""
+    """Return a list with the joined texts as one text; ``texts`` itself if they are large."""
     return [b"\n".join(texts)] if sum(map(len, texts)) <= _TOGETHER else texts

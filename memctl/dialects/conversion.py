@@ -96,7 +96,7 @@ class _Note:
 
     check: str = ""
     count: int = 1
-    """The number of fine messages, in the note of the first of them."""
+    """The number of fine messages; only the note of the first of them has this number."""
     delta: Any = None
     ids: list[str] | None = None
     """The ids of the fine messages in the store, if the messages do not contain these ids."""

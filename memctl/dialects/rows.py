@@ -187,7 +187,7 @@ class RowDialect(Dialect):
     def __init__(
         self, fields: frozenset[str] = frozenset(), *, orders_by_time: bool = False
     ) -> None:
-        """``fields`` are the fields of a row, out of FIELDS, for which the store has a place.
+        """``fields`` are those of ``FIELDS`` for which the store has a place.
 
         A store that ``orders_by_time`` may give a message a later time to keep the order.
         """
@@ -437,9 +437,9 @@ def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
-    """Return a block for each tool call in the list ``calls``, in the format of any model API.
+    """Return the blocks of ``calls``, a list of tool calls in the format of any model API.
 
-    A call with the id of a call in ``seen`` is skipped, once for each such call.  The result is
+    For each call among the blocks ``seen``, one call with the same id is skipped.  The result is
     empty if ``calls`` is not a list.
     """
     known = Counter(block.id for block in seen if isinstance(block, ToolCallBlock))
@@ -501,7 +501,8 @@ def arguments_text(value: Any) -> str:
 def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
     """Return a block for media of a kind, such as ``image``, at the URL ``place``.
 
-    A ``data:`` URL is split into media type and base64 data.  ``value`` is the stored block.
+    A ``data:`` URL is split into media type and base64 data.  ``media_type`` is the type if the URL
+    names none.  ``value`` is the stored block.
     """
     text = agentscope.string(place)
     if text.startswith("data:") and "," in text:

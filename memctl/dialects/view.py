@@ -244,7 +244,7 @@ class ToolSide(StrEnum):
 
 
 PairMatcher = Callable[[Sequence[bytes]], Iterator[int]]
-"""Takes texts of messages; yields the indexes of the matches.  See ``Store.find_messages``."""
+"""Takes JSON texts of messages; yields the indexes of those with a wanted half of a tool call."""
 
 
 class Dialect(ABC):

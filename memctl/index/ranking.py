@@ -262,7 +262,10 @@ def _rows(blocks: Iterable[Block], candidates: Candidates) -> dict[int, _Row]:
 
 
 def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
-    """Return the weighted occurrences of a word in each text and its neighbours."""
+    """Return the weighted occurrences of a word in each text and its neighbours, by number.
+
+    ``counts`` has the occurrences in each text that has the word, by number of the text.
+    """
     found: dict[int, float] = defaultdict(float)
     for number, count in counts.items():
         found[number] += count
@@ -274,7 +277,7 @@ def _spread(counts: dict[int, int], rows: dict[int, _Row]) -> dict[int, float]:
 
 
 def _length_around(number: int, rows: dict[int, _Row]) -> float:
-    """Return the weighted mean length of a text and its neighbours."""
+    """Return the weighted mean length of the text ``number`` and its neighbours."""
     length, total = float(rows[number].length), 1.0
     for distance, weight in enumerate(_NEIGHBOURS, 1):
         for other in (number - distance, number + distance):

@@ -344,7 +344,10 @@ def _marks(marks: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
-    """Yield the complete lines of a compressed file; drop an incomplete last line."""
+    """Yield the complete lines of a compressed file; drop an incomplete last line.
+
+    ``unfinished`` is as in ``_blocks``.
+    """
     rest: list[bytes] = []
     size = 0
     for block in _blocks(file, unfinished=unfinished):

@@ -579,7 +579,11 @@ class Runs:
         return removed
 
     def _may_go_on(self, name: str, changed: float, now: float) -> bool:
-        """Return whether a run may be going on; times are in seconds since 1970."""
+        """Return whether the run in the folder ``name`` may be going on.
+
+        ``changed`` is the time at which the folder last changed, ``now`` the present time, both in
+        seconds since 1970.
+        """
         run = _read(self.folder / name)
         return run is not None and not run.ended and (changed > now - _DAY or self.goes_on(run))
 

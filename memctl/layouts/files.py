@@ -36,9 +36,10 @@ def split_stem(
 ) -> tuple[str, str]:
     """Split a file name without extension into the user and the session.
 
-    A user in ``users`` owns every file whose name begins with this user.  If several users match, a
-    user with a session in ``sessions`` comes first, and then the longest user.  If no user matches,
-    the user ends at the first ``_``; AgentScope's ``default_user`` is the only exception.
+    ``users`` and ``sessions`` are known names, because both parts may contain ``_``.  A user in
+    ``users`` owns every file whose name begins with this user.  If several users match, a user
+    whose rest of the name is in ``sessions`` comes first, and then the longest user.  If no user
+    matches, the user ends at the first ``_``; AgentScope's ``default_user`` is the only exception.
     """
     asked = [user for user in users if not user or stem.startswith(f"{user}_")]
     if asked:

@@ -225,7 +225,7 @@ def unknown_database(label: str, connection: Connection) -> BadData:
 
 
 def of_shape(shape: str) -> dict[str, Any]:
-    """Parse a shape that is a JSON object; empty for no shape or a shape of another store."""
+    """Parse ``StoredMessage.shape``; empty if it is not a JSON object, as from other layouts."""
     if not shape:
         return {}
     try:
@@ -236,7 +236,7 @@ def of_shape(shape: str) -> dict[str, Any]:
 
 
 def name_failure(key: MemoryKey) -> Failure | None:
-    """Return the failure for a name that no memory can have here; None for a valid name."""
+    """Return the failure for a key with a part, which no memory of a SQL store has; else None."""
     if not key.part:
         return None
     return Failure(

@@ -763,7 +763,10 @@ class _Copy:
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
 
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
-        """Report the memories ``keys`` as failed; return them."""
+        """Report that the memories ``keys`` are not replaced, for the reason ``what``; return them.
+
+        ``code`` is the code of the failure.
+        """
         for key in keys:
             self._fail(key, Failure(code, f"{what} and could not be restored after a replace"))
         return keys
@@ -775,7 +778,7 @@ class _Copy:
         self._settle(key)
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail and return memories with values that undo could not restore."""
+        """Return the memories with values that undo could not restore; report them as failed."""
         if not await target.unrestorable(Selection(keys=keys)):
             return set()
         refused: set[MemoryKey] = set()
@@ -785,7 +788,7 @@ class _Copy:
         return refused
 
     async def _affecting_others(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail and return memories whose replacement would change other data."""
+        """Return the memories whose replacement would change other data; report them as failed."""
         effects = self._target.side_effects
         failed: set[MemoryKey] = set()
         if not keys or not await effects(Selection(keys=keys), Deletion.MESSAGES):
@@ -814,7 +817,7 @@ class _Copy:
         return keys - (+gone).keys()
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
-        """Fail and return memories of the target with duplicate message ids."""
+        """Return the memories of the target with duplicate message ids; report them as failed."""
         if self._target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()

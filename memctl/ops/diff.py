@@ -134,7 +134,10 @@ def _fields(text: bytes) -> Iterator[str]:
 
 
 def _tree(name: str, value: Any, margin: str) -> Iterator[str]:
-    """Yield the lines that show a JSON value with its name."""
+    """Yield the lines that show a JSON value with its name, each behind the indent ``margin``.
+
+    ``name`` is the key of the value in an object, or ``-`` in a list.
+    """
     label = f"{margin}{name}" if name == "-" else f"{margin}{name}:"
     if isinstance(value, dict) and value:
         yield label
@@ -276,7 +279,11 @@ def _lines(one: Difference, ours: _Side, theirs: _Side) -> Iterator[str]:
 def _message(
     one: Difference, ours: _Side, theirs: _Side, before: _Kept | None, after: _Kept | None
 ) -> Iterator[str]:
-    """Yield a diff of a message that differs or that only one store has."""
+    """Yield a diff of a message that differs or that only one store has.
+
+    ``before`` is the message in the left store ``ours``, ``after`` that in the right store
+    ``theirs``; None if there is none.  Nothing is yielded if ``one`` is not about these messages.
+    """
     alone = (before is None) != (after is None)
     if alone != (one.code != "content"):
         return

@@ -239,7 +239,10 @@ class CopyRun:
     async def _refuse_many(
         self, source: Store, target: Store, rest: Selection, limit: tuple[float, bool]
     ) -> None:
-        """Count by a dry run the messages to remove; raise Loss if they exceed ``limit``."""
+        """Count by a dry run the messages to remove; raise Loss if they exceed ``limit``.
+
+        ``rest`` selects the memories that no earlier attempt has finished.
+        """
         if self._most is None:
             around = Selection(self.where.users, self.where.sessions)
             self._most = await most_deletions(target, around, limit)

@@ -68,7 +68,7 @@ class ErasedStore:
     failures: list[str] = field(default_factory=list)
     """The code of each memory or undo run that could not be erased."""
     not_reached: list[str] = field(default_factory=list)
-    """The kinds of data about the user that an erase leaves in such a store."""
+    """The kinds of data about the user that an erase leaves in a store of this ``kind``."""
 
 
 class Digests:

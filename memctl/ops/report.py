@@ -129,7 +129,7 @@ class CopyReport:
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
     """The memories that were not copied, with the reasons."""
     uneven: set[MemoryKey] = field(default_factory=set)
-    """The memories that differ in the target on purpose, as the options asked."""
+    """The memories that ``--on-conflict`` or ``--lossy`` leaves different in the target."""
     settled: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages in the source of each finished memory, whether copied or failed."""
     largest: int = 0

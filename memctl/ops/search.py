@@ -565,7 +565,7 @@ def excerpt(text: str, units: Sequence[str]) -> tuple[str, tuple[tuple[int, int]
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without START and END around matches, and the spans of the matches."""
+    """Return a text without the marks ``START`` and ``END`` of matches, and the matches' spans."""
     text: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = 0

@@ -343,7 +343,10 @@ class _RunEffect:
 
 
 def _have_their_marks(changed: list[_Row], there: list[_Row]) -> bool:
-    """Return whether each re-marked message has its old marks."""
+    """Return whether each re-marked message of ``changed`` has its old marks.
+
+    ``there`` are the present messages.
+    """
     present = {(row.at, row.old) for row in there}
     return all(
         (row.at, row.old) in present
@@ -353,7 +356,10 @@ def _have_their_marks(changed: list[_Row], there: list[_Row]) -> bool:
 
 
 def _misfit(id: str, wanted: list[str | None], there: list[str | None]) -> str:
-    """Return why the messages with the id lack the wanted marks."""
+    """Return why the messages with the id do not have the wanted marks.
+
+    ``wanted`` and ``there`` have the marks of one message each, as in ``_RunEffect._fits``.
+    """
     if not there:
         return f"the message {id!r} was deleted since"
     if wanted == [None] * len(wanted):

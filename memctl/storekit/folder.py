@@ -95,7 +95,8 @@ class Folder:
         The file or subfolder need not exist.
 
         Raises:
-            Rejected: the name is not valid, or something of another type has this name.
+            Rejected: the name is not valid, or the path exists and is not a file (with ``folder``,
+                not a folder).
             Unavailable: the operating system refuses access.
         """
         parts = name.split("/")

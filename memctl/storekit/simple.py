@@ -117,7 +117,7 @@ class SimpleStore(Store):
         ``expect`` is None if the memory must not exist.  The memory is durable on return.
 
         Raises:
-            VersionChanged: another version is stored.
+            VersionChanged: the stored version is not ``expect``.
             Rejected: the store does not accept the key or a value.
             Unavailable: the store cannot be reached any more; the memory is unchanged.
         """
@@ -278,9 +278,9 @@ def written(
     is True if the store accepts several messages with one id.
 
     Raises:
-        VersionChanged: the mode is REPLACE, and ``first`` expects another version.
-        Rejected: the mode is ADD, and ``first`` expects another number of messages.  Or several
-            messages have the same id, and ``repeats`` is False.
+        VersionChanged: the mode is REPLACE, and ``there`` lacks the version that ``first`` expects.
+        Rejected: the mode is ADD, and ``there`` has more or fewer messages than ``first`` expects.
+            Or several messages have the same id, and ``repeats`` is False.
     """
     wanted, version, adds = first.memory, there.memory.version, mode is WriteMode.ADD
     if adds and len(there.messages) != first.offset:

@@ -565,7 +565,7 @@ class _Settings(NamedTuple):
     def parse(cls, text: str) -> tuple[_Settings | None, str]:
         """Split a text of ``_Settings.text`` into the settings and the ``before``.
 
-        A text of another origin is returned unchanged, after None.
+        A text that ``_Settings.text`` has not made is returned unchanged, after None.
         """
         if not text.startswith(_SETTINGS):
             return None, text

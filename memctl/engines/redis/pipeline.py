@@ -33,7 +33,7 @@ AHEAD = 256
 ABSENT = -2
 """The reply of PTTL for a key that does not exist."""
 WRONG_TYPE = "WRONGTYPE"
-"""The first word of the error reply for a key with a value of another type."""
+"""The first word of the error reply to a command on a key of a type that it does not take."""
 
 _SCANNED = b"2000"
 _SEND_BYTES = 256 * 1024

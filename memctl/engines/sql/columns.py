@@ -122,7 +122,7 @@ class Column(NamedTuple):
 
     @property
     def filled(self) -> bool:
-        """True if the column is not nullable or has a default, so that rows have a value."""
+        """True if new rows get a value in any case: the column is NOT NULL or has a default."""
         return self.default or not self.nullable
 
     @property

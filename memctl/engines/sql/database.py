@@ -433,8 +433,9 @@ class Database(ABC):
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
         """Look for a column outside ``known`` with a value that a new row may not get.
 
-        A new row gets the default of the column, or NULL.  A default that is not a literal may be
-        another value each time.  ``where`` selects the rows to examine, and calls the table ``m``.
+        A new row gets the default of the column, or NULL.  A default that is not a literal may give
+        each row a different value.  ``where`` selects the rows to examine, and calls the table
+        ``m``.
         The result is a text for messages, such as ``the column 'tag' of the table 'messages'``, or
         empty if there is no such column.
         """

@@ -386,7 +386,7 @@ class MysqlDatabase(Database):
         return changed
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
-        """Return the size in bytes of a text that fits into a statement, even if all is escaped."""
+        """Return a size in bytes: a text of this size fits into a statement, however escaped."""
         if not self._packet:
             result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
             self._packet = int(result.scalar_one())

@@ -85,7 +85,7 @@ _EXACT = (
     *("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "oid", "xid", "xid8", "cid"),
     *("text", "varchar", "bpchar", "char", "name", "bytea", "uuid", "inet", "cidr"),
 )
-"""The types whose values the driver and ``Column`` convert exactly; enumerations are others."""
+"""Types whose values the driver and ``Column`` convert exactly, besides all enumerations."""
 _EXACT_UNLESS_DOMAIN = ("json", "jsonb")
 _FORMS = """
 WITH RECURSIVE bases AS (

@@ -335,7 +335,7 @@ class SqliteDatabase(Database):
         decoding in Python is slow.
 
         Raises:
-            sqlite3.OperationalError: ``error``, if it has another cause.
+            sqlite3.OperationalError: ``error``, if its cause is not such a text.
         """
         if self._decodes_all or "decode to UTF-8" not in str(error):
             raise error

@@ -118,11 +118,11 @@ class Syntax(ABC):
         return self.identifier(name).replace(":", "\\:")
 
     def exact(self, text: str) -> str:
-        """Return SQL for the SQL expression ``text``, compared exactly whatever its collation."""
+        """Return the SQL expression ``text``, changed to compare exactly whatever its collation."""
         return text
 
     def exact_text(self, value: str) -> str:
-        """Return SQL for a text of the SQL ``value`` that no other value of its type has."""
+        """Return SQL that turns the SQL ``value`` into text: different values, different texts."""
         return f'CAST({value} AS TEXT) COLLATE "C"'
 
     def among(self, column: str, names: str) -> str:
@@ -133,7 +133,7 @@ class Syntax(ABC):
         return f"{column} IN :{names}"
 
     def sortable(self, text: str) -> str:
-        """Return SQL for the SQL expression ``text``, sorted by its bytes.
+        """Return the SQL expression ``text``, changed to sort by its bytes.
 
         The result is used as a column of an inner SELECT.
         """

@@ -512,7 +512,7 @@ def _credentials(
 
 
 def _any_of(where: Sequence[tuple[str, str]]) -> Any:
-    """Return the SDK's condition that a row has one of the column values, or None."""
+    """Return the SDK's condition that a row has one of the column values; None for no values."""
     equal = tablestore.ComparatorType.EQUAL
     singles = [
         tablestore.SingleColumnCondition(name, value, equal, pass_if_missing=False)

@@ -194,7 +194,10 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
 
 
 def _is_runtime(pipeline: Pipeline, key: bytes, is_history: bool) -> bool:
-    """Return whether agentscope-runtime wrote a key, judged by its type or value."""
+    """Return whether agentscope-runtime wrote a key, judged by the value of the key or its type.
+
+    ``is_history`` is True for the key of a session history, False for a key of memories.
+    """
     if not is_history:
         [kind] = pipeline.execute([(b"TYPE", key)])
         return bool(kind == b"hash")

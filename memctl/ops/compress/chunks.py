@@ -149,7 +149,7 @@ class ChunkedSummarizer:
 
 
 def _halves(turns: list[Turn]) -> tuple[list[Turn], list[Turn]] | None:
-    """Return two halves of the turns, or of a single turn; None if that is too short."""
+    """Return two halves of the turns; halve a single turn, or return None if it is too short."""
     if len(turns) > 1:
         middle = len(turns) // 2
         return turns[:middle], turns[middle:]

@@ -108,7 +108,7 @@ class RepairPlanner:
     async def _examine(
         self, store: Store, where: Selection
     ) -> dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]]:
-        """Return the planned repairs and the findings of each memory to repair."""
+        """Return the planned repairs of each memory to repair, and its findings by code."""
         found: dict[MemoryKey, tuple[MemoryRepairs, Counter[str]]] = {}
         examined = examinations(store, where, self._limits, treated=self._codes)
         async with aclosing(examined) as memories:

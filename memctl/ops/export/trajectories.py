@@ -209,7 +209,10 @@ class TrajectoryFile(PageWriter):
 
 
 def _about(view: MessageView, entry: StoredMessage, place: int) -> tuple[str | None, _Json]:
-    """Return the timestamp of a message or None, and its fields for ``extra``."""
+    """Return the timestamp of a message or None, and its fields for ``extra``.
+
+    ``place`` is the index of the message in the memory.
+    """
     try:
         timestamp = datetime.fromisoformat(view.time or "").isoformat()
     except ValueError:

@@ -446,7 +446,7 @@ class StateFilesStore(SimpleStore):
         return session, texts
 
     def _changed(self, key: MemoryKey, snapshot: Snapshot, found: _File, steps: Steps) -> bytes:
-        """Return the text of a file with the state at ``steps`` changed."""
+        """Return the text of the file ``found``, with ``snapshot`` in the state at ``steps``."""
         memory = snapshot.memory
         session, _ = self._session(key, found, steps)
         spans = _spans(found, steps)
@@ -611,7 +611,8 @@ def _introduced(extra: str, messages: list[StoredMessage]) -> tuple[Session, lis
     ``messages`` are all messages of the memory.
 
     Raises:
-        Rejected: ``extra`` does not describe a session, or a message has another id in its JSON.
+        Rejected: ``extra`` does not describe a session, or the JSON of a message has an id that is
+            not ``StoredMessage.id``.
     """
     try:
         session, entries = parse_extra(extra)
@@ -656,7 +657,7 @@ def _inserted(found: _File | None, steps: Steps, state: bytes) -> bytes:
     ``found`` is the existing file; None for a new file.  Other values in the file stay.
 
     Raises:
-        Rejected: the file has another value at this path.
+        Rejected: the file has a value at this path, or a value on the way that is no object.
     """
     if found is None:
         head = b"".join(b"{" + jsonio.dumps(step) + b":" for step in steps)

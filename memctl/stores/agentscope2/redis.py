@@ -561,7 +561,10 @@ def _encoded(id: str) -> bytes:
 
 
 def _left(expiries: Sequence[int]) -> float | None:
-    """Return the seconds until a session expires; None if it does not expire."""
+    """Return the seconds until a session expires; None if it does not expire.
+
+    ``expiries`` are the replies of PTTL for the keys of the session.
+    """
     ttl = next((one for one in expiries if one != _MISSING), _NEVER)
     return ttl / 1000 if ttl >= 0 else None
 

@@ -115,7 +115,7 @@ class Session:
     summary: Any = ""
     """A text, or a list of blocks."""
     unlogged: frozenset[str] = frozenset()
-    """The ids of messages that must stay out of the log, if the session comes from an extra."""
+    """The ids of messages that must stay out of the log; for a session from a ``Memory.extra``."""
 
     @classmethod
     def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:

@@ -191,7 +191,7 @@ def memory_line(memory: Memory) -> bytes:
 
 
 def with_fields(line: Line, **fields: str) -> bytes:
-    """Return the line that opens a memory with some fields replaced, with its line end.
+    """Return ``line``, which opens a memory, with some of its fields replaced, and a line end.
 
     Raises:
         BadData: the line is too large.

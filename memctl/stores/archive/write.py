@@ -355,7 +355,10 @@ class EditedArchive:
         return self._sections.runs() if self._sections else iter(())
 
     def _fitted(self, changes: ChangeMatcher) -> Generator[None]:
-        """Write the current memory to two spools: unchanged, and changed."""
+        """Write the current memory to two spools: unchanged, and changed by ``changes``.
+
+        Yield whenever ``changes`` needs further changes.
+        """
         for run in self._runs():
             self._held.add(run)
             found = outlines(run)
@@ -470,7 +473,10 @@ def _has_text(run: list[Line], at: int, text: bytes) -> bool:
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
-    """Write the messages that the steps keep, mark or insert to a spool."""
+    """Write the messages that the steps keep, mark or insert to a spool.
+
+    ``run`` has the message lines to which the indexes in the steps belong.
+    """
     changed: list[StoredMessage] = []
     for step in steps:
         match step:

@@ -242,7 +242,7 @@ class Mem0Store(FactStore):
     ) -> tuple[list[Record], list[str]]:
         """Return the entities to store and the ids of the entities to delete, if facts are written.
 
-        ``fields`` has the fields of each fact by its id, ``shapes`` the shapes.
+        ``fields`` has the fields of each fact by its id, ``shapes`` the shape of each.
 
         Raises:
             Rejected: an entity of a fact is not valid.

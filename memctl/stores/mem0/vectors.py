@@ -215,7 +215,7 @@ def check_dimensions(config: Mem0Config, label: str, collection: str, found: int
     ``found`` is the number of dimensions in the collection; None if unknown.
 
     Raises:
-        BadData: the configuration has another number of dimensions.
+        BadData: the configuration has a number of dimensions that is not ``found``.
     """
     expected = config.embedding.dimensions
     if found and expected and found != expected:

@@ -13,7 +13,7 @@ def path_of(location: Location) -> str | None:
     """Return the ``?path=`` of a location, HISTORY or MEMORY; None if the location has none.
 
     Raises:
-        UsageError: the path has another value.
+        UsageError: the path is neither of the two.
     """
     path = location.options.get("path")
     if path not in (None, HISTORY, MEMORY):

@@ -174,7 +174,7 @@ def _publish(drafts: list[FileDraft]) -> list[Failure | None]:
 
 @contextmanager
 def _second_name(path: Path) -> Iterator[str | None]:
-    """Provide a hard link to a file; None if the file system has no links."""
+    """Yield a hard link to a file, removed at the end; None if the file system has no links."""
     target = os.path.realpath(path)
     unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     name = os.path.join(os.path.dirname(target), unique)

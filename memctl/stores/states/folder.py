@@ -64,7 +64,7 @@ class SessionFolderStore(StateFiles):
         self._folder = location.path
         self._warned_of_name = False
         self._names_known: dict[str, int] = {}
-        """The length of the user in each name that has several readings."""
+        """The length of the user in each file name that can be split in several ways, if known."""
         self._others: dict[str, ForeignFormat | None] = {}
         """The format of each file without a memory, None if unknown."""
         self._held_memory = False

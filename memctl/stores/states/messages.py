@@ -292,7 +292,7 @@ class MessageScan:
         """Read the comma after an item, or the end of the array.
 
         Raises:
-            BadData: another character follows, or the array ends after a comma.
+            BadData: neither follows, or the array ends after a comma.
         """
         cursor = self._cursor
         self._is_closed = cursor.next(b",]") == b"]"

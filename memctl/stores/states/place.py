@@ -25,8 +25,8 @@ DEFAULT_PATH = "memory"
 class OwnedDocument:
     """A session's document, with its user and session as ``owner``.
 
-    ``bare`` is the user and session if the whole document is a memory; None if they are ``owner``
-    then, too.
+    ``bare`` has the user and session for the case that the whole document is a memory, if they
+    differ from ``owner``; None if they do not.
     """
 
     document: Document

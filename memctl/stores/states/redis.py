@@ -100,7 +100,10 @@ class KeyDraft(WatchedDraft):
 
 
 def _expire(key: bytes, ttl: int) -> Command:
-    """Return the command that sets the expiry; a negative ``ttl`` removes it."""
+    """Return the command that sets the expiry of a key; a negative ``ttl`` removes the expiry.
+
+    ``ttl`` is in milliseconds.
+    """
     return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
 
 

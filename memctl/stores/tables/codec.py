@@ -561,7 +561,7 @@ class RowCodec:
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         """Return the values by which a new row will be ordered; ``row`` has its values by column.
 
-        If the rowid orders rows and is unknown, it is infinity.
+        A rowid that orders the rows and is not known yet counts as infinity.
         """
         return tuple(row.get(name, inf if name == ROWID else None) for name in self.columns.order)
 

@@ -95,7 +95,7 @@ class Proposal:
     dialect: str = ""
     """The dialect of the contents; empty for plain texts and for presets."""
     encoding: str | None = ""
-    """The encoding of texts, one of ENCODINGS; None if no row shows the encoding.
+    """The encoding of texts, ``text`` or ``json``; None if no row shows the encoding.
 
     Empty if the column type or the dialect decides.
     """

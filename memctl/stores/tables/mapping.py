@@ -68,7 +68,7 @@ class Mapping:
 
     table: str
     columns: Map[str, str]
-    """The column of each role of COLUMN_ROLES, except ``order``."""
+    """The column of each role, a name of ``COLUMN_ROLES`` except ``order``."""
     order: tuple[str, ...]
     """The columns that order the rows of a session; empty for the primary key."""
     dialect: RowDialect
@@ -96,7 +96,7 @@ class Mapping:
     encode: Callable[[Any], str] = json.dumps
     """Returns the JSON text of a content, as the framework writes it."""
     encoding: str = ""
-    """The encoding of texts, one of ENCODINGS; empty if the column type or the rows decide."""
+    """The encoding of texts, ``text`` or ``json``; empty if the column type or the rows decide."""
     unit: int = 0
     """The units of a time per second, if the framework defines the unit."""
     utc: bool = False

@@ -63,7 +63,7 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
 
 
 def changed(fact: StoredMessage, text: str = "something else") -> StoredMessage:
-    """Return a copy of the fact with another text."""
+    """Return a copy of the fact in which ``text`` is the text."""
     return fact._replace(message=build(FACT.parse(fact.message).value | {"text": text}))
 
 

@@ -194,7 +194,10 @@ class Checker:
                 yield Finding("orphan-mark", key, count, (), f"{named}: the memory is gone")
 
     def _counted_twice(self, base: bytes, names: Iterable[bytes]) -> int:
-        """Return how many ids are on more than one list of the same mark."""
+        """Return how many ids are on more than one list of the same mark.
+
+        ``names`` are the names of the mark lists of the memory with the base ``base``.
+        """
         seen: dict[bytes, IdSet] = {}
         count = 0
         for name in names:
@@ -442,7 +445,10 @@ class Repairer:
         raise _busy(key)
 
     async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Note and remove keys of the wrong Redis type; return their number."""
+        """Note and remove the keys of a memory that have the wrong Redis type; return their number.
+
+        ``names`` are the names of keys without the prefix of the memory.
+        """
         memory = MemoryRepair(self._pipeline, self._keys, key, {})
         for _ in range(_TRIES):
             values = await self._run(partial(memory.dump, names))
@@ -477,7 +483,7 @@ class Repairer:
         raise _busy(memory.key)
 
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
-        """Note and set the expiry of keys; return the number of keys."""
+        """Note and repair the expiry of a memory's keys; return the number of repaired keys."""
         count = 0
         with ExitStack() as files:
             changes = memory.expiries(code, files)
@@ -615,7 +621,7 @@ class MemoryRepair:
     def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
         """Yield records of the payloads under ``keys``; a record has about the size of a page.
 
-        A payload that is not a string is recorded as a DUMP.
+        A payload that is not a string is recorded as the reply of the Redis command DUMP.
         """
         some: list[list[Any]] = []
         size = 0

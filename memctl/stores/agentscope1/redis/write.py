@@ -245,7 +245,10 @@ class Writer:
             self._check_repeats(one)
 
     def _readable(self, base: bytes, held: int) -> int:
-        """Return how many ids on the list of messages have a payload."""
+        """Return how many ids on the list of messages have a payload; 0 if ``held`` is 0.
+
+        ``held`` is the length of the list.
+        """
         count = 0
         for ids in list_pages(self._pipeline, base + MESSAGES) if held else ():
             count += sum(self._pipeline.execute([count_payloads(base, ids)]))
@@ -834,7 +837,7 @@ def check_size(id: str, message: bytes) -> None:
 
 
 def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
-    """Return the refusal of an id, name or mark that ``error`` says UTF-8 cannot encode."""
+    """Return the refusal of an id, name or mark with a lone surrogate, by the ``error`` for it."""
     return MemoryRefused(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )

@@ -228,7 +228,8 @@ class EditTransaction:
         Empties the list ``edits``, so that its messages can be freed before the insertion.
 
         Raises:
-            Refused: memories differ from the edits.  The caller must roll back the transaction.
+            Refused: memories are not as the edits expect.  The caller must roll back the
+                transaction.
             Contended: other programs hold rows.  The caller must roll back the transaction.
         """
         for edit in edits:
@@ -267,7 +268,7 @@ class EditTransaction:
             await self._shift_back(key, step)
 
     async def remove_made(self, befores: Mapping[MemoryKey, str]) -> None:
-        """Delete the unused rows of sessions and of users noted as new.
+        """Delete the rows of sessions and of users that ``befores`` notes as new, if unused.
 
         ``befores`` maps the memories of an undo to their ``Edit.before``.
         """
@@ -293,7 +294,7 @@ class EditTransaction:
         self._back.setdefault(key, []).insert(0, step)
 
     async def _shift_again(self, key: MemoryKey, before: str) -> None:
-        """Repeat the shifts that an undone undo had reversed."""
+        """Repeat the shifts that an undone undo had reversed; ``before`` is ``Edit.before``."""
         if key in self._shifts or '"back"' not in before:
             return
         self._shifts[key] = _steps(of_shape(before).get("back"))
@@ -399,7 +400,11 @@ class EditTransaction:
     async def _scan(
         self, missing: set[MessageName], growing: set[MemoryKey]
     ) -> dict[MessageName, list[str]]:
-        """Find missing messages under row ids of another form, by message."""
+        """Search the sessions for ``missing`` messages under row ids of another form.
+
+        Return these row ids by message.  Also note the positions in the sessions of ``growing``,
+        the memories to insert into.
+        """
         keys = {name.key for name in missing} | growing
         known = {key for key, scan in self._scans.items() if not scan.has_other_ids}
         if keys <= known:
@@ -446,7 +451,10 @@ class EditTransaction:
         resolved: Mapping[MemoryKey, ResolvedChanges],
         stored: Mapping[MemoryKey, Mapping[str, StoredRow]],
     ) -> tuple[Rows, list[tuple[str, Shift]]]:
-        """Return the rows to insert, and the shifts that make room for them."""
+        """Return the rows to insert, and the shifts that make room for them.
+
+        ``stored`` has the stored messages by memory and id.
+        """
         rows = Rows()
         shifts: list[tuple[str, Shift]] = []
         for key, one in resolved.items():
@@ -486,7 +494,10 @@ class EditTransaction:
     async def _fits(
         self, key: MemoryKey, parts: Sequence[Insertion], stored: Mapping[str, StoredRow]
     ) -> bool:
-        """Return whether inserted messages may get their former indexes."""
+        """Return whether the inserted messages ``parts`` may get their former indexes.
+
+        ``stored`` has the stored messages of the memory by id.
+        """
         if any(part.run.low is not None or None in part.run.wanted for part in parts):
             return False
         positions = self._scans[key].positions

@@ -153,7 +153,10 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _renumber(self, where: Selection, note: Note) -> int:
-        """Increase indexes until all are unique, in the same order."""
+        """Increase indexes until no session repeats one; the messages keep their order.
+
+        Return the number of changed indexes.
+        """
         statements, index = self._statements, self._statements.index_column
         sessions = await self._sessions_with_duplicates(where)
         if not sessions:

@@ -299,8 +299,8 @@ class SqlReader:
     ) -> str:
         """Return the id of a message: the row id without the prefix ``start``.
 
-        If the row id has another beginning, returns the field ``id`` of the message, or else the
-        row id.  If ``message`` is empty, ``second`` fetches the message.
+        If the row id does not begin with ``start``, returns the field ``id`` of the message, or
+        else the row id.  If ``message`` is empty, ``second`` fetches the message.
         """
         if not is_text(row_id):
             self._doubt("the id of a message is not valid UTF-8")

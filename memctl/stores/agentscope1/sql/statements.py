@@ -72,7 +72,7 @@ class Statements(Syntax):
     session_table: str = "session"
     """The sessions for the join in ``source``: a table or a subquery."""
     in_row_ids: ClassVar[str] = "IN :rows"
-    """SQL after a column: tests for the row ids of ``MemoryTables.for_rows``."""
+    """SQL to put after a column: tests for the ids given to ``for_rows`` or ``select_rows``."""
     scans_for_huge: ClassVar[bool] = True
     """True to search for huge messages even before a statement that parses few messages."""
     shifts_key: ClassVar[str] = ""
@@ -417,7 +417,7 @@ class Statements(Syntax):
         """Return the statement to delete the rows ``t`` of a table with the ids of ``for_rows``.
 
         ``column`` has the ids, and is the first column of the primary key.  The caller may append
-        AND and another condition.
+        AND and a further condition.
         """
         return f"DELETE FROM {self.keyed_rows(table, column)}"
 

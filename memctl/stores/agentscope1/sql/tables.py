@@ -294,7 +294,7 @@ class MemoryTables(Database):
 
 
 def make_tables(location: Location, label: str) -> MemoryTables:
-    """Return AgentScope's tables at a location; its kind begins with the name of the engine."""
+    """Return AgentScope's tables at a location, of the engine with which its kind begins."""
     engine = location.kind.partition("-")[0]
     module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
     tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")

@@ -162,8 +162,8 @@ class SqlWriter(Writer):
         ``empty`` are the memories to write without messages.
 
         Raises:
-            Refused: with a new row of a session, a memory would get messages of unknown users.
-                The messages are damaged, or REPLACE would delete them.
+            Refused: a session has no row, but messages of unknown users.  With a new row, they
+                would belong to the memory; they are damaged, or REPLACE would delete them.
         """
         keys = [memory.key for memory in memories]
         before = {key: self._messages.get(key, 0) for key in keys}
@@ -358,7 +358,10 @@ def _refuse_misread(
 
 
 def _misread(key: MemoryKey, messages: Iterable[StoredMessage], *, guest: bool) -> Iterator[str]:
-    """Yield the ids of messages that would be read as another user's."""
+    """Yield the ids of messages that would be read as those of another user than ``key.user``.
+
+    ``guest`` is True if another user owns the session.
+    """
     start, between = f"{key.user}-{key.session}-", f"-{key.session}-"
     ids = [one.id for one in messages]
     usual = not guest and start.find(between) == len(key.user)
