@@ -49,13 +49,14 @@ _TRIAL = Excerpt(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A summary, and the tokens used to make it.
+    """A summary, with the tokens used to make it, and the number of requests, as ``calls``.
 
     The summary is a text, without fields, if a program returns no fields.
     """
 
     summary: Summary | str
     usage: Usage = field(default_factory=Usage)
+    calls: int = 1
 
 
 class Summarizer(ABC):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from memctl.errors import BadData, Conflict, MemctlError, Partial
+from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
@@ -242,6 +242,10 @@ class ChangeOutcome:
         about = self.changes, self.target, self.run
         return tables.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
+    def reason(self, failure: Failure) -> str:
+        """Return the reason of a failure, for the error."""
+        return failure.message
+
     def error(self) -> MemctlError | None:
         """Return the error if memories could not be changed; None if all were changed."""
         failures = self.changes.failures
@@ -257,6 +261,6 @@ class ChangeOutcome:
             return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(
             f"{count(len(failures), 'memory')} could not be changed; the first: {key}: "
-            f"{failure.message}",
+            f"{self.reason(failure)}",
             _report_hint(others=bool(self.changes.done.memories)),
         )

@@ -32,7 +32,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
-from memctl.errors import Loss, UsageError
+from memctl.errors import Failure, Loss, UsageError
 from memctl.location import redact, visible
 from memctl.numbers import count
 from memctl.ops.compress.plan import CompressMode, CompressOptions
@@ -270,6 +270,10 @@ class CompressOutcome(ChangeOutcome):
         for what in ("tokens", "model"):
             row |= {f"{what}_{name}": value for name, value in data[what].items()}
         return [row | {"mode": data["mode"], "summarizer": self.summarizer.name}]
+
+    def reason(self, failure: Failure) -> str:
+        """Return the code: the report has the text, which is long, next to the memories."""
+        return failure.code
 
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):

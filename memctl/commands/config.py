@@ -396,7 +396,7 @@ async def _try_summarizer(
         return make_summarizer(configured.settings, configured.key(environment, seconds))
 
     made = await asyncio.to_thread(make)
-    ChunkedSummarizer(made, lambda _: None)  # raises if the context window is too small
+    ChunkedSummarizer(made, lambda *_: None)  # raises if the context window is too small
     if not asks:
         check.note = _NOT_ASKED
         return

@@ -45,7 +45,7 @@ class OpenAIEmbedder(Embedder):
         await self._server.__aexit__()
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        found, spent = await self._retries.run(lambda: self._embed(texts))
+        found, spent, _ = await self._retries.run(lambda: self._embed(texts))
         return Embedded(found.vectors, found.usage.plus(spent))
 
     async def _embed(self, texts: Sequence[str]) -> Embedded:

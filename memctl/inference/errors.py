@@ -33,6 +33,8 @@ class ModelError(Exception):
         self.retry = retry
         self.after = after
         self.usage = usage or Usage()
+        self.calls = 1
+        """The number of requests: more than one after retries."""
 
 
 class TooLong(ModelError):
@@ -43,7 +45,13 @@ class TooLong(ModelError):
 
 
 class Unreachable(Unavailable):
-    """Nothing answers at the address of a model."""
+    """Nothing answers at the address of a model.
+
+    ``usage`` and ``calls`` count the earlier attempts that the server answered.
+    """
+
+    usage = Usage()
+    calls = 0
 
 
 class Unauthorised(Unavailable):

@@ -42,14 +42,17 @@ class RequestRetries:
         self._reached = False
         self._paused_until = 0.0
 
-    async def run(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
-        """Call ``attempt`` until it succeeds; return the result, and the usage of failed attempts.
+    async def run(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage, int]:
+        """Call ``attempt`` until it succeeds; return the result.
+
+        Also return the usage and the number of the failed attempts that the server answered.
 
         Raises:
-            ModelError, Unreachable, Unauthorised: the last attempt failed with this error.
+            ModelError, Unreachable, Unauthorised: the last attempt failed with this error; the
+                first two count the usage and number of all attempts.
         """
         spent = Usage()
-        failures = paid = 0
+        failures = paid = answered = 0
         while True:
             await self._wait_for_pause()
             try:
@@ -57,6 +60,7 @@ class RequestRetries:
             except ModelError as error:
                 self._reached = True
                 failures += 1
+                answered = error.calls = answered + error.calls
                 paid += error.code in PAID_FAILURES
                 spent = error.usage = spent.plus(error.usage)
                 if not error.retry or failures > self._limit or paid > MAX_PAID_RETRIES:
@@ -68,13 +72,14 @@ class RequestRetries:
                 wait = self._pause(failures, error.after)
             except Unreachable as error:
                 failures += 1
+                error.usage, error.calls = spent, answered
                 if not self._reached or failures > self._limit:
                     _add_attempts(error, failures)
                     raise
                 wait = self._pause(failures, None)
             else:
                 self._reached = True
-                return result, spent
+                return result, spent, answered
             await asyncio.sleep(wait)
 
     def _pause(self, failures: int, after: float | None) -> float:

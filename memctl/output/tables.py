@@ -386,6 +386,17 @@ def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> N
         )
 
 
+def _append_failures_by_text(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
+    """Draw each text of a failure once, with the number and names of its memories."""
+    by_text: dict[str, list[str]] = {}
+    for key, failure in failures:
+        named = by_text.setdefault(f"{failure.code}: {visible(failure.message)}", [])
+        named.append(visible(str(key)))
+    for said, names in by_text.items():
+        number = "" if len(names) == 1 else f"{count(len(names), 'memory')}: "
+        text.append(f"\n{number}{', '.join(sorted(names))}  {said}", "not bold red")
+
+
 def comparison(
     report: CompareReport, left: str, right: str, *, brief: bool = False
 ) -> RenderableType:
@@ -622,7 +633,7 @@ def compress_outcome(
         text.append(f"\n{_tokens(report, dry_run=dry_run)}", "not bold")
     if report.calls and summarizer.kind != "extractive":
         text.append(f"\n{_spent(report, dry_run=dry_run)}", "not bold")
-    _append_failures(text, report.changes.failures)
+    _append_failures_by_text(text, report.changes.failures)
     if run is not None and report.messages:
         text.append(f"\nundo it with: memctl undo {run}", "not bold dim")
     return _with_plan(text, report.changes) if dry_run else text

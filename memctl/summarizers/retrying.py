@@ -53,7 +53,7 @@ class RetryingSummarizer(Summarizer):
     async def summarize(self, excerpt: Excerpt) -> Answer:
         """Have the wrapped summarizer summarize an excerpt, with retries; return the answer.
 
-        Its usage includes the failed attempts.
+        Its usage and calls include the failed attempts.
         """
-        answer, spent = await self._retries.run(lambda: self._inner.summarize(excerpt))
-        return Answer(answer.summary, spent.plus(answer.usage))
+        answer, spent, failed = await self._retries.run(lambda: self._inner.summarize(excerpt))
+        return Answer(answer.summary, spent.plus(answer.usage), failed + answer.calls)

@@ -226,6 +226,30 @@ def test_compress_memory_that_cannot_be_summarised(
     assert row["outcome"] == "partial"
 
 
+def test_compress_report_counts_retries_and_says_each_failure_once(
+    run: Run, sqlite: Place, by_model: Words
+) -> None:
+    before = memories(sqlite, 3)
+    said = "the reply is not a JSON object"
+
+    def answer(request: Request) -> Reply:
+        return (ANSWER if "MEMORY0 " in request.user else says("no!"))(request)
+
+    with ModelServer(*[answer] * 99) as server:
+        words = by_model(sqlite.text, server.url, max_retries=1)
+        done = run(*words[:-1])  # without --json
+        assert done.exit_code == 7
+        assert len(server.requests) == 5
+        assert "\n5 requests, " in done.stdout
+        assert "\n2 memories: 'u'/'s001', 'u'/'s002'  bad-reply: " in done.stdout
+        assert (done.stdout + done.stderr).count(said) == 1
+        assert "2 memories could not be changed; the first: 'u'/'s00" in done.stderr
+        assert compressed(sqlite, before) == {0}
+        found = report(run(*words), 7)
+        assert found["model"]["calls"] == len(server.requests) - 5 == 4
+        assert all(said in one["message"] for one in found["failures"])
+
+
 def test_compress_summary_has_five_fields_and_nothing_hidden(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:

@@ -78,7 +78,9 @@ def test_compress_parts_every_turn_is_read_once_in_requests_that_fit(
     model = Model(window, letter=letter)
     spent: list[Usage] = []
     said = turns(*sizes, letter=letter)
-    asyncio.run(ChunkedSummarizer(model, spent.append).summarise(said, earlier))
+    asyncio.run(
+        ChunkedSummarizer(model, lambda usage, _: spent.append(usage)).summarise(said, earlier)
+    )
     assert first_read(model) == "".join(turn.text for turn in said), "once, in order, all of it"
     assert model.refused == 0
     assert len(spent) == len(model.read)
@@ -101,14 +103,14 @@ def test_compress_parts_window_that_is_less_than_was_said(
 ) -> None:
     model = Model(32_000, limit, letter)
     asyncio.run(
-        ChunkedSummarizer(model, lambda _: None).summarise(turns(*sizes, letter=letter), "")
+        ChunkedSummarizer(model, lambda *_: None).summarise(turns(*sizes, letter=letter), "")
     )
     assert first_read(model) == "".join(turn.text for turn in turns(*sizes, letter=letter))
 
 
 async def test_compress_parts_what_is_learnt_of_the_window_serves_the_next_memory() -> None:
     model = Model(32_000, 8_000)
-    parts = ChunkedSummarizer(model, lambda _: None)
+    parts = ChunkedSummarizer(model, lambda *_: None)
     await parts.summarise(turns(*[2000] * 40), "")
     refused = model.refused
     assert refused
@@ -120,7 +122,7 @@ async def test_compress_parts_scripts_that_are_mixed_fit_as_well() -> None:
     """A turn most of whose tokens are at its end."""
     model = Model(2500)
     turn = Turn("user", "user", "a" * 30_000 + "去" * 5_000)
-    await ChunkedSummarizer(model, lambda _: None).summarise([turn], "")
+    await ChunkedSummarizer(model, lambda *_: None).summarise([turn], "")
     assert first_read(model) == turn.text
     assert model.refused == 0
 
@@ -129,7 +131,9 @@ async def test_compress_parts_model_that_takes_nothing_is_given_up() -> None:
     model = Model(32_000, 1)
     spent: list[Usage] = []
     with pytest.raises(TooLong):
-        await ChunkedSummarizer(model, spent.append).summarise(turns(*[500] * 30), "before")
+        await ChunkedSummarizer(model, lambda usage, _: spent.append(usage)).summarise(
+            turns(*[500] * 30), "before"
+        )
     assert len(spent) == model.refused < 20
 
 
@@ -140,13 +144,15 @@ async def test_compress_parts_what_fails_is_paid_for_as_well() -> None:
 
     spent: list[Usage] = []
     with pytest.raises(ModelError):
-        await ChunkedSummarizer(Bad(9000), spent.append).summarise(turns(5), "")
+        await ChunkedSummarizer(Bad(9000), lambda usage, _: spent.append(usage)).summarise(
+            turns(5), ""
+        )
     assert spent == [Usage(7)]
 
 
 def test_compress_parts_window_without_room() -> None:
     with pytest.raises(UsageError, match="too small for a conversation"):
-        ChunkedSummarizer(Model(OVERHEAD + 999), lambda _: None)
+        ChunkedSummarizer(Model(OVERHEAD + 999), lambda *_: None)
 
 
 # What it may cost
@@ -158,7 +164,7 @@ def case(tokens: int, start: int = 0, earlier: str = "") -> CompressionPlan:
 
 def test_compress_parts_what_goes_on_counts_as_spent() -> None:
     model = Model(10_000)
-    budget = Budget(5_000.0, model, ChunkedSummarizer(model, lambda _: None))
+    budget = Budget(5_000.0, model, ChunkedSummarizer(model, lambda *_: None))
     first, second, third = (case(1000, start) for start in range(3))
     assert budget.estimate(first).tokens_in == 1500
     assert [budget.allows(one, 0.0) for one in (first, second, third)] == [True] * 3
@@ -173,13 +179,13 @@ def test_compress_parts_what_goes_on_counts_as_spent() -> None:
 
 def test_compress_parts_estimates_count_parts_and_what_stood_before() -> None:
     model = Model(10_000)
-    budget = Budget(None, model, ChunkedSummarizer(model, lambda _: None))
+    budget = Budget(None, model, ChunkedSummarizer(model, lambda *_: None))
     assert budget.estimate(case(1000, earlier="x")).tokens_in == 2000
     whole = budget.estimate(case(19_000))
     assert whole.tokens_in == 19_000 + 2 * 500 + 3 * 500
     assert whole.tokens_out == 3 * 500
     assert budget.allows(case(10**9), 10.0**9), "no limit"
     model.prices = None
-    assert Budget(0.0, model, ChunkedSummarizer(model, lambda _: None)).allows(case(1), 5.0), (
+    assert Budget(0.0, model, ChunkedSummarizer(model, lambda *_: None)).allows(case(1), 5.0), (
         "no prices"
     )

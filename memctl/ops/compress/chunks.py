@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from memctl.errors import UsageError
-from memctl.inference.errors import ModelError, TooLong
+from memctl.inference.errors import ModelError, TooLong, Unreachable
 from memctl.inference.settings import Usage
 from memctl.ops.compress.plan import PER_MESSAGE
 from memctl.summarizer import Excerpt, Summarizer, Turn
@@ -24,8 +24,8 @@ DEEPEST = 12
 class ChunkedSummarizer:
     """Summarizes a history of any length, in chunks if one request is not enough."""
 
-    def __init__(self, summarizer: Summarizer, spend: Callable[[Usage], None]) -> None:
-        """``spend`` is called with the usage of each request, even of a failed request.
+    def __init__(self, summarizer: Summarizer, spend: Callable[[Usage, int], None]) -> None:
+        """``spend`` is called with the usage and number of requests, even of failed ones.
 
         Raises:
             UsageError: the context window of the summarizer is too small for a conversation.
@@ -130,18 +130,18 @@ class ChunkedSummarizer:
         try:
             answer = await self._summarizer.summarize(excerpt)
         except TooLong as error:
-            self._spend(error.usage)
+            self._spend(error.usage, error.calls)
             halves = _halves(excerpt.turns)
             if halves is None or depth == DEEPEST:
                 raise
             # The next memory would be too long, too: lower the limit.
             tokens = sum(map(self._size, excerpt.turns)) + self._summarizer.count(excerpt.earlier)
             self._room = max(LEAST_ROOM, min(self._room, tokens * 3 // 4))
-        except ModelError as error:
-            self._spend(error.usage)
+        except (ModelError, Unreachable) as error:
+            self._spend(error.usage, error.calls)
             raise
         else:
-            self._spend(answer.usage)
+            self._spend(answer.usage, answer.calls)
             return answer.summary
         found = [await self._ask(Excerpt(half), depth + 1) for half in halves]
         turns = list(map(self._cut, _as_turns(found)))

@@ -386,10 +386,10 @@ class CompressionPipeline:
             render_free(found) if isinstance(found, str) else found.render(self._options.template)
         )
 
-    def _spend(self, usage: Usage) -> None:
-        self._answered = True
+    def _spend(self, usage: Usage, calls: int) -> None:
+        self._answered = self._answered or calls > 0
         report = self._report
-        report.calls += 1
+        report.calls += calls
         report.usage = report.usage.plus(usage)
         if self._prices is not None:
             report.cost = (report.cost or 0.0) + self._prices.of(usage)

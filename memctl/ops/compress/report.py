@@ -27,7 +27,7 @@ class CompressReport:
     to a model, before and after the compression.  ``summarised`` is the number of tokens of the
     summarized messages.  In a dry run, both ``before`` and ``summarised`` cover the memories to
     compress.  ``counted_by`` names the way in which tokens are counted.  ``calls`` is the number of
-    requests to the model.
+    requests that the model answered, with retries.
     """
 
     changes: ChangeReport = field(default_factory=ChangeReport)

@@ -56,7 +56,7 @@ class CompressRun(ChangeRun):
         self.preview = self.compressed if self.dry_run else CompressReport()
         """The counts of ``plan``, which a dry run reports."""
         self._limit = limit
-        self._parts = ChunkedSummarizer(summarizer, lambda _: None)
+        self._parts = ChunkedSummarizer(summarizer, lambda *_: None)
         self._written = False
 
     @property
