@@ -1,16 +1,24 @@
-"""The environment of memctl: required packages, and packages that overwrite memctl's files."""
+"""The environment of memctl: required packages, extras, and packages that overwrite its files."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import sys
+import tomllib
 from dataclasses import dataclass
 from importlib.metadata import (
     PackageNotFoundError,
+    distribution,
     distributions,
     packages_distributions,
     requires,
     version,
 )
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 DISTRIBUTION = "agentscope-memctl"
 """The name of memctl in package indexes; the import package and the script are called memctl."""
@@ -23,6 +31,7 @@ REMEDY = (
 _ALL = "all"
 """The extra with the packages of all extras."""
 _REQUIREMENT = re.compile(r"([\w.-]+)")
+_OWN_EXTRAS = re.compile(rf"{DISTRIBUTION} *\[([^]]*)\]")
 _EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
 
 
@@ -49,6 +58,92 @@ def packages() -> list[Package]:
         if name is not None and (extra is None or extra[1] != _ALL):
             found.append(Package(name[1], _version(name[1]), extra[1] if extra else None))
     return found
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation, made by pipx, uv or pip."""
+    prefix = Path(sys.prefix)
+    wanted = f"{DISTRIBUTION}[{extra}]"
+    if (prefix / "pipx_metadata.json").exists():
+        return shlex.join(["pipx", "inject", prefix.name, *(_requirements(extra) or [wanted])])
+    if (prefix / "uv-receipt.toml").exists():
+        tool = _uv_tool(prefix / "uv-receipt.toml", extra)
+        return shlex.join(tool or ["uv", "pip", "install", "--python", str(prefix), wanted])
+    pip = ["uv", "pip"] if _is_made_by_uv(prefix) else ["pip"]
+    checkout = _checkout()
+    target = [wanted] if checkout is None else ["-e", f"{checkout}[{extra}]"]
+    return shlex.join([*pip, "install", *target])
+
+
+def _requirements(extra: str) -> list[str]:
+    """Return the requirements of an extra, such as ``pyarrow>=17``."""
+    try:
+        lines = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []
+    found: list[str] = []
+    for line in lines:
+        of = _EXTRA.search(line)
+        if of is None or of[1] != extra:
+            continue
+        requirement = line.partition(";")[0].strip()
+        own = _OWN_EXTRAS.match(requirement)
+        below = [one.strip() for one in own[1].split(",")] if own else []
+        found += [one for name in below for one in _requirements(name)] if own else [requirement]
+    return found
+
+
+def _uv_tool(receipt: Path, extra: str) -> list[str] | None:
+    """Return the command that installs the tool of a receipt of uv again, with one more extra.
+
+    The command names all that the tool has: ``uv tool install`` removes everything else.  None if
+    the receipt names a source other than an index or a folder.
+    """
+    try:
+        requirements = tomllib.loads(receipt.read_text("utf-8"))["tool"]["requirements"]
+        [tool] = [one for one in requirements if one["name"] == DISTRIBUTION]
+        others = [_written(one) for one in requirements if one is not tool]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    folder = tool.get("editable") or tool.get("directory")
+    source = {name: value for name, value in tool.items() if name not in ("editable", "directory")}
+    extras = sorted({*tool.get("extras", ()), extra})
+    wanted = _written(source | {"name": folder or DISTRIBUTION, "extras": extras})
+    if wanted is None or None in others:
+        return None
+    more = [word for one in others for word in ("--with", str(one))]
+    return ["uv", "tool", "install", *more, *(["--editable"] if "editable" in tool else []), wanted]
+
+
+def _written(requirement: dict[str, Any]) -> str | None:
+    """Return a requirement of a receipt as text; None if it has a source of its own."""
+    if requirement.keys() - {"name", "extras", "specifier"}:
+        return None
+    extras = ",".join(requirement.get("extras", ()))
+    listed = f"[{extras}]" if extras else ""
+    return f"{requirement['name']}{listed}{requirement.get('specifier', '')}"
+
+
+def _is_made_by_uv(prefix: Path) -> bool:
+    """Return whether uv made a virtual environment, which then has no pip."""
+    try:
+        lines = (prefix / "pyvenv.cfg").read_text("utf-8").splitlines()
+    except OSError:
+        return False
+    return any(line.partition("=")[0].strip() == "uv" for line in lines)
+
+
+def _checkout() -> str | None:
+    """Return the folder of an editable installation; None if memctl is installed otherwise."""
+    try:
+        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return None
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    from urllib.request import url2pathname  # slow to load
+
+    return url2pathname(urlsplit(origin["url"]).path)
 
 
 def _version(name: str) -> str | None:

@@ -524,9 +524,11 @@ def _naming_extra(spec: StoreSpec) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if spec.extra is None or (error.name or "").startswith("memctl"):
             raise
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             f"{spec.kind} needs the driver {error.name!r}, which is not installed",
-            f"pip install 'agentscope-memctl[{spec.extra}]'",
+            install_command(spec.extra),
         ) from error
 
 

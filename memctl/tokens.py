@@ -71,9 +71,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError as error:
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             "exact token counts need the tokenizers library, which is not installed",
-            "pip install 'agentscope-memctl[tokens]', or leave out tokenizer for an estimate",
+            f"{install_command('tokens')}, or leave out tokenizer for an estimate",
         ) from error
     hint = "name the tokenizer.json of a model"
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from memctl import __version__
-from tests.support.cli import Run, report
+from memctl.installation import install_command
+from tests.support.cli import FRIDAY, Run, fails, report
 
 
 @pytest.fixture
@@ -67,3 +70,92 @@ def test_version_and_config_check_warn_of_a_mixed_installation(
 def test_version_says_which_extras_are_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memctl.installation._version", lambda _: None)
     assert "aiomysql        not installed (extra mysql)" in run("version", "-v").stdout
+
+
+OF_UV = "home = /usr/bin\nimplementation = CPython\nuv = 0.13.9\nversion_info = 3.12.3\n"
+"""The pyvenv.cfg of an environment that uv made."""
+RECEIPT = """\
+[tool]
+requirements = [
+    { name = "agentscope-memctl", extras = ["mysql"], directory = "/src/memctl" },
+    { name = "rich", specifier = ">=14" },
+]
+entrypoints = [
+    { name = "memctl", install-path = "/bin/memctl", from = "agentscope-memctl" },
+]
+"""
+FROM_INDEX = RECEIPT.replace(', extras = ["mysql"], directory = "/src/memctl"', "")
+FROM_GIT = RECEIPT.replace("directory = ", "git = ")
+EDITABLE = {"url": "file:///src/my%20memctl", "dir_info": {"editable": True}}
+INSTALLATIONS: dict[str, tuple[dict[str, str], object, str]] = {
+    "pip": ({"pyvenv.cfg": "home = /usr/bin\n"}, {}, "pip install 'agentscope-memctl[parquet]'"),
+    "uv pip": ({"pyvenv.cfg": OF_UV}, {}, "uv pip install 'agentscope-memctl[parquet]'"),
+    "checkout": ({}, EDITABLE, "pip install -e '/src/my memctl[parquet]'"),
+    "checkout, uv": (
+        {"pyvenv.cfg": OF_UV},
+        EDITABLE,
+        "uv pip install -e '/src/my memctl[parquet]'",
+    ),
+    "pipx": (
+        {"pyvenv.cfg": OF_UV, "pipx_metadata.json": "{}"},
+        {"url": "file:///src/memctl", "dir_info": {}},
+        "pipx inject agentscope-memctl 'pyarrow>=17'",
+    ),
+    "uv tool": (
+        {"pyvenv.cfg": OF_UV, "uv-receipt.toml": RECEIPT},
+        {},
+        "uv tool install --with 'rich>=14' '/src/memctl[mysql,parquet]'",
+    ),
+    "uv tool, editable": (
+        {"pyvenv.cfg": OF_UV, "uv-receipt.toml": RECEIPT.replace("directory", "editable")},
+        EDITABLE,
+        "uv tool install --with 'rich>=14' --editable '/src/memctl[mysql,parquet]'",
+    ),
+    "uv tool, index": (
+        {"pyvenv.cfg": OF_UV, "uv-receipt.toml": FROM_INDEX},
+        {},
+        "uv tool install --with 'rich>=14' 'agentscope-memctl[parquet]'",
+    ),
+    "uv tool, git": (
+        {"pyvenv.cfg": OF_UV, "uv-receipt.toml": FROM_GIT},
+        {},
+        "uv pip install --python PREFIX 'agentscope-memctl[parquet]'",
+    ),
+}
+"""For each way to install memctl: the files it leaves in ``sys.prefix``, the ``direct_url.json`` of
+the package, and the command that adds an extra."""
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_missing_extra_the_hint_fits_the_installation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files, origin, command = INSTALLATIONS[name]
+    prefix = tmp_path / "agentscope-memctl"
+    prefix.mkdir()
+    for file, content in files.items():
+        (prefix / file).write_text(content)
+    packages = prefix / "site-packages"
+    info = packages / "agentscope_memctl-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: agentscope-memctl\nVersion: 0.1.0\n"
+        "Requires-Dist: pyarrow>=17; extra == 'parquet'\nProvides-Extra: parquet\n"
+    )
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "memctl.ops.export.parquet", raising=False)
+    result = run("export", FRIDAY, "-o", tmp_path / "friday.parquet")
+    fails(result, 2, f"hint: {command.replace('PREFIX', str(prefix))}\n")
+
+
+def test_missing_extra_of_extras_names_all_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pipx_metadata.json").write_text("{}")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    command = install_command("embeddings")
+    for package in ("tokenizers>=", "onnxruntime>=", "numpy>="):
+        assert package in command

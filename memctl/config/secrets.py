@@ -116,9 +116,11 @@ def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str
     if not service or not name:
         raise UsageError(f"{what}: {where!r} is not an entry of a keyring", 'write "service/name"')
     if find_spec("keyring") is None:
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             f"{what} is in the keyring, and the library 'keyring' is not installed",
-            "pip install 'agentscope-memctl[keyring]'",
+            install_command("keyring"),
         )
     # -P prevents the import of a keyring.py in the working folder.
     words = [sys.executable, "-P", "-c", _ASK_KEYRING, service, name]

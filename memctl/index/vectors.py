@@ -30,9 +30,11 @@ def require_numpy() -> ModuleType:
     try:
         import numpy
     except ImportError:
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             "a search by meaning needs numpy, which is not installed",
-            "pip install 'agentscope-memctl[embeddings]'",
+            install_command("embeddings"),
         ) from None
     return numpy
 

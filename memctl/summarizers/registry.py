@@ -58,9 +58,11 @@ def make_summarizer(
     try:
         from memctl.summarizers.openai import OpenAI
     except ModuleNotFoundError as error:
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             f"summarizers of kind openai need {error.name}, which is not installed",
-            "pip install 'agentscope-memctl[openai]'",
+            install_command("openai"),
         ) from error
     return RetryingSummarizer(OpenAI(settings, secret, prompt), retries)
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from memctl.installation import install_command
 from tests.support.cli import Run, fails, report
 from tests.support.servers.pool import Servers
 
@@ -228,7 +229,7 @@ def test_config_without_the_library_of_keyrings(
         "memctl.config.secrets.find_spec", lambda name: None if name == "keyring" else find(name)
     )
     write.write_text('[stores.prod]\nurl = "redis://h"\npassword_keyring = "a/b"\n')
-    fails(run("inspect", "prod"), 2, "agentscope-memctl[keyring]")
+    fails(run("inspect", "prod"), 2, install_command("keyring"))
 
 
 def test_config_default_of_the_file_of_the_environment_and_the_command_line(

@@ -19,6 +19,7 @@ import pytest
 from pyarrow import parquet
 
 from memctl.dialects.fact import FACT, build
+from memctl.installation import install_command
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
@@ -288,7 +289,7 @@ def test_parquet_without_its_library(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "memctl.ops.export.parquet", raising=False)
     path = tmp_path / "a.parquet"
-    fails(run("export", source, "-o", path), 2, "pip install 'agentscope-memctl[parquet]'")
+    fails(run("export", source, "-o", path), 2, install_command("parquet"))
     assert not path.exists()
 
 

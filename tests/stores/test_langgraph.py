@@ -16,6 +16,7 @@ from typing import Any
 import ormsgpack
 import pytest
 
+from memctl.installation import install_command
 from memctl.model import MemoryKey
 from tests.support.cli import contents, fails, report
 from tests.support.servers.pool import Servers
@@ -432,7 +433,7 @@ def test_without_its_extra(
     for name in ("store", "checkpoints"):
         monkeypatch.delitem(sys.modules, f"memctl.stores.langgraph.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "ormsgpack", None)
-    wanted = "pip install 'agentscope-memctl[langgraph]'"
+    wanted = install_command("langgraph")
     fails(run("inspect", only_sqlite.url), 2, "needs the driver 'ormsgpack'", wanted)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from memctl.errors import UsageError
 from memctl.inference.settings import Prices, Settings
+from memctl.installation import install_command
 from memctl.summarizers.registry import EXTRACTIVE, KEYS, make_summarizer
 
 OPENAI = {"model": "m", "base_url": "http://localhost:1/v1"}
@@ -133,6 +134,6 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "openai", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert "agentscope-memctl[openai]" in (wrong("openai", OPENAI).hint or "")
+    assert wrong("openai", OPENAI).hint == install_command("openai")
     tokenizer = COMMAND | {"tokenizer": "/x.json"}
-    assert "agentscope-memctl[tokens]" in (wrong("command", tokenizer).hint or "")
+    assert install_command("tokens") in (wrong("command", tokenizer).hint or "")

@@ -507,9 +507,11 @@ def _writer_of(shape: Shape) -> type[PageWriter]:
     try:
         from memctl.ops.export.parquet import ParquetFile
     except ModuleNotFoundError as error:
+        from memctl.installation import install_command  # slow to load
+
         raise UsageError(
             f"Parquet needs the library {error.name!r}, which is not installed",
-            "pip install 'agentscope-memctl[parquet]'",
+            install_command("parquet"),
         ) from error
     return ParquetFile
 

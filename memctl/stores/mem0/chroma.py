@@ -12,6 +12,7 @@ from typing import Any
 
 from memctl import jsonio
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
+from memctl.installation import install_command
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected
@@ -244,5 +245,5 @@ def _client_library(label: str) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{label} needs the library {error.name!r}, which is not installed",
-            "pip install 'agentscope-memctl[mem0]'",
+            install_command("mem0"),
         ) from error

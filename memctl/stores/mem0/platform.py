@@ -22,6 +22,7 @@ from memctl import jsonio
 from memctl.dialects.fact import build
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.inference.text import encodable
+from memctl.installation import install_command
 from memctl.location import Location, visible
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
@@ -461,5 +462,5 @@ def _library(label: str) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{label} needs the library 'httpx', which is not installed",
-            "pip install 'agentscope-memctl[mem0]'",
+            install_command("mem0"),
         ) from error

@@ -24,6 +24,7 @@ from uuid import UUID
 
 from memctl import jsonio, system
 from memctl.errors import BadData, Busy, Unavailable, UsageError
+from memctl.installation import install_command
 from memctl.location import same_file, visible
 from memctl.store import OpenMode
 from memctl.storekit.files import AtomicFile, system_errors
@@ -405,5 +406,5 @@ def _models(label: str) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{label}: writing needs the library 'qdrant-client', which is not installed",
-            "pip install 'agentscope-memctl[mem0]'",
+            install_command("mem0"),
         ) from error
