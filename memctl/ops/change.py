@@ -15,6 +15,7 @@ from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
+from memctl.model import MemoryKey
 from memctl.ops.apply import (
     MOST_IDS,
     ChangeReport,
@@ -248,23 +249,33 @@ class ChangeRun:
             MemctlError: as ``Store.read``.
         """
         where = self.concerned
+        await self.refuse_missing_right(store, next(iter(self.report.planned_by_memory), None))
         recorded = self._options.backup and not self.record.undoes
         if recorded and (found := await store.unrestorable(where)):
             raise BadData(
                 f"{store.label} has values in {found}, which undo could not restore",
                 "use --no-backup, or move them to a table of their own",
             )
-        first = next(iter(self.report.planned_by_memory), None)
-        if recorded and (right := await store.missing_right(first)):
-            raise Unavailable(
-                f"{store.label} does not permit what undo needs to restore messages: {right}",
-                f"permit {right} to the login, or use --no-backup",
-            )
         # The undo of an import removes the rows of sessions; the import changed no other message.
         planned = self.report.planned
         whole = self.record.undoes and not (planned.restored or planned.marked)
         deletion = Deletion.MEMORIES if whole else Deletion.MESSAGES
         await refuse_side_effects(store, where, deletion)
+
+    async def refuse_missing_right(self, store: Store, key: MemoryKey | None) -> None:
+        """Refuse a deletion of messages that the login could not restore.
+
+        ``key`` is as in ``Store.missing_right``.
+
+        Raises:
+            Unavailable: the login may delete messages, but not restore them.
+        """
+        recorded = self._options.backup and not self.record.undoes
+        if recorded and (right := await store.missing_right(key)):
+            raise Unavailable(
+                f"{store.label} does not permit what undo needs to restore messages: {right}",
+                f"permit {right} to the login, or use --no-backup",
+            )
 
     def note_damage(self, store: Store) -> None:
         """Add the memories that the store left out as damaged to the failures of ``report``.

@@ -152,6 +152,46 @@ def test_missing_command_of_redis_is_found_before_a_deletion(
     assert held(denied.place) == before
 
 
+@pytest.mark.parametrize("command", ["RPUSH", "MSET"])
+def test_missing_command_of_redis_is_found_before_a_compression_deletes(
+    run: Run, deny: Callable[[str], Denied], command: str
+) -> None:
+    denied = deny("redis")
+    before = held(denied.place)
+    denied.may("+@all", "-@admin", f"-{command.lower()}", "-discard")
+    words = ("compress", denied.login, "--summarizer", "extractive", "--mode", "replace")
+    words += ("--keep-recent", "1", "--yes")
+    for more in (), ("--max-delete", "100%"), ("--dry-run",):
+        fails(run(*words, *more), 3, f"restore messages: {command}", "--no-backup")
+    assert held(denied.place) == before
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "mysql"])
+def test_missing_right_to_insert_runs_of_agno_is_found_before_a_deletion(
+    run: Run, servers: Servers, tmp_path: Path, engine: str
+) -> None:
+    place = new_place(f"{engine}-agno", tmp_path, servers)
+    samples.use(place.backend.style)
+    put(place, [samples.sample(place.keys(1)[0], samples.entries(9))])
+    samples.use(Style())
+    before = held(place)
+    url, _, query = place.text.partition("?")
+    name, login = url.rpartition("/")[2], f"limited_{uuid4().hex[:8]}"
+    rights = "SELECT, UPDATE, DELETE"
+    if engine == "postgresql":
+        limited = servers.postgresql.url(name, user=login, password="secret")
+        create = f"CREATE ROLE {login} LOGIN PASSWORD 'secret'; "
+        grant = f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {login}"
+        servers.postgresql.execute(servers.postgresql.admin_url(url), create + grant)
+    else:
+        limited = servers.mariadb.url(name, user=login, password="secret")
+        servers.mariadb.execute(f"CREATE USER {login} IDENTIFIED BY 'secret'")
+        servers.mariadb.execute(f"GRANT {rights} ON {name}.* TO {login}")
+    words = ("delete", f"{limited}?{query}", "--all", "--yes")
+    fails(run(*words), 3, "restore messages: INSERT on 'agno_runs'", "--no-backup")
+    assert held(place) == before
+
+
 def test_missing_right_to_transactions_runs_no_command(
     run: Run, deny: Callable[[str], Denied]
 ) -> None:

@@ -157,13 +157,23 @@ class CompressRun(ChangeRun):
         then: Callable[[CompressionPlan], None],
         report: CompressReport,
     ) -> None:
-        if self.wanted.mode is CompressMode.REPLACE:
+        deletes = self.wanted.mode is CompressMode.REPLACE
+        if deletes:
             await self.refuse_deletion(store)
+        first: list[MemoryKey] = []
+
+        def found(case: CompressionPlan) -> None:
+            if not first:
+                first.append(case.memory.key)
+            then(case)
+
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(report, then, progress),
+                *(report, found, progress),
             )
+        if deletes and first:
+            await self.refuse_missing_right(store, first[0])
         self.note_damage(store)
         if not report.changes.planned.memories:
             await self._refuse_absent(store)

@@ -155,6 +155,9 @@ class AgnoStore(SqlSimpleStore):
                 text = f"the table {visible(table)!r} of {self.label} has no column {lacking[0]!r}"
                 raise BadData(text, "it is not a table of Agno 3")
 
+    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
+        return await self.database.missing_right((self._runs,))
+
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         tables = {self._runs: session_condition(where)}
         if deletion is not Deletion.MESSAGES:
