@@ -9,8 +9,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +19,7 @@ from memctl.model import MemoryKey
 from memctl.testing import Place, samples
 from tests.support.backends import place_at
 from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.forkserver import TerminalProcess
 from tests.support.places import append, held, put, runs_kept
 from tests.support.servers.pool import Servers
 
@@ -37,12 +36,10 @@ class Session:
         master, slave = pty.openpty()
         environment = os.environ | {"TERM": "dumb", "PYTHONUTF8": "1", "NO_COLOR": "1"}
         self._master = master
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "memctl", *map(str, words)],
+        self._process = TerminalProcess(
+            list(map(str, words)),
             **{"stdin": slave, "stdout": slave, "stderr": slave} | settings,
-            cwd=Path(__file__).parents[2],
             env=environment,
-            preexec_fn=lambda: _own(slave),
         )
         os.close(slave)
         self.said = ""
@@ -75,17 +72,6 @@ class Session:
             return os.read(self._master, 65536).decode(errors="replace").replace("\r\n", "\n")
         except OSError:
             return ""  # Linux tells the end of a terminal with EIO.
-
-
-def _own(slave: int) -> None:
-    """Make the terminal that of the process: Ctrl-C there is its signal, and its end another.
-
-    Who runs the tests in the background, or by nohup, has them ignore these.
-    """
-    for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    os.setsid()
-    os.close(os.open(os.ttyname(slave), os.O_RDWR))
 
 
 @pytest.fixture

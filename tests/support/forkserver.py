@@ -8,6 +8,7 @@ When the process that started the server ends, the server ends, too.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from functools import cache
 from importlib import import_module
@@ -61,6 +63,8 @@ class ForkedProcess(subprocess.Popen[Any]):
 
     as_root = True
     """True if memctl keeps the rights of root, if the tests have them."""
+    at_terminal = False
+    """True if stdin is a terminal, which becomes the controlling terminal of a new session."""
 
     def _execute_child(self, arguments: list[str], *settings: Any) -> None:
         folder, environment = settings[4], settings[5]
@@ -72,6 +76,7 @@ class ForkedProcess(subprocess.Popen[Any]):
             "folder": os.fspath(folder or os.getcwd()),
             "environment": dict(os.environ if environment is None else environment),
             "as_root": self.as_root,
+            "at_terminal": self.at_terminal,
         }
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -102,6 +107,12 @@ class PlainProcess(ForkedProcess):
     """A forked process without the rights of root, for which the modes of files count."""
 
     as_root = False
+
+
+class TerminalProcess(ForkedProcess):
+    """A forked process at a terminal: Ctrl-C there is its signal, and its end another."""
+
+    at_terminal = True
 
 
 @cache
@@ -182,11 +193,17 @@ def main() -> None:
     time.tzset()
     os.chdir(request["folder"])
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
+    if request["at_terminal"]:
+        # Those who run the tests in the background have SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if not request["as_root"]:
         _drop_capabilities()
-    sys.stdin = open(0)  # noqa: SIM115 - as Python opens them when it starts
-    sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+    # As Python opens them when it starts: they are closed when the process ends, not before.
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["memctl", *request["arguments"]]
     runpy.run_module("memctl", run_name="__main__", alter_sys=True)
 

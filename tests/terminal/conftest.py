@@ -4,26 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import shlex
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
+from pexpect.fdpexpect import fdspawn
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import fill
+from tests.support.forkserver import TerminalProcess
 
 ROOT = Path(__file__).parents[2]
 MEMCTL = [sys.executable, "-m", "memctl"]
 WIDE = MemoryKey("京都" * 6, "🍁" * 5)
 
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
-Terminal = Callable[..., "pexpect.spawn[str]"]
+
+
+class Screen(fdspawn):
+    """A terminal of 24 lines in which memctl runs."""
+
+    exitstatus: int | None = None
+
+    def __init__(self, columns: int, arguments: list[str], environment: dict[str, str]) -> None:
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, columns))
+        self._process = TerminalProcess(
+            arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        )
+        os.close(theirs)
+        super().__init__(ours, timeout=30, encoding="utf-8")
+
+    def sendintr(self) -> None:
+        self.send("\x03")
+
+    def close(self) -> None:
+        super().close()
+        self.exitstatus = self._process.wait(30)
+
+
+Terminal = Callable[..., Screen]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -60,18 +87,11 @@ def shell() -> Shell:
 def terminal(tmp_path: Path) -> Any:
     """Start memctl at a terminal of so many columns."""
 
-    def start(columns: int, *arguments: object, **more: str) -> Any:
+    def start(columns: int, *arguments: object, **more: str) -> Screen:
         settings = {
             **{"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PAGER": "cat"},
             "XDG_STATE_HOME": str(tmp_path),
         }
-        return pexpect.spawn(
-            MEMCTL[0],
-            [*MEMCTL[1:], *map(str, arguments)],
-            env=environment(**{**settings, **more}),
-            dimensions=(24, columns),
-            encoding="utf-8",
-            timeout=30,
-        )
+        return Screen(columns, list(map(str, arguments)), environment(**{**settings, **more}))
 
     return start

@@ -14,12 +14,12 @@ from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import fill
 from tests.support.servers.pool import Servers
-from tests.terminal.conftest import Shell, Terminal
+from tests.terminal.conftest import Screen, Shell, Terminal
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def drawn(process: pexpect.spawn[str], code: int = 0) -> str:
+def drawn(process: Screen, code: int = 0) -> str:
     """All that a run draws."""
     process.expect(pexpect.EOF)
     process.close()
