@@ -435,7 +435,8 @@ async def mark(
 ) -> Changed:
     """Add a mark to the selected messages, remove a mark, or replace ``remove`` by ``add``.
 
-    A message without the mark ``remove`` stays unchanged by a replacement.
+    A message without the mark ``remove`` stays unchanged by a replacement.  ``backup`` and
+    ``dry_run`` are as in ``delete``.
 
     Raises:
         UsageError: neither ``add`` nor ``remove`` is given.
@@ -532,7 +533,8 @@ async def compress(
     """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
     ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
-    committed as soon as its summary is complete.
+    committed as soon as its summary is complete.  Without ``backup``, the compression cannot be
+    undone.
 
     Raises:
         Unavailable: the model or the store is unreachable; each memory is either compressed or

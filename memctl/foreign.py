@@ -210,7 +210,7 @@ def of_first_line(line: bytes) -> ForeignFormat | None:
 
 
 def _values(start: bytes) -> list[Any]:
-    """Return the JSON objects and arrays at the start, one per line."""
+    """Return the JSON values of the first lines, up to a line that is no object or array."""
     found: list[Any] = []
     for line in start.removeprefix(BYTE_ORDER_MARK).splitlines()[:_LINES]:
         if line.strip():

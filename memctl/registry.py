@@ -467,7 +467,7 @@ for _spec in BUILT_IN:
 _OF_NAMED_LAYOUTS = {"table", "columns", "dialect", "content_encoding", "namespace"}
 """Options for a layout that ``?layout=`` names; for a detected layout, they mean nothing."""
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
-"""Values of ``?state=`` besides a folder, each with the options that the states' URL takes over."""
+"""Values of ``?state=`` besides a folder, with the options of the store that also hold there."""
 
 
 def kinds() -> list[str]:

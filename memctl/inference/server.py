@@ -97,8 +97,8 @@ class ModelServer:
     async def post(self, path: str, body: Body, step_down: StepDown | None = None) -> Any:
         """Send a POST request, and return the server's reply as decoded by the SDK.
 
-        ``body`` makes the request.  After a refusal, ``step_down`` decides: if it returns True, the
-        request is made and sent again.
+        ``body`` returns the body of the request.  After a refusal, ``step_down`` decides: if it
+        returns True, the request is sent again, with a new body.
 
         Raises:
             ModelError, Unreachable, Unauthorised: the server refused, or did not reply.

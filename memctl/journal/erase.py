@@ -125,7 +125,7 @@ class RunEraser:
         gone = {key for key in keys if self._concerns(key)}
         self._held |= gone
         of_repairs = [
-            self._is_in(record)
+            self._count(record)
             for name in repairs.FILES
             for record in repairs.read_records(folder / name)
         ]
@@ -161,8 +161,8 @@ class RunEraser:
 
     # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
-    def _is_in(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return 1 or 0 twice: whether a repair has memories to erase, and whether other data.
+    def _count(self, record: dict[str, Any]) -> tuple[int, int]:
+        """Return 1 if a repair has memories to erase, else 0; and 1 if it has other data, else 0.
 
         ``record`` is the record of the repair.
         """

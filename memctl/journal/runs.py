@@ -680,7 +680,10 @@ def _about(folder: Path) -> tuple[int, float]:
 
 
 def _before_leap(times: Iterable[float], now: float, leap: float) -> float:
-    """Return the last of ``times`` before a step forward of more than ``leap`` seconds."""
+    """Return the last of ``times`` before a step forward of more than ``leap`` seconds.
+
+    ``now`` counts as one more time at the end.
+    """
     sure: float | None = None
     for one in (*times, now):
         if sure is None or one - sure <= leap:

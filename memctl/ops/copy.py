@@ -537,7 +537,7 @@ class _Copy:
             ):
                 changed.add(key)
                 continue
-            self._left(key, here.digest)
+            self._note_digest(key, here.digest)
             self._progress.advance(memories=1, messages=here.messages)
             self._unchanged(key, here.messages, held=here.messages)
         return frozenset(changed)
@@ -613,7 +613,7 @@ class _Copy:
             return True
         return self._target.features.empty
 
-    def _left(self, key: MemoryKey, digest: bytes) -> None:
+    def _note_digest(self, key: MemoryKey, digest: bytes) -> None:
         """Note in ``mirror`` the digest with which the copy leaves the memory in the target."""
         if self._mirror is not None:
             self._mirror[key] = digest
@@ -625,7 +625,7 @@ class _Copy:
             else:
                 self._suspects[key] = beginning.conflict
             return
-        self._left(key, beginning.digest)
+        self._note_digest(key, beginning.digest)
         if beginning.passed:
             self._report.messages.skipped += beginning.there.messages
         else:

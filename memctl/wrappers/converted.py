@@ -596,7 +596,10 @@ def _convertible(messages: list[StoredMessage], way: Conversion) -> Iterator[Non
 
 
 def _reason(entries: list[StoredMessage], way: Conversion, error: Exception) -> str:
-    """Return why messages cannot be converted, with the first such message."""
+    """Return why ``way`` cannot convert messages: the first such message, and why.
+
+    If each message alone can be converted, ``error`` is the reason.
+    """
     for entry in entries:
         converter = way.converter()
         try:

@@ -210,7 +210,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         memory = Memory(
             owner,
             session.summary_text,
-            ttl=_left(expiries),
+            ttl=_seconds_left(expiries),
             extra="" if record is None else session.extra(comparison),
             version=digest.hexdigest(),
         )
@@ -560,7 +560,7 @@ def _encoded(id: str) -> bytes:
     return name
 
 
-def _left(expiries: Sequence[int]) -> float | None:
+def _seconds_left(expiries: Sequence[int]) -> float | None:
     """Return the seconds until a session expires; None if it does not expire.
 
     ``expiries`` are the replies of PTTL for the keys of the session.

@@ -196,7 +196,10 @@ class NodeForm(ABC):
         }
 
     def _undressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a fact's node without a record; None if impossible."""
+        """Return the content and metadata of a fact's node without a record.
+
+        None if such a node would not give back the same fact, or if ReMe could not read it.
+        """
         if key.session or key.part:
             return None
         about = fields.get("metadata") or {}
@@ -222,7 +225,10 @@ class NodeForm(ABC):
         return (content, metadata) if user == key.user and same else None
 
     def _dressed(self, key: MemoryKey, fields: Json) -> tuple[str, Json] | None:
-        """Return the content and metadata of a fact's node with a record; None if impossible."""
+        """Return the content and metadata of a fact's node with a record.
+
+        None if ReMe could not read such a node.
+        """
         about = fields.get("metadata")
         about = about if isinstance(about, dict) else {}
         kind = about.get(_TYPE)

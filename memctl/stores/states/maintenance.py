@@ -114,7 +114,10 @@ class StateMaintenance(Maintenance):
 
 
 def _trimming(document: Document, chosen: str | None) -> _Plan | None:
-    """Plan to cut off the bytes after the complete JSON, if any."""
+    """Plan to cut off the bytes after the complete JSON; None if nothing may be cut off.
+
+    ``chosen`` is as in ``tail_of``.
+    """
     end = tail_of(document, chosen)
     if end is None:
         return None

@@ -134,7 +134,7 @@ class RowCodec:
         self._once_null = [name for name in self.filled_columns if columns.all[name].nullable]
         owner = named.get("user")
         self._owner = owner if owner and not columns.all[owner].filled else None
-        """The column of the user if the column may be NULL; NULL is then the empty user."""
+        """The column of the user, if it may be NULL, which then stands for the empty user."""
         self._named = [(named[name], field) for name, field in _OPTIONAL.items() if name in named]
         self._time = named.get("time")
         self._content = named["content"]

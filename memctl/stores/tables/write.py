@@ -32,9 +32,9 @@ _MISSING = "missing"
 _MADE = "made"
 """The field of ``WriteResult.before`` with the states of rows made for the memory, by table."""
 _NEEDLESS = "needless"
-"""The field there with the tables whose rows memctl made although the framework needed none."""
+"""The field of ``WriteResult.before`` with the tables whose made rows the framework needs not."""
 _REMOVED = "removed"
-"""The field there with the states of made rows that an undo removed, by table."""
+"""The field of ``WriteResult.before`` with the states of made rows that an undo removed."""
 
 
 class TableRows:

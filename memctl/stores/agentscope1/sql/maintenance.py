@@ -302,7 +302,10 @@ class SqlMaintenance(Maintenance):
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        """Fill the temporary table with recorded rows; ``empty`` selects its columns."""
+        """Fill the temporary table with recorded rows.
+
+        ``empty`` is a SELECT without rows, whose columns become those of the table.
+        """
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)

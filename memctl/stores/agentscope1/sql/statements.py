@@ -422,7 +422,7 @@ class Statements(Syntax):
         return f"DELETE FROM {self.keyed_rows(table, column)}"
 
     def is_unused(self, child: str, column: str) -> str:
-        """Return SQL that no row of the table ``child`` has in ``column`` the id of the row ``t``.
+        """Return SQL: true if no row of the table ``child`` has the id of row ``t`` in ``column``.
 
         The SQL is a condition for ``delete_keyed``.
         """
