@@ -108,19 +108,16 @@ def test_rotate_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Cl
 @pytest.mark.usefixtures("clock")
 def test_rotate_only_names_of_exactly_this_form_go(run: Run, filled: str, tmp_path: Path) -> None:
     strangers = [
-        *("b.ndjson", "b-20260101T000000.ndjson.gz", "bb-20260101T000000.ndjson"),
-        *(
-            "b-prod-20260101T000000.ndjson",
-            "b-20260101T000000.ndjson.tmp",
-            "b-20261301T000000.ndjson",
-        ),
+        *("b.json", "b-20260101T000000.ndjson.gz", "bb-20260101T000000.ndjson"),
+        *("b-prod-20260101T000000.ndjson", "b-20260101T000000.ndjson.tmp"),
+        *("b-20261301T000000.ndjson", "b"),
         *("B-20260101T000000.ndjson", "b-20260101T000000-2.ndjson", "b-20260101.ndjson"),
         *("b-２0260101T000000.ndjson", "b-20260101T000000.ndjson\n", "b-20260101T000000xndjson"),
     ]
     for name in strangers:
         (tmp_path / name).touch()
     (tmp_path / "b-20260102T000000.ndjson").mkdir()
-    (tmp_path / "b-20260103T000000.ndjson").symlink_to(tmp_path / "b.ndjson")
+    (tmp_path / "b-20260103T000000.ndjson").symlink_to(tmp_path / "b.json")
     (tmp_path / "b-20260104T000000.ndjson").touch()
     before = backups(tmp_path)
     found = report(
@@ -189,17 +186,25 @@ def test_rotate_backup_that_has_shrunk_by_half(
         (19, (), 0),
         (20, ("--exclude-mark", "hint"), 1),
         (21, ("--last", "2"), None),
-        (22, ("--last", "1", "--min-messages", "0"), 2),
+        (22, ("--last", "2"), None),  # as large as the file before it, which was not accepted
+        (23, ("--last", "1", "--min-messages", "0"), 3),
     ):
         clock.time = datetime(2026, 11, day, 3, 15)
         done = run(*words, *options)
         if removed is None:
-            said = "less than half of the newest backup before it"
+            said = "less than half of b-20261120T031500.ndjson"
             fails(done, 7, said, "older files are kept", "--min-messages 0")
-            assert len(backups(tmp_path)) == 2
+            assert len(backups(tmp_path)) == day - 19
         else:
             assert done.exit_code == 0, done.stderr
             assert done.stderr.count(" removed") == removed
+
+
+def test_rotate_beside_a_file_of_its_name(run: Run, filled: str, tmp_path: Path) -> None:
+    assert run("export", filled, "-o", tmp_path / "b.ndjson").exit_code == 0
+    done = run("export", filled, "-o", tmp_path / "b.ndjson", "--rotate", "last:1")
+    fails(done, 2, "is a file, so a rotation cannot have this name", "choose another name")
+    assert backups(tmp_path) == ["b.ndjson"]
 
 
 def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import Comparability, fingerprints
@@ -64,8 +64,8 @@ class ExportOptions:
     no limit.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
-    memory.  If neither is given, a file of a rotation that is less than half as large as the one
-    before is an error, too, and older files are kept.
+    memory.  If neither is given, a file of a rotation that is less than half as large as the
+    largest older file is an error, too, and older files are kept.
     """
 
     force: bool = False
@@ -160,6 +160,11 @@ class Export:
             self._folder = MarkdownFolder(Path(output))
         elif not rotates:
             refuse_taken(output, shape, force=options.force)
+        elif Path(output).exists():
+            raise UsageError(
+                f"{visible(output)} is a file, so a rotation cannot have this name",
+                "rename the file, or choose another name",
+            )
 
     @contextmanager
     def place(self) -> Iterator[Path]:
@@ -170,7 +175,7 @@ class Export:
 
         Raises:
             UsageError: a folder for Markdown contains files of other programs.
-            Partial: the file is much smaller than the one before it in the rotation.
+            Partial: the file is much smaller than an older file of the rotation.
             Busy: another run writes to the output.
             Unavailable: the output cannot be written.
         """
@@ -231,14 +236,15 @@ class Export:
             least = 0
 
     def _refuse_shrunk(self, before: list[RotatedFile]) -> None:
-        """Refuse to go on with a rotation whose new file is much smaller than the newest before."""
+        """Refuse to go on with a rotation whose new file is much smaller than one before."""
         size, options = self.report.bytes, self._options
         if not before or size is None or options.min_memories is not None:
             return
-        if options.min_messages is None and size * 2 < before[0].bytes:
+        largest = max(before, key=lambda file: file.bytes)
+        if options.min_messages is None and size * 2 < largest.bytes:
             raise Partial(
-                f"{self.report.file} has {size:,} bytes, less than half of the newest backup "
-                f"before it ({before[0].bytes:,} bytes): older files are kept",
+                f"{self.report.file} has {size:,} bytes, less than half of {largest.path.name} "
+                f"({largest.bytes:,} bytes): older files are kept",
                 "if that is right, use --min-messages 0",
             )
 
