@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import dropwhile
 from pathlib import Path
@@ -58,7 +59,7 @@ def manifests() -> list[dict[str, Any]]:
 
 def before(word: str) -> bool:
     """Return whether a word may stand before the command."""
-    return word == "/usr/bin/env" or re.match(r"[A-Z_]+=", word) is not None
+    return re.match(r"[A-Z_]+=", word) is not None
 
 
 def commands(line: str) -> Iterator[list[str]]:
@@ -69,7 +70,7 @@ def commands(line: str) -> Iterator[list[str]]:
     for word in [*lexer, ";"]:
         if word and set(word) <= set(MARKS):
             words = list(dropwhile(before, words))
-            if words[:1] == ["memctl"]:
+            if words and Path(words[0]).name == "memctl":
                 yield words[1:]
             words = []
         else:
@@ -156,11 +157,27 @@ def test_docs_drawing_loads_nothing() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not there")
-def test_docs_systemd_takes_the_units() -> None:
+def test_docs_systemd_takes_the_units(tmp_path: Path) -> None:
+    for unit in SYSTEMD.iterdir():  # with a program that is there
+        text = re.sub(
+            r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.M
+        )
+        (tmp_path / unit.name).write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", *sorted(SYSTEMD.iterdir())], capture_output=True, text=True
+        ["systemd-analyze", "verify", *sorted(tmp_path.iterdir())], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_docs_jobs_name_memctl_by_its_absolute_path() -> None:
+    jobs = [
+        line
+        for path in (ROOT / "examples" / "crontab", *SYSTEMD.glob("*.service"))
+        for line in path.read_text().splitlines()
+        if " -q " in line and not line.startswith("#")
+    ]
+    assert len(jobs) >= 6
+    assert all(re.search(r"(=|\s)/\S+/memctl -q ", line) for line in jobs), jobs
 
 
 def test_docs_manifests_are_cron_jobs() -> None:

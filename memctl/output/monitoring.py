@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ _MODE = 0o644
 
 _HELP = {
     "last_run_timestamp_seconds": "When the last run ended, in seconds since the epoch.",
+    "last_success_timestamp_seconds": "When the last run with exit code 0 ended.",
     "last_run_success": "Whether the last run ended with exit code 0.",
     "last_run_exit_code": "The exit code of the last run.",
     "last_run_duration_seconds": "How long the last run took.",
@@ -37,12 +39,44 @@ Sample = tuple[str, dict[str, str], float | int]
 """A metric: the name without prefix, additional labels, and the value."""
 
 
-def run_samples(ended: float, duration: float, exit_code: int) -> Iterator[Sample]:
-    """Yield the metrics of any run: its end in seconds since 1970, duration and exit code."""
+def run_samples(
+    ended: float, duration: float, exit_code: int, succeeded: float | None = None
+) -> Iterator[Sample]:
+    """Yield the metrics of any run: its end in seconds since 1970, duration and exit code.
+
+    ``succeeded`` is the end of the last successful run before, None if there is none.
+    """
     yield "last_run_timestamp_seconds", {}, ended
     yield "last_run_success", {}, int(exit_code == 0)
     yield "last_run_exit_code", {}, exit_code
     yield "last_run_duration_seconds", {}, duration
+    if exit_code == 0:
+        succeeded = ended
+    if succeeded is not None:
+        yield "last_success_timestamp_seconds", {}, succeeded
+
+
+_SUCCEEDED = re.compile(
+    r"^memctl_last_success_timestamp_seconds\{.*\} (\d+(?:\.\d+)?)$", re.MULTILINE | re.ASCII
+)
+_READ_BYTES = 1 << 20
+"""The most bytes to read of an earlier file of metrics, which has a few kilobytes."""
+
+
+def last_success(path: Path) -> float | None:
+    """Return the end of the last successful run, from its file of metrics.
+
+    None if there is no such file, or it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            text = file.read(_READ_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    found = _SUCCEEDED.search(text)
+    return float(found[1]) if found else None
 
 
 def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
@@ -268,7 +302,7 @@ class Monitoring:
     ) -> None:
         command, store = job
         samples = chain(
-            run_samples(time.time(), duration, exit_code),
+            run_samples(time.time(), duration, exit_code, last_success(path)),
             report_samples(output.report.data() if output.report else {}),
         )
         labels = {"command": command, "store": store, "file": path.name}

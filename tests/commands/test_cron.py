@@ -185,6 +185,28 @@ def test_cron_metrics_of_a_run(run: Run, filled: str, tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
+def test_cron_metrics_keep_the_time_of_the_last_success(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
+    path, name = tmp_path / "m.prom", "memctl_last_success_timestamp_seconds"
+    assert run("--metrics-file", path, "inspect", tmp_path / "no.db").exit_code == 4
+    assert name not in families(path)
+    assert run("--metrics-file", path, "inspect", filled).exit_code == 0
+    first = families(path)
+    [succeeded] = first[name].samples
+    assert succeeded.value == first["memctl_last_run_timestamp_seconds"].samples[0].value
+    for _ in range(2):
+        assert run("--metrics-file", path, "inspect", tmp_path / "no.db").exit_code == 4
+        found = families(path)
+        assert found[name].samples[0].value == succeeded.value
+        assert found["memctl_last_run_timestamp_seconds"].samples[0].value > succeeded.value
+    assert run("--metrics-file", path, "inspect", filled).exit_code == 0
+    assert families(path)[name].samples[0].value > succeeded.value
+    path.write_bytes(b"\xff not of memctl")
+    assert run("--metrics-file", path, "inspect", tmp_path / "no.db").exit_code == 4
+    assert name not in families(path)
+
+
 def test_cron_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     assert run("--metrics-file", path, "compress", filled, "--all").exit_code == 0
