@@ -62,7 +62,7 @@ def carry_out(
             stop=stop,
         )
         try:
-            outcome.run = wait_for(copying, stop).run or ""
+            wait_for(copying, stop)
         except Unavailable as end:
             raise _cut_short(outcome, end) from end
     outcome.ended = True

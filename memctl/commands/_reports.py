@@ -33,8 +33,6 @@ class CopyOutcome:
         self.target = target
         self.dry_run = dry_run
         self.copied = copied or CopyReport()
-        self.run = ""
-        """The id of the run for ``memctl undo``; empty without a run."""
         self.ended = False
         """True if the run reached its end: it is then reported even if it copied nothing."""
 
@@ -77,8 +75,8 @@ class CopyOutcome:
             }
         if self.copied.verified is not None:
             data["verified"] = self.copied.verified
-        if self.run:
-            data["run"] = self.run
+        if self.copied.run:
+            data["run"] = self.copied.run
         if self.copied.rounds:
             settled = self.copied.settled
             data["follow"] = {
@@ -102,8 +100,8 @@ class CopyOutcome:
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
         wrote = self.copied.memories.written or not self.ended  # the answer to a write may be lost
-        if found is not None and self.run and wrote:
-            found.append(f"\nundo it with: memctl undo {self.run}", "not bold dim")
+        if found is not None and self.copied.run and wrote:
+            found.append(f"\nundo it with: memctl undo {self.copied.run}", "not bold dim")
         return found
 
     def error(self) -> MemctlError | None:

@@ -150,8 +150,12 @@ class CopyRun:
         if self._recording is None:
             yield
             return
-        with self._recording.ended(self.report):
-            yield
+        try:
+            with self._recording.ended(self.report):
+                yield
+        finally:
+            if self._is_recording:
+                self.report.run = self.id or ""
 
     async def examine(self, source: Store, target: Store) -> None:
         """Refuse a damaged source, and data of the source that the target has no place for.

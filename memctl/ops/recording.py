@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import MemctlError, Unavailable
+from memctl.errors import Different, MemctlError, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
 from memctl.location import Location
@@ -91,10 +91,11 @@ class Recording:
             async for _ in results:
                 continue
 
-    def end(self, report: CopyReport) -> None:
+    def end(self, report: CopyReport, *, complete: bool = True) -> None:
         """Complete the record with the counts of ``report``; discard a record without changes.
 
-        Do nothing if ``begin`` was not called.
+        ``complete`` is False if an error ended the copy early.  Do nothing if ``begin`` was not
+        called.
 
         Raises:
             Unavailable: the operating system refuses to write the record.
@@ -111,7 +112,7 @@ class Recording:
         self._stack.close()
         self.run.memories = report.memories.written
         self.run.counts = {"added": report.messages.written, "replaced": report.messages.deleted}
-        self._journal.end("partial" if report.failures else "done")
+        self._journal.end("done" if complete and not report.failures else "partial")
 
     @contextmanager
     def ended(self, report: CopyReport) -> Iterator[None]:
@@ -122,9 +123,9 @@ class Recording:
         """
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             with suppress(MemctlError):
-                self.end(report)
+                self.end(report, complete=isinstance(error, Different))
             raise
         self.end(report)
 

@@ -147,6 +147,8 @@ class CopyReport:
     """True if source and target are equal after the copy, False if not; None if not compared."""
     rounds: int = 0
     """The number of copies, if the source is followed."""
+    run: str = ""
+    """The id of the run for ``memctl undo``; empty if nothing can be undone, or not yet known."""
 
     @property
     def ordinary(self) -> bool:

@@ -180,3 +180,27 @@ def test_lost_commit(run: Run, command: str, server: str, fault: Fault, place: s
 def different(before: States, after: States) -> set[MemoryKey]:
     """Return the memories that are not the same."""
     return {key for key in before | after if before.get(key) != after.get(key)}
+
+
+@pytest.mark.parametrize("command", ["import", "migrate"])
+@pytest.mark.parametrize("server", ["postgresql", "mysql", "redis"])
+def test_copy_that_is_cut_off_names_its_run(
+    run: Run, command: str, server: str, place: str
+) -> None:
+    """The last of the memories is too large for the transaction of the others."""
+    before = contents(place)
+    big = [samples.entry(f"b{number}", number, content="x" * 2**20) for number in range(12)]
+    keys = MemoryKey("eve", "nara"), MemoryKey("zoe", "last")
+    asyncio.run(fill("big.ndjson", {keys[0]: samples.entries(4), keys[1]: big}))
+    with Proxy(place, (b"zoe",), SERVERS[server][1], Fault.CUT) as proxy:
+        done = run(command, "big.ndjson", proxy.url, "--retries", "0", "--json")
+        assert proxy.lost == 1
+    found = report(done, 3)
+    assert found["memories"]["written"] == 1
+    assert contents(place).keys() == {*before, keys[0]}
+    [listed, *_] = report(run("history", "--json"))["runs"]
+    assert (listed["run"], listed["outcome"]) == (found["run"], "partial")
+    assert listed["memories"] == 1
+    undone = run("undo", found["run"], "--store", place, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert contents(place) == before
