@@ -39,9 +39,9 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
     """Call a function in a thread, and return its result.
 
-    If the task is cancelled, it waits until the function has returned, so that the caller can close
-    what the function uses.  ``interrupt`` is called before this wait, to make the function return
-    soon.
+    If the calling task is cancelled, ``in_thread`` calls ``interrupt``, which should make the
+    function return soon, and waits for this return.  So the caller can then close what the
+    function uses.
     """
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:

@@ -72,7 +72,7 @@ class Memory:
     ``extra`` is a text with further data of the memory in its dialect, such as the session record
     of AgentScope 2.x; it may be empty.  Only a write that creates or replaces the memory stores
     ``extra``.  ``edit``, and ``write`` with ``WriteMode.ADD`` to an existing memory, leave the
-    stored data as they are.
+    stored ``extra`` as it is.
 
     ``place`` is the path of the memory in the session state, such as ``agent.memory``.  In a new
     session state, the memory is written at this path, because the application reads it there.

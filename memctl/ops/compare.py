@@ -52,13 +52,13 @@ class Precision(Enum):
 class Fingerprint:
     """The number of messages of a memory, with digests that equal memories share.
 
-    ``digest`` covers ids, order and marks of the messages.  Unless the precision is OUTLINE, it
-    covers their contents, too.  ``summary`` is a digest of the summary: empty without a summary,
-    None if the store has no place for summaries.  ``expires`` is the moment of expiry in seconds
-    since the epoch, None without expiry.  ``beginning`` is the digest of a given number of first
-    messages; None if no number was given, or the memory has fewer messages.  ``settings`` is a
-    digest of the settings in ``Memory.extra``, or in a note on the first message: empty for default
-    settings, None for unknown settings.  ``place`` is ``Memory.place``.
+    ``digest`` covers ids, order and marks of the messages.  It also covers their contents, unless
+    the precision is ``Precision.OUTLINE``.  ``summary`` is a digest of the summary: empty without a
+    summary, None if the store has no place for summaries.  ``expires`` is the moment of expiry in
+    seconds since the epoch, None without expiry.  ``beginning`` is the digest of a given number of
+    first messages; None if no number was given, or the memory has fewer messages.  ``settings`` is
+    a digest of the settings in ``Memory.extra``, or in a note on the first message: empty for
+    default settings, None for unknown settings.  ``place`` is ``Memory.place``.
     """
 
     messages: int

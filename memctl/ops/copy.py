@@ -491,7 +491,8 @@ class _Copy:
     async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
         """Return the fingerprints of the selected memories of the target.
 
-        OUTLINE covers ids, order and marks; TEXT and VALUE cover contents, too.
+        ``Precision.OUTLINE`` covers ids, order and marks; ``TEXT`` and ``VALUE`` cover contents,
+        too.
         """
         read = self._target.outline if form is Precision.OUTLINE else self._target.read
         found = await self._fingerprints(read(where), form)

@@ -79,8 +79,8 @@ _SETTINGS = {
 }
 """The settings of connections."""
 _ROW_SECURITY = "row_security"
-"""The setting that, if off, refuses statements that would not see all rows; and the option of
-memctl that leaves it on."""
+"""A setting of PostgreSQL, and the option of memctl that leaves it on.  If the setting is
+off, PostgreSQL refuses statements that would not see all rows."""
 _EXACT = (
     *("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "oid", "xid", "xid8", "cid"),
     *("text", "varchar", "bpchar", "char", "name", "bytea", "uuid", "inet", "cidr"),

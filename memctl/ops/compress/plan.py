@@ -107,8 +107,8 @@ class PlannedMessage(NamedTuple):
 class CompressionPlan:
     """The plan for a memory to compress.
 
-    The messages with the status SELECTED before position ``cut`` are summarized, except at the
-    positions in ``spared``: these messages have tool calls or results whose other half stays.
+    The messages with ``MessageStatus.SELECTED`` before position ``cut`` are summarized, except at
+    the positions in ``spared``: these messages have tool calls or results whose other half stays.
     ``earlier`` is the text of earlier summaries, empty if there are none.  ``messages`` and
     ``tokens`` are the numbers of summarized messages and of their tokens.  ``before`` is the number
     of tokens of all messages and summaries that agents send to a model.  ``gone`` counts deleted
