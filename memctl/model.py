@@ -70,9 +70,9 @@ class Memory:
     memory does not expire.
 
     ``extra`` is a text with further data of the memory in its dialect, such as the session record
-    of AgentScope 2.x; it may be empty.  Only a write that creates or replaces the memory stores
-    ``extra``.  ``edit``, and ``write`` with ``WriteMode.ADD`` to an existing memory, leave the
-    stored ``extra`` as it is.
+    of AgentScope 2.x; it may be empty.  Only a call that creates or replaces the memory stores
+    ``extra``.  In an existing memory, ``write`` with ``WriteMode.ADD`` keeps the stored ``extra``,
+    and ``edit`` only removes deleted messages from it.
 
     ``place`` is the path of the memory in the session state, such as ``agent.memory``.  In a new
     session state, the memory is written at this path, because the application reads it there.
