@@ -146,6 +146,19 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
         raise UsageError(f"{output!r} exists", "use --force to replace it")
 
 
+def refuse_as_rotation(output: str) -> None:
+    """Refuse the name of an existing file for a rotation, which the file would hide.
+
+    Raises:
+        UsageError: the file exists.
+    """
+    if Path(output).exists():
+        raise UsageError(
+            f"{output!r} is a file, so a rotation cannot have this name",
+            "rename the file, or choose another name",
+        )
+
+
 def is_device(path: Path) -> bool:
     """Return whether a path is a pipe or device, such as /dev/stdout, and so cannot be replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

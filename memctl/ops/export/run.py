@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
-from memctl.location import Location, visible
+from memctl.location import Location
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import Comparability, fingerprints
@@ -30,6 +30,7 @@ from memctl.ops.export.destination import (
     locked_output,
     nowhere,
     published,
+    refuse_as_rotation,
     refuse_options,
     refuse_output,
     refuse_taken,
@@ -160,11 +161,8 @@ class Export:
             self._folder = MarkdownFolder(Path(output))
         elif not rotates:
             refuse_taken(output, shape, force=options.force)
-        elif Path(output).exists():
-            raise UsageError(
-                f"{visible(output)} is a file, so a rotation cannot have this name",
-                "rename the file, or choose another name",
-            )
+        else:
+            refuse_as_rotation(output)
 
     @contextmanager
     def place(self) -> Iterator[Path]:
