@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -42,6 +43,13 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
     if (memory := folder_in_memory()) is not None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+    gc.disable()  # pytest makes ten thousand tests, and none of them is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but not among what pytest has made."""
+    gc.freeze()
+    gc.enable()
 
 
 class Unawaited(logging.Handler):

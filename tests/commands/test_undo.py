@@ -25,7 +25,7 @@ from memctl.journal.runs import Runs
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.change import ChangeRun
 from memctl.registry import parse
-from memctl.stores.agentscope1.sql.edit import BATCH_CHANGES
+from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import Place, samples
 from memctl.testing.drive import read
 from memctl.testing.samples import entry, sample
@@ -915,9 +915,10 @@ def test_undo_of_replacing_a_state_that_is_named_in_part(
 
 
 def test_undo_takes_away_the_user_of_several_sessions(
-    run: Run, one: Callable[[str], Place], tmp_path: Path
+    run: Run, one: Callable[[str], Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after the copy was undone and done again, each session by a transaction of its own."""
+    monkeypatch.setattr(editing, "BATCH_CHANGES", 100)
     place = one("sqlite")
     [key] = place.keys(1)
     put(place, [sample(key, samples.entries(1))])
@@ -929,7 +930,7 @@ def test_undo_takes_away_the_user_of_several_sessions(
     before = users()
     origin = Place(place.backend, f"sqlite:///{tmp_path}/source.db", tmp_path)
     sessions = [MemoryKey("bob", f"s{number}") for number in range(2)]
-    put(origin, [sample(key, samples.entries(BATCH_CHANGES + 1)) for key in sessions])
+    put(origin, [sample(key, samples.entries(101)) for key in sessions])
     runs = [report(run("migrate", origin.text, place.text, "--json"))["run"]]
     for there in (False, True, False):
         runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])

@@ -17,6 +17,7 @@ class TestLines(StoreSuite):
         return Backend("lines", lambda folder: f"{folder}/m.lines")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 class TestNotes(FactSuite):
     """The suite of facts, for the plugin."""

@@ -526,6 +526,7 @@ FURTHER = {
     "mysql",
     "postgresql-agentscope2",
     "mysql-agentscope2",
+    "redis-agentscope2",
     "redis-langchain",
     "redis-openai-agents",
     "langchain-files",
