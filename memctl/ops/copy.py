@@ -10,7 +10,7 @@ an interrupted copy, and a run without new messages reads no message.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -456,13 +456,24 @@ class _Copy:
         """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
+        self._found: set[MemoryKey] = set()
+        """The memories of the source, if there is a mirror."""
 
     async def run(self) -> None:
+        await self._copy()
+        damaged = self._source.left_out.failures
+        for key, digest in (self._mirror or {}).items():
+            gone = key not in self._found and key not in damaged and self._where.has_key(key)
+            if gone and digest != NOTHING.digest:
+                self._vanished(key)
+
+    async def _copy(self) -> None:
         await share_names(self._source, self._target, self._where)
         form = self._form
         where = self._where
         if form is Precision.OUTLINE and where.whole:
             found, held = await self._outlines()
+            self._note_found(found)
             if held:
                 messages = sum(one.messages for one in found.values())
                 self._report.total = Total(len(found), messages)
@@ -558,6 +569,7 @@ class _Copy:
                 if self._stop.asked and page.offset == 0:
                     return
                 key, messages = page.memory.key, len(page.messages)
+                self._note_found([key])
                 self._selected[key] = self._selected.get(key, 0) + messages
                 size = sum([len(entry.message) for entry in page.messages])
                 self._report.largest = max(self._report.largest, size)
@@ -618,6 +630,18 @@ class _Copy:
         """Note in ``mirror`` the digest with which the copy leaves the memory in the target."""
         if self._mirror is not None:
             self._mirror[key] = digest
+
+    def _note_found(self, keys: Iterable[MemoryKey]) -> None:
+        if self._mirror is not None:
+            self._found.update(keys)
+
+    def _vanished(self, key: MemoryKey) -> None:
+        """Report a memory that the last copy found, and that the source no longer has."""
+        if self._options.on_conflict is OnConflict.FAIL:
+            reason = "the source no longer has the memory"
+            self._report.fail(key, Failure("conflict", reason))
+        else:
+            self._report.uneven.add(key)
 
     def _close(self, key: MemoryKey, beginning: PrefixComparer) -> None:
         if beginning.conflict:

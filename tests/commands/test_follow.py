@@ -124,6 +124,23 @@ def test_follow_a_memory_that_shrank_is_left_alone(
     assert held_if_any(target)[ONE] == unmarked
 
 
+def test_follow_a_source_that_was_emptied_empties_no_target(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    add(source, TWO, ALL[20:23], 0)
+    wait_until(lambda: TWO in held_if_any(target), following)
+    for table in "message_mark", "message", "session", "users":
+        change(source, f"DELETE FROM {table}")
+    following.send_signal(signal.SIGINT)
+    output, said = following.communicate(timeout=30)
+    assert following.returncode == 5, said
+    failures = json.loads(output)["failures"]
+    told = {(one["user"], one["session"]): (one["code"], one["message"]) for one in failures}
+    reason = ("conflict", "the source no longer has the memory")
+    assert told == {("ada", "one"): reason, ("bob", "two"): reason}
+    assert held_if_any(target) == {ONE: ids(ALL[:10]), TWO: ids(ALL[20:23])}
+
+
 def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target: str) -> None:
     process = start("migrate", source, target, "--follow", "--interval", "3600")
     wait_until(lambda: held_if_any(target) == {ONE: ids(ALL[:10])}, process)

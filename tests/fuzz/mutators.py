@@ -10,6 +10,12 @@ from typing import Any
 
 from tests.fuzz.bench import Specimen
 from tests.fuzz.files import Archives, Folders, Mutator, Odd, Sqlite, States, file_targets
+from tests.fuzz.following import (
+    FollowingMysql,
+    FollowingPostgresql,
+    FollowingRedis,
+    FollowingSqlite,
+)
 from tests.fuzz.frameworks import Tables, Trees
 from tests.fuzz.servers import MysqlRows, PostgresqlRows, RedisKeys
 from tests.fuzz.settings import CommandLines, Configurations, Journals
@@ -18,10 +24,11 @@ from tests.support.servers import Missing
 
 _HERE: list[Callable[[], Mutator]] = [
     *(Archives, States, Folders, Sqlite, Odd, Configurations, CommandLines, Journals),
-    *(Tables, Trees, SharedSqlite),
+    *(Tables, Trees, SharedSqlite, FollowingSqlite),
 ]
 _ON_SERVERS: list[Callable[[Path], Mutator]] = [
-    *(RedisKeys, PostgresqlRows, MysqlRows, SharedPostgresql, SharedMysql, SharedRedis)
+    *(RedisKeys, PostgresqlRows, MysqlRows, SharedPostgresql, SharedMysql, SharedRedis),
+    *(FollowingPostgresql, FollowingMysql, FollowingRedis),
 ]
 
 

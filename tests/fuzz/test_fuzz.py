@@ -25,6 +25,9 @@ SAMPLES = [
     ("redis", "look,export", 800),
     ("sqlite", "look,change,export,copy,copy-into", 600),
     ("postgresql,mysql", "look,change,export,copy,copy-into", 1000),
+    ("shared-sqlite,shared-redis", "", 3000),
+    ("shared-postgresql,shared-mysql", "", 1000),
+    ("follow-sqlite,follow-redis,follow-postgresql,follow-mysql", "", 1500),
 ]
 """Mutators, what is done with their stores, and below which number inputs are tried."""
 
