@@ -24,7 +24,7 @@ from tests.trust.operator import Operator
 
 pytestmark = pytest.mark.slow
 
-EDITS = 400
+EDITS = 200
 """For each database."""
 MISSED = 5
 """So often at least an agent was faster, and the edit left the memory alone."""
