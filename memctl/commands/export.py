@@ -90,6 +90,13 @@ def export(
             help="Write nothing if fewer than N messages are selected.",
         ),
     ] = None,
+    clean: Annotated[
+        bool,
+        guarding(
+            "--clean",
+            help="Write only what the format itself has, without memctl's notes; implies --lossy.",
+        ),
+    ] = False,
     lossy: LossyOption = False,
     path: PathOption = None,
     rate_limit: RateOption = None,
@@ -101,7 +108,8 @@ def export(
     can hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for
     JSONSession. A Markdown folder gets a file for each memory; the next export rewrites those that
     changed.
-    A .jsonl file has a conversation of OpenAI chat messages on each line.
+    A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
+    keys, as services for fine-tuning want it.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
 
     Examples:
@@ -118,6 +126,7 @@ def export(
         must_exist=True,
         min_memories=min_memories,
         min_messages=min_messages,
+        clean=clean,
         rate=rate(rate_limit),
     )
     with readable(run.locate(store), where, path) as location:

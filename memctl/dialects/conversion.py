@@ -242,6 +242,16 @@ def _put_note(value: Message, dialect: str, note: _Note) -> None:
     value["metadata"] = {**metadata, NOTES: {**others, dialect: note.text()}}
 
 
+def without_notes(text: bytes) -> bytes:
+    """Return the JSON text of a message without memctl's notes; without any, the text itself."""
+    value: Message = jsonio.loads(text) if may_have_note(text) else {}
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or NOTES not in metadata:
+        return text
+    kept = {name: one for name, one in metadata.items() if name != NOTES}
+    return jsonio.dumps({**value, "metadata": kept})
+
+
 def may_have_note(text: bytes) -> bool:
     """Return False if the JSON text of a message contains no note of memctl; True if it may."""
     return b'"memctl"' in text

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.cli import contents, fails, fill, report
+from tests.support.cli import FRIDAY, contents, fails, fill, report
 
 ADA, BOB = MemoryKey("ada", "kyoto: *-/😀"), MemoryKey("", "x")
 CHECKED = TypeAdapter(list[ChatCompletionMessageParam], config=ConfigDict(strict=False))
@@ -57,6 +57,64 @@ def test_each_conversation_validates_as_the_sdk_has_it(
     )
     assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"q": ["a", {"b": None}]}
     assert result["tool_call_id"] == call["tool_calls"][0]["id"] == "t1"
+
+
+def keys_of(value: Any) -> set[str]:
+    """The keys of all objects in a value."""
+    if isinstance(value, list):
+        return {key for one in value for key in keys_of(one)}
+    return {*value, *keys_of(list(value.values()))} if isinstance(value, dict) else set()
+
+
+def test_a_clean_export_has_only_the_keys_of_openai(run: Any, tmp_path: Path) -> None:
+    whole, clean = tmp_path / "whole.jsonl", tmp_path / "clean.jsonl"
+    assert run("export", FRIDAY, "-o", whole).exit_code == 0
+    result = run("export", FRIDAY, "--clean", "-o", clean)
+    assert result.exit_code == 0, result.stderr
+    assert "--clean left out what only memctl reads: ids, times, marks or notes" in result.stderr
+    assert "cannot store summaries (1 memory affected" in result.stderr
+    [found] = lines(clean)
+    assert found.keys() == {"messages"}
+    assert "memctl" not in keys_of(found)
+    CHECKED.validate_python(found["messages"])
+    [other] = lines(whole)
+    for message in other["messages"]:
+        message.pop("memctl", None)
+    assert found["messages"] == other["messages"]
+    assert clean.stat().st_size < whole.stat().st_size / 2
+    dry = report(run("export", FRIDAY, "--clean", "-o", tmp_path / "x.jsonl", "-n", "--json"))
+    assert [one["kind"] for one in dry["losses"]] == ["summary", "details"]
+
+
+def test_a_clean_export_of_other_kinds_has_no_notes(run: Any, store: str, tmp_path: Path) -> None:
+    chats = f"sqlite:///{tmp_path}/chats.db?layout=langchain"
+    done = run("migrate", store, chats, "--session", BOB.session, "--lossy")
+    assert done.exit_code == 0, done.stderr
+    training = tmp_path / "training.jsonl"
+    training.write_text('{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}\n')
+    names = {"state-dict": "a.json", "session-dir": "folder", "csv": "a.csv", "atif": "a.jsonl"}
+    had_notes = set()
+    for number, source in enumerate((chats, training)):
+        for kind, name in names.items():
+            folder = tmp_path / f"{number}-{kind}"
+            folder.mkdir()
+            whole, clean = folder / f"whole-{name}", folder / name
+            assert run("export", source, "--as", kind, "-o", whole).exit_code == 0
+            if b"memctl" in content(whole):
+                had_notes.add(kind)
+            result = run("export", source, "--as", kind, "--clean", "-o", clean)
+            assert result.exit_code == 0, result.stderr
+            assert b"memctl" not in content(clean)
+            assert ("--clean left out" in result.stderr) == (content(whole) != content(clean))
+    assert had_notes == names.keys()
+    for kind in ("archive", "markdown"):
+        fails(run("export", training, "--as", kind, "--clean"), 2, f"--clean does not fit {kind}")
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, or of all files of a folder."""
+    files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    return b"".join(file.read_bytes() for file in files)
 
 
 def test_lines_of_a_training_file_are_sessions(run: Any, tmp_path: Path) -> None:

@@ -43,13 +43,14 @@ from memctl.ops.export.writer import PageWriter
 from memctl.ops.migration import CopyRun, make_target
 from memctl.ops.names import note_absent_marks, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
-from memctl.ops.report import CopyReport, Counts, Progress, Total, count_all, damage
+from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
+from memctl.wrappers.clean import CleanStore, NoteCleaner
 from memctl.wrappers.rate_limit import Rate, RateLimit
 
 
@@ -61,7 +62,8 @@ class ExportOptions:
     which older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
     memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
     the path of the memories in written session states.  With ``must_exist``, a named user or
-    session without a memory is an error.  ``rate`` limits how fast a named store is read; None sets
+    session without a memory is an error.  ``clean`` leaves out memctl's notes, and implies
+    ``lossy``.  ``rate`` limits how fast a named store is read; None sets
     no limit.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
@@ -79,6 +81,7 @@ class ExportOptions:
     min_memories: int | None = None
     min_messages: int | None = None
     rate: Rate | None = None
+    clean: bool = False
 
 
 @dataclass(slots=True)
@@ -138,6 +141,7 @@ class Export:
         self._stream = stream
         self._observer: Observer = observer or Unobserved()
         self._folder: MarkdownFolder | None = None
+        self._cleaner = NoteCleaner()
 
     async def prepare(self) -> None:
         """Choose the shape of the output, and refuse an output that cannot be written.
@@ -156,6 +160,11 @@ class Export:
         _writer_of(shape)
         rotates = self._rotation is not None
         refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
+        if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN):
+            raise UsageError(
+                f"--clean does not fit {shape.value}, which needs memctl's notes",
+                "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
+            )
         self.report.shape, self.report.file = shape, output
         if shape is Shape.MARKDOWN and is_folder(output, shape):
             self._folder = MarkdownFolder(Path(output))
@@ -214,7 +223,8 @@ class Export:
         if self.report.shape in WRITTEN:
             await self._write_file(place)
         else:
-            await self._copy(_target(self.report.shape, place, self._options.part))
+            options = self._options
+            await self._copy(_target(self.report.shape, place, options.part, clean=options.clean))
         self._refuse_few()
 
     def _refuse_few(self) -> None:
@@ -305,14 +315,18 @@ class Export:
             if target.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
             file = make_target(target, dry_run=self._options.dry_run)
+            if self._options.clean:
+                file = CleanStore(file, self._cleaner)
+            lossy = self._options.lossy or self._options.clean
             # A session folder with contents was accepted only with --force.
-            options = CopyOptions(OnConflict.REPLACE, lossy=self._options.lossy)
+            options = CopyOptions(OnConflict.REPLACE, lossy=lossy)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
             async with opened(file, self._observer):
                 await copying.begin(source, file)
                 await copying.copy(source, file, "exporting")
             self._note_left_out(source)
+            self._note_cleaned()
             if not copied.memories.selected:
                 await warn_of_other_contents(source, self._observer)
                 if copied.damage() is None:
@@ -324,6 +338,19 @@ class Export:
 
     def _note_left_out(self, store: Store) -> None:
         self.report.left_out |= store.left_out.failures
+
+    def _note_cleaned(self) -> None:
+        """Report the notes that ``clean`` left out as a loss."""
+        example = self._cleaner.example
+        if example is None:
+            return
+        copied, memories = self.report.copied, self._cleaner.memories
+        copied.losses.append(Lost("details", memories, example))
+        affected = count(memories, "memory")
+        copied.warnings.append(
+            "--clean left out what only memctl reads: ids, times, marks or notes of messages "
+            f"({affected} affected, such as {example})"
+        )
 
     def _refuse_damage_alone(self, store: Store) -> None:
         if self.report.left_out and not store.left_out.others:
@@ -356,6 +383,9 @@ class Export:
             if not self._options.dry_run:
                 file.flush()
                 os.fsync(file.fileno())
+        self._note_cleaned()
+        for text in self.report.copied.warnings:
+            self._observer.warn(text)
         for text in remarks:
             self._observer.note(text)
         self._refuse_damage_alone(store)
@@ -368,7 +398,11 @@ class Export:
             file.seek(0)
             file.truncate()
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
-            async with aclosing(select_with_places(store, self._where)) as pages:
+            selected = select_with_places(store, self._where)
+            if self._options.clean:
+                self._cleaner = NoteCleaner()
+                selected = self._cleaner.clean(selected)
+            async with aclosing(selected) as pages:
                 async for page in pages:
                     try:
                         writer.add(page)
@@ -461,7 +495,7 @@ class _Found:
         self.changed: frozenset[MemoryKey] = frozenset()
 
 
-def _target(shape: Shape, place: Path, path: str | None) -> Location:
+def _target(shape: Shape, place: Path, path: str | None, *, clean: bool) -> Location:
     options = {} if path is None else {"path": path}
     match shape:
         case Shape.STATE_DICT:
@@ -469,7 +503,8 @@ def _target(shape: Shape, place: Path, path: str | None) -> Location:
         case Shape.SESSION_DIR:
             return Location("sessions", "the folder", path=place, options=options)
         case Shape.OPENAI:
-            return Location("openai", "the file", path=place)
+            lines = {"clean": "yes"} if clean else {}
+            return Location("openai", "the file", path=place, options=lines)
         case _:
             return Location("archive", "the archive", path=place)
 

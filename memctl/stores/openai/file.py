@@ -6,11 +6,13 @@
 
 ``Memory.extra`` holds the further keys of a line, such as ``tools``.  A line of a training file has
 no key ``memctl``.  Such a line becomes a session without a user; the line number names the session.
+With the option ``clean`` of the location, the store writes such lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from typing import Any
 
 from memctl import foreign, jsonio
@@ -56,6 +58,9 @@ class OpenAIStore(Store):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._path = location.path
+        self._is_clean = "clean" in location.options
+        if self._is_clean:
+            self.features = replace(self.features, summaries=False)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -177,12 +182,15 @@ class OpenAIStore(Store):
                         file.write(b'{"messages":[')
                 if refused is None:
                     for entry in page.messages:
-                        file.write((b"," if written else b"") + _message(entry))
+                        text = _plain(entry) if self._is_clean else _message(entry)
+                        file.write((b"," if written else b"") + text)
                         written += 1
                 if page.last:
                     if refused is None:
-                        file.write(b"]" + _others(page.memory) + b',"' + KEY.encode() + b'":')
-                        file.write(_about(page.memory) + b"}\n")
+                        file.write(b"]" + _others(page.memory))
+                        if not self._is_clean:
+                            file.write(b',"' + KEY.encode() + b'":' + _about(page.memory))
+                        file.write(b"}\n")
                         there.add(key)
                         results.append(WriteResult(key, written))
                     else:
@@ -209,13 +217,22 @@ class OpenAIStore(Store):
         return None
 
 
+def _plain(entry: StoredMessage) -> bytes:
+    """Return a message as JSON, only with the fields of OpenAI."""
+    return _json(jsonio.loads(entry.message)["content"], entry)
+
+
 def _message(entry: StoredMessage) -> bytes:
     value = jsonio.loads(entry.message)
     packed = OPENAI.pack(value)
     if entry.marks:
         about = packed.get(KEY) or {}
         packed = {**packed, KEY: about | {_MARKS: list(entry.marks)}}
-    return jsonio.dumps(packed) if b"NaN" in entry.message else jsonio.compact(packed)
+    return _json(packed, entry)
+
+
+def _json(value: Any, entry: StoredMessage) -> bytes:
+    return jsonio.dumps(value) if b"NaN" in entry.message else jsonio.compact(value)
 
 
 def _others(memory: Memory) -> bytes:
