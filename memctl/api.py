@@ -484,6 +484,7 @@ async def erase(
     """
     from memctl.journal.runs import Runs
     from memctl.ops.erase import EraseRun
+    from memctl.ops.places import is_on
     from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
     from memctl.ops.subject import Subject
     from memctl.version import __version__
@@ -491,12 +492,8 @@ async def erase(
     subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)
 
-    def on_it() -> list[Run]:
-        return [
-            one
-            for one in Runs().all()
-            if one.argument == about.argument or one.store == about.store
-        ]
+    def on_it(location: Location) -> list[Run]:
+        return [one for one in Runs().all() if is_on(one, location)]
 
     run = EraseRun(subject, entry, on_it)
     kept: Receipt | None = None

@@ -574,15 +574,15 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
         UsageError: as ``store_class``, or ``?state=`` does not fit the store.
     """
     store: Store = _new_store(location, mode)
-    state = location.options.get("state")
-    if state is None:
+    states_at = state_of(location)
+    if states_at is None:
         finds = "layout" not in location.options and location.kind in _LAYOUTS
         if finds and type(store).other_layout is not Store.other_layout:
             return DetectedStore(
                 store, lambda layout: make_store(_with_layout(location, layout), mode)
             )
         return store
-    states = _new_store(_state(location, state), mode)
+    states = _new_store(states_at, mode)
     states.is_overlay = True
     return SummaryOverlay(store, states)
 
@@ -625,6 +625,16 @@ async def located(location: Location) -> Location:
         async with store:
             return store.location
     return location
+
+
+def state_of(location: Location) -> Location | None:
+    """Return the location of the session states that ``?state=`` adds to a store, or None.
+
+    Raises:
+        UsageError: ``?state=`` does not fit the store.
+    """
+    state = location.options.get("state")
+    return None if state is None else _state(location, state)
 
 
 def _state(location: Location, state: str) -> Location:

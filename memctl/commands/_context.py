@@ -48,6 +48,19 @@ class Run:
         self.store = found.label
         return ask_password(found)
 
+    def address(self, text: str) -> Location:
+        """Return the location of a store as ``locate`` does, but without a configured password.
+
+        Raises:
+            UsageError, NotFound: as ``locate``.
+        """
+        from memctl import config  # not needed to show the help
+
+        alias = self.configuration().stores.get(text)
+        if alias is not None:
+            return alias.location()
+        return self.configuration().locate(text, config.environment())
+
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.
 

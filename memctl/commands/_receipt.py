@@ -9,9 +9,8 @@ from typing import Any
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._run import is_on, wait_for
+from memctl.commands._run import runs_on, wait_for
 from memctl.errors import Different, NotFound, Partial, Unavailable
-from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -42,7 +41,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         location = run.locate(name)
         labels.append(location.label)
         try:
-            traces = wait_for(_look(run, name, location, receipt))
+            traces = wait_for(_look(run, location, receipt))
         except NotFound as error:  # a store that does not exist holds nothing
             output.note(error.message)
         except Unavailable as error:
@@ -71,14 +70,10 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
     output.finish()
 
 
-async def _look(run: Run, name: str, location: Location, receipt: Receipt) -> Traces:
-    """Return the traces of erased data in a store and in the undo runs on it.
-
-    ``name`` is the name, URL or path of the store that the user wrote.
-    """
+async def _look(run: Run, location: Location, receipt: Receipt) -> Traces:
+    """Return the traces of erased data in a store and in the undo runs on it."""
     async with opened(make_store(location), run.output) as store:
-        runs = [one for one in Runs().all() if is_on(run, one, name)]
-        return await find_traces(store, receipt, runs)
+        return await find_traces(store, receipt, runs_on(run, store.location))
 
 
 def _row(location: Location, trace: Trace) -> dict[str, Any]:

@@ -13,12 +13,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
-from memctl.config import environment
 from memctl.errors import (
     BadData,
     Interrupted,
@@ -30,6 +28,7 @@ from memctl.errors import (
 from memctl.journal import runs
 from memctl.location import Location, visible
 from memctl.numbers import count
+from memctl.ops import places
 from memctl.ops.change import RunOptions
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -241,22 +240,17 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
     return runs.describe_run(command, argument, location, run.configuration().stores)
 
 
-def is_on(run: Run, kept: runs.Run, store: str) -> bool:
-    """Return whether the recorded run ``kept`` changed the store ``store``.
+def runs_on(run: Run, location: Location) -> list[runs.Run]:
+    """Return the kept runs that changed the store at ``location``, newest first."""
+    return [kept for kept in runs.Runs().all() if is_on(run, kept, location)]
 
-    ``store`` is the name, URL or path of the store; the run may have named the store differently.
+
+def is_on(run: Run, kept: runs.Run, location: Location) -> bool:
+    """Return whether the recorded run ``kept`` changed the store at ``location``.
+
+    The run may have named the store differently.
     """
-    location = run.locate(store)
-    named = record(run, "", store, location)
-    if kept.argument == named.argument or kept.store == named.store:
-        return True
-    try:
-        own = run.configuration().locate(kept.argument, environment())
-    except MemctlError:  # the alias no longer exists
-        return False
-    if Path() in (own.path, location.path):
-        return own.label == location.label
-    return os.path.abspath(own.path) == os.path.abspath(location.path)
+    return places.is_on(kept, location, run.address)
 
 
 def named_embedder(run: Run, name: str | None) -> Embedder | None:

@@ -23,9 +23,8 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, is_on, record, rotation, wait_for
+from memctl.commands._run import changeable, record, rotation, runs_on, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
-from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -311,8 +310,7 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
-        on_it = partial(_runs_on, run, name)
-        erasure = EraseRun(subject, entry, on_it, run.output)
+        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output)
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
 
@@ -320,10 +318,6 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
 def _files(run: Run, name: str) -> list[str]:
     """Return the paths of the files if ``name`` names a rotation, else only ``name`` itself."""
     return [str(file.path) for file in rotation(run.locate(name))] or [name]
-
-
-def _runs_on(run: Run, name: str) -> list[Any]:
-    return [one for one in Runs().all() if is_on(run, one, name)]
 
 
 def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:

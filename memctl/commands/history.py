@@ -46,6 +46,7 @@ def history(
       memctl history agents.db --command delete --since 7d
     """
     kept = Runs()
+    location = None if store is None else run.address(store)
     begin = moment("--since", since, datetime.now())
     every = kept.all()
     for name in kept.damaged():
@@ -53,7 +54,7 @@ def history(
     wanted = [
         one
         for one in every
-        if (store is None or is_on(run, one, store))
+        if (location is None or is_on(run, one, location))
         and (not command or one.command in command)
         and (begin is None or _started(one) >= begin)
     ]

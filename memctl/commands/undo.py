@@ -24,6 +24,7 @@ from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.numbers import local_time
 from memctl.ops.apply import ChangeReport
+from memctl.ops.places import recorded_location
 from memctl.ops.restore import CopyUndoRun, RestoreRun
 from memctl.ops.undo import UndoRun
 from memctl.output import tables
@@ -80,19 +81,26 @@ def undo(
         _refuse_older(runs, undone)
     if run_id is None and not undone.secret:
         store = None  # --store only selected the run; the record also has options such as ?state=
-    location, argument = _location(this, undone, store)
+    argument = undone.argument if store is None else store
+    location = this.locate(argument)
+    elsewhere = store is not None and not is_on(this, undone, location)
+    location = _with_record(this, undone, location, elsewhere=elsewhere)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     options, report = run_options(this, dry_run=dry_run), ChangeReport()
 
+    # Who names the store without a password names it on purpose.
+    secret = record(this, "undo", argument, location).secret
+    named = run_id is not None and store is not None and not secret
+
     def new_record() -> Run:
         found = record(this, "undo", argument, location)
+        if not elsewhere:  # the record names options, such as ?state=, that the user left out
+            found.argument, found.secret = undone.argument, secret or undone.secret
         found.undoes, found.dialect = undone.id, undone.dialect
         return found
 
     folder = runs.folder / undone.id
     new = new_record()
-    # Who names the store without a password names it on purpose.
-    named = run_id is not None and store is not None and not new.secret
     archive = runs.replaced(undone)
     with closing(runs.before(undone)) as notes:
         kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
@@ -172,27 +180,31 @@ def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> 
     """
     if name is not None:
         return runs.find(name)
-    run = runs.last(lambda one: store is None or is_on(this, one, store))
+    at = None if store is None else this.address(store)
+    run = runs.last(lambda one: at is None or is_on(this, one, at))
     if run is not None:
         return run
-    where = "" if store is None else f" on {this.locate(store).label}"
+    where = "" if at is None else f" on {at.label}"
     raise NotFound(
         f"no run{where} can be undone",
         "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
     )
 
 
-def _location(this: ThisRun, undone: Run, store: str | None) -> tuple[Location, str]:
-    """Return the location of the store in which to undo a run, and its name in the record.
+def _with_record(this: ThisRun, undone: Run, location: Location, *, elsewhere: bool) -> Location:
+    """Return the location in which to undo a run, with what the run recorded of its store.
 
-    This is ``store``, given by the user, if it is another store than the recorded one, or if the
-    record lacks its password.  Otherwise it is the recorded store: the record has the layout,
-    which cannot be detected if the run emptied the store.
+    The record has the layout, which cannot be detected if the run emptied the store, and options
+    that the user may have left out, such as ``?state=``.  ``elsewhere`` is True if ``location`` is
+    another store.
     """
-    elsewhere = store is not None and not is_on(this, undone, store)
-    argument = store if store is not None and (elsewhere or undone.secret) else undone.argument
-    location, options = this.locate(argument), undone.options
     if elsewhere:
         this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
-        options = {name: text for name, text in options.items() if name != "layout"}
-    return as_recorded(location, options), argument
+        options = {name: text for name, text in undone.options.items() if name != "layout"}
+        return as_recorded(location, options)
+    recorded = recorded_location(undone, this.address)
+    if location.path.name:
+        return as_recorded(recorded, undone.options)
+    left_out = recorded.options.keys() - location.options.keys()
+    options = {name: recorded.options[name] for name in left_out}
+    return as_recorded(location, options | undone.options)

@@ -16,6 +16,7 @@ from memctl.errors import Failure, Lost, MemctlError
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
+from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
@@ -66,14 +67,14 @@ class EraseRun:
         self,
         subject: Subject,
         entry: ErasedStore,
-        runs: Callable[[], list[Run]],
+        runs: Callable[[Location], list[Run]],
         observer: Observer | None = None,
         folder: Runs | None = None,
     ) -> None:
         """``entry`` is the part of the receipt for the store; the erase fills it in.
 
-        ``runs`` returns the undo runs on the store.  ``folder`` is the folder of all runs; None
-        means the usual folder.
+        ``runs`` returns the undo runs on the store at a location.  ``folder`` is the folder of all
+        runs; None means the usual folder.
         """
         self.subject = subject
         self.entry = entry
@@ -102,7 +103,7 @@ class EraseRun:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
         if found:
             await refuse_side_effects(store, self.subject.where, Deletion.MEMORIES)
-        runs = await self._eraser(store).erase(self._runs(), dry_run=True)
+        runs = await self._eraser(store).erase(self._runs(store.location), dry_run=True)
         self.report = EraseReport(
             {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun
         )
@@ -138,7 +139,7 @@ class EraseRun:
         report = self.report
         try:
             with self._observer.progress("erasing"):
-                report.runs = await self._eraser(store).erase(self._runs())
+                report.runs = await self._eraser(store).erase(self._runs(store.location))
                 left = await self._erase(store)
                 await self._remove_indexes(store)  # a search may have made new ones
         finally:

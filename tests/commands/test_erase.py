@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -192,6 +193,83 @@ def test_erase_leaves_runs_on_other_stores(run: Run, database: str, target: str)
     [left] = report(run("history", "--json"))["runs"]
     assert "target.db" in left["store"]
     assert SECRET in kept_text()
+
+
+SAME_POSTGRESQL = [
+    lambda url: url.replace("postgresql://", "postgres://"),
+    lambda url: url.replace("postgresql://", "postgresql+asyncpg://"),
+    lambda url: url.replace("127.0.0.1", "localhost"),
+    lambda url: url.replace("memctl:", "another:"),
+    lambda url: f"{url}?sslmode=disable",
+    lambda url: f"{url}?state=states",
+    lambda url: f"{url}?layout=memory",
+    lambda url: re.sub(r"memctl:.*@(.*):(\d+)/", r"/?host=\1&port=\2&dbname=", url),
+]
+SAME_REDIS = [
+    lambda url: url.replace("127.0.0.1", "localhost"),
+    lambda url: url.replace("://", "://another:secret@"),
+    lambda url: f"{url}?ttl=60",
+    lambda url: f"{url}?state=redis",
+    lambda url: f"{url}?layout=memory",
+    lambda url: re.sub(r"/(\d+)$", r"?db=\1", url),
+]
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "redis"])
+def test_erase_finds_the_undo_runs_whatever_the_url(
+    run: Run, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "states").mkdir()
+    url = servers.postgresql.fresh() if engine == "postgresql" else servers.redis.fresh()
+    asyncio.run(fill(url, {ADA: messages(), BOB: others()}))
+    deleted = report(run("delete", url, "--user", "quokka", "--last", "1", "--yes", "--json"))
+    forms = SAME_POSTGRESQL if engine == "postgresql" else SAME_REDIS
+    for form in forms:
+        [kept] = report(run("history", form(url), "--json"))["runs"]
+        assert kept["run"] == deleted["run"], form(url)
+    other = url[:-1] + ("0" if url[-1] != "0" else "1")
+    assert report(run("history", other, "--json"))["runs"] == []
+    written = url.replace("127.0.0.1", "localhost") + "?state=states" * (engine == "postgresql")
+    found = report(run("erase", "--user", "quokka", written, "--yes", "--json"))
+    assert found["stores"][0]["runs"] == {"removed": [deleted["run"]], "rewritten": []}
+    assert SECRET not in kept_text()
+    fails(run("undo", "--store", url, "--yes"), 4, "no run")
+    assert list(contents(url)) == [BOB]
+
+
+def test_erase_under_another_login_leaves_nothing_to_undo(
+    run: Run, servers: Servers, write: Path
+) -> None:
+    url = servers.postgresql.fresh()
+    login = f"login_{url.rpartition('/')[2]}"
+    admin = servers.postgresql.admin_url(url)
+    secret = "between us"
+    servers.postgresql.execute(
+        admin, f"CREATE ROLE {login} LOGIN PASSWORD '{secret}'; GRANT memctl TO {login}"
+    )
+    other = servers.postgresql.url(url.rpartition("/")[2], user=login, password=secret)
+    write.write_text(f'[stores.prod]\nurl = "{url}"\n[stores.ops]\nurl = "{other}"\n')
+    asyncio.run(fill(url, {ADA: messages(), BOB: others()}))
+    assert run("delete", "prod", "--user", "quokka", "--last", "2", "--yes").exit_code == 0
+    assert len(report(run("history", "ops", "--json"))["runs"]) == 1
+    found = report(run("erase", "--user", "quokka", "ops", "--yes", "--json"))
+    assert len(found["stores"][0]["runs"]["removed"]) == 1
+    assert run("verify", "--receipt", found["receipt"]).exit_code == 0
+    fails(run("undo", "--store", "prod", "--yes"), 4, "no run")
+    assert list(contents(url)) == [BOB]
+
+
+def test_erase_leaves_the_undo_runs_of_another_prefix_and_database(
+    run: Run, servers: Servers
+) -> None:
+    url, elsewhere = servers.redis.fresh(), servers.redis.fresh()
+    for store in (url, f"{url}?prefix=test:", elsewhere):
+        asyncio.run(fill(store, {ADA: messages(), BOB: others()}))
+        assert run("delete", store, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
+    assert run("erase", "--user", "quokka", url, "--yes").exit_code == 0
+    left = report(run("history", "--json"))["runs"]
+    assert [row["store"] for row in left] == [elsewhere, f"{url}?prefix=test:"]
 
 
 def test_erase_takes_what_a_killed_plan_has_left(run: Run, database: str) -> None:

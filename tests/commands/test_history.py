@@ -20,6 +20,8 @@ import pytest
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs, record_digest
 from memctl.model import MemoryKey
+from memctl.ops.places import is_on
+from memctl.registry import parse
 from memctl.testing import samples
 from tests.support.cli import Run, fails, report
 from tests.support.cli import fill as fill_text
@@ -447,3 +449,46 @@ def test_history_last_run_is_kept_however_large(run: Run, filled: str, tmp_path:
         assert report(run("--config", config, "undo", last, "--json"))["messages"]["restored"]
     finally:
         waiting.discard()
+
+
+def test_history_of_a_store_is_found_whatever_its_url(run: Run, redis_url: str) -> None:
+    written = f"{redis_url}?ttl=86400"
+    archive = samples_file()
+    assert run("import", archive, redis_url, *WHOSE, "--lossy").exit_code == 0
+    assert run("migrate", redis_url, f"{written}&prefix=x:").exit_code == 0
+    for name in (f"{written}&prefix=x:", f"{redis_url}?prefix=x:"):
+        assert len(report(run("history", name, "--json"))["runs"]) == 1, name
+    assert len(report(run("history", written, "--json"))["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://localhost", "redis://[::1]:6379/0", True),
+        ("redis://cache", "rediss://ops:x@CACHE/0?ttl=5", True),
+        ("redis://cache/1", "redis://cache", False),
+        ("unix:///run/redis.sock", "redis+unix:///run/../run/redis.sock?db=0", True),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=1", False),
+        ("postgresql://agents@db", "postgresql://ops@db:5432/agents", True),
+        ("postgresql://db/agents?sslmode=require", "postgres://a:b@db/agents", True),
+        ("postgresql://db,db2/agents", "postgresql://db2/agents", True),
+        ("postgresql://db/agents", "postgresql://db:5433/agents", False),
+        ("postgresql:///agents", "postgresql://localhost/agents", True),
+        ("postgresql:///agents?host=/run/postgresql", "postgresql:///agents", True),
+        ("postgresql://%2Fsrv%2Fpg/agents", "postgresql:///agents?host=/srv/pg", True),
+        ("postgresql:///a?host=/srv/pg", "postgresql:///a?host=/srv/pg&port=5433", False),
+        ("mysql://ops@db/agents", "mariadb://db:3306/agents", True),
+        ("mysql://db/agents", "postgresql://db/agents", False),
+        ("mysql:///agents?unix_socket=/run/m.sock", "mysql:///agents?host=/run/m.sock", True),
+        ("postgresql://db/a?layout=agno", "postgresql://db/a?layout=agentscope2", False),
+        ("postgresql://db/a?layout=agno", "postgresql://db/a", True),
+        ("tablestore://prod.cn-hangzhou.ots.aliyuncs.com", "tablestore://other.x.com", False),
+    ],
+)
+def test_history_places_are_compared_by_server_and_database(
+    monkeypatch: pytest.MonkeyPatch, one: str, other: str, same: bool
+) -> None:
+    for name in ("PGHOST", "PGPORT", "PGDATABASE", "PGUSER"):
+        monkeypatch.delenv(name, raising=False)
+    for kept, named in ((one, other), (other, one)):
+        assert is_on(KeptRun("", "delete", kept, kept), parse(named)) is same
