@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -100,6 +100,8 @@ class ChangeRun:
         """Called after planning; returns whether to carry out the plan, or raises a refusal."""
         self.named_marks: frozenset[str] = frozenset()
         """Further marks that the user named, besides those of ``where``; for hints."""
+        self._refused = False
+        """True if the store is known to have refused every planned change of messages."""
         self._options = options
         self._observer = options.observer
         self._journal: Journal | None = None
@@ -117,7 +119,7 @@ class ChangeRun:
     @property
     def changed(self) -> bool:
         """Return whether the run may have changed the store, so that the journal must be kept."""
-        return self.begun
+        return self.begun and not (self._refused and not self.done())
 
     @property
     def concerned(self) -> Selection:
@@ -332,8 +334,23 @@ class ChangeRun:
                 )
             except Lost as error:
                 await self._settle_lost(store, error)
+            except MemctlError:
+                if self.report.pending and not self.report.done.memories:
+                    with suppress(MemctlError):
+                        await settle_pending(store, self.journal, self.report)
+                self._refused = self._is_unchanged()
+                raise
+        self._refused = self._is_unchanged()
         if self.report.done.deleted and self._options.backup:
             await record_evidence(store, self.record, self.report.planned_by_memory)
+
+    def _is_unchanged(self) -> bool:
+        """Return whether it is known that no planned change was made.
+
+        A summary may be kept in another place than the messages, so nothing is known of it.
+        """
+        report = self.report
+        return not (report.done.memories or report.pending or report.planned.summaries)
 
     async def _settle_lost(self, store: Store, error: Lost) -> None:
         """Check that the store has the whole change, although its last answer was lost.

@@ -29,6 +29,7 @@ from memctl.journal.changes import read_changes
 from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
+from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import removal
@@ -698,6 +699,14 @@ class UndoRun(ChangeRun):
         if self._repaired and self._reverted is None:
             return "only repairs of the store itself to undo"
         return "no other change to undo" if self._reverted else "nothing to undo"
+
+    def done(self) -> str:
+        """Return the numbers of changed memories and of undone repairs as a text.
+
+        The text is empty if both are zero.
+        """
+        reverted = count(self._reverted, "repair") + " undone" if self._reverted else ""
+        return " and ".join(filter(None, [super().done(), reverted]))
 
     def details(self) -> dict[str, Any]:
         """Return the number of undone repairs of the store as ``unmended``; empty for zero.

@@ -32,6 +32,7 @@ from memctl.testing.samples import entry, sample
 from tests.stores.archives import sealed
 from tests.support.backends import new_place, place_at
 from tests.support.cli import Run, fails, report
+from tests.support.cli import contents as stored
 from tests.support.cli import fill as fill_text
 from tests.support.places import append, held, ids, put, runs_folder
 from tests.support.servers.pool import Servers
@@ -1410,3 +1411,41 @@ def test_undo_of_undo_of_a_copy_of_several_memories_into_a_state_that_is_one(
     for expected in (before, after, before):
         runs.append(report(run("undo", runs[-1], "--yes", "--json"))["run"])
         assert state() == expected
+
+
+def test_undo_run_that_the_server_refused_is_not_the_last_run(
+    run: Run, servers: Servers, postgresql_url: str
+) -> None:
+    asyncio.run(fill_text(postgresql_url, {MemoryKey("ada", "kyoto"): samples.entries(20)}))
+    before = stored(postgresql_url)
+    words = ("delete", postgresql_url, "--yes")
+    done = report(run(*words, "--mark", "hint", "--json"))["run"]
+    name = postgresql_url.rpartition("/")[2]
+    change = f'ALTER DATABASE "{name}" SET default_transaction_read_only = '
+    admin = servers.postgresql.admin_url(postgresql_url)
+    servers.postgresql.execute(admin, change + "on")
+    fails(run(*words, "--role", "user"), 3, "read-only")
+    servers.postgresql.execute(admin, f"BEGIN; SET TRANSACTION READ WRITE; {change}off; COMMIT")
+    listed = report(run("history", postgresql_url, "--json"))["runs"]
+    assert [(one["run"], one["outcome"]) for one in listed] == [(done, "done")]
+    undone = report(run("undo", "--store", postgresql_url, "--yes", "--json"))
+    assert undone["undoes"] == done
+    assert stored(postgresql_url) == before
+
+
+def test_undo_run_of_which_every_memory_was_refused_is_not_the_last_run(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "agents.db"
+    asyncio.run(fill_text(str(path), {MemoryKey("ada", "kyoto"): samples.entries(20)}))
+    before = stored(str(path))
+    done = report(run("delete", path, "--mark", "hint", "--yes", "--json"))["run"]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON message_mark BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+        fails(run("mark", "add", path, "seen", "--role", "user"), 7, "no")
+        database.execute("DROP TRIGGER no")
+    assert [one["run"] for one in report(run("history", "--json"))["runs"]] == [done]
+    assert report(run("undo", "--yes", "--json"))["undoes"] == done
+    assert stored(str(path)) == before
