@@ -56,7 +56,7 @@ class Copied:
     ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
     new messages.  ``unchanged`` counts memories that the target held already.  ``run`` is the id
     for ``memctl undo``, None if nothing can be undone.  ``verified`` is True if source and target
-    were equal afterwards, None if they were not compared.
+    were equal afterwards, False if memories were left different, None if they were not compared.
     """
 
     memories: int

@@ -92,10 +92,8 @@ class CopyOutcome:
 
     def _table(self) -> RenderableType | None:
         if self.copied.rounds and self.ended:
-            return tables.followed(
-                *(self.copied, self.source, self.target, self.copied.rounds),
-                verified=self.copied.verified is True,
-            )
+            about = self.copied, self.source, self.target, self.copied.rounds
+            return tables.followed(*about)
         found = tables.copy(
             self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
         )
@@ -113,7 +111,9 @@ class CopyOutcome:
             return Conflict(
                 f"{count(len(failures), 'memory')} left unchanged: {self.target} has different "
                 "messages",
-                "use --on-conflict skip, append or replace",
+                "use --on-conflict skip or append, or replace with --no-backup --yes"
+                if self.copied.rounds
+                else "use --on-conflict skip, append or replace",
             )
         if damage := self.copied.damage():
             return damage

@@ -290,6 +290,9 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
     return make_store(location, OpenMode.CREATE)
 
 
+_NAMED_MEMORIES = 10
+"""The largest number of memories of which ``--follow`` warns by name."""
+
 FILES = ("state", "sessions", "archive", "openai")
 """The kinds of stores in files into which a state without user and session may be copied."""
 
@@ -350,6 +353,8 @@ class Migration:
         named = isinstance(source, Location) and isinstance(target, Location)
         self._retries = Retries(transfer.retries if named else 0, self._observer.retry)
         self._passes = 0
+        self._named: set[MemoryKey] = set()
+        """The memories left unchanged of which ``follow`` has warned."""
 
     @property
     def id(self) -> str | None:
@@ -411,6 +416,7 @@ class Migration:
                         await refuse_absent_in(self._where, 0, source)
                     await note_absent_marks(self._where, 0, source, self._observer)
                 if interval is not None:
+                    self._warn_of_failures()
                     await self._copy.follow(source, target, interval, self._tell)
                 if verify and not self._dry_run and self.report.memories.written:
                     await self._verify(source, target)
@@ -465,12 +471,24 @@ class Migration:
         """Report the lag of the target, and count the copy."""
         self._passes += 1
         self.report.rounds = self._passes + 1  # with the first copy
+        self._warn_of_failures()
         text = f"the target is {lag.seconds:.1f} s behind"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
             self._observer.note(f"{text}; copied {new}")
         else:
             self._observer.detail(text)
+
+    def _warn_of_failures(self) -> None:
+        """Warn of each memory that a copy leaves unchanged for the first time, up to a limit."""
+        for key, failure in self.report.failures:
+            if key in self._named:
+                continue
+            if len(self._named) == _NAMED_MEMORIES:
+                self._observer.warn("more memories are left unchanged: the report names all")
+                return
+            self._named.add(key)
+            self._observer.warn(f"{key} is left unchanged: {failure.message}")
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
@@ -508,7 +526,7 @@ class Migration:
             self._observer.note(
                 f"{count(found.kept, 'summary')} of the target kept: the source has none"
             )
-        report.verified = found.equal
+        report.verified = found.equal and not report.failures
         if not found.equal:
             first = found.differences[0]
             raise Different(

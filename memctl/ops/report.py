@@ -144,7 +144,10 @@ class CopyReport:
     total: Total | None = None
     """The numbers of selected memories and messages, if known before the copy."""
     verified: bool | None = None
-    """True if source and target are equal after the copy, False if not; None if not compared."""
+    """True if source and target are equal after the copy; None if not compared.
+
+    False if they differ, or if memories were not copied.
+    """
     rounds: int = 0
     """The number of copies, if the source is followed."""
     run: str = ""

@@ -351,7 +351,7 @@ def copy(
             + (f" ({about})" if about else ""),
             "not bold",
         )
-    if report.verified:
+    if report.verified is not None and ended:
         apart = report.uneven or report.failures
         what = "the other memories match" if apart else "source and target match"
         text.append(f"\nverified: {what}", "not bold")
@@ -359,20 +359,24 @@ def copy(
     return text
 
 
-def followed(report: CopyReport, source: str, target: str, rounds: int, *, verified: bool) -> Text:
+def followed(report: CopyReport, source: str, target: str, rounds: int) -> Text:
     """Draw the counts of ``migrate --follow``, then each memory that failed with the reason.
 
-    ``rounds`` is the number of copies made.  With ``verified``, source and target are equal.
+    ``rounds`` is the number of copies made.
     """
     text = Text(f"{visible(source)} → {visible(target)}", "bold")
     failed = {key for key, _ in report.failures}
     settled = {key: number for key, number in report.settled.items() if key not in failed}
     held = f"{count(len(settled), 'memory')}, {count(sum(settled.values()), report.noun)}"
     text.append(f"\nin sync: {held}", "not bold")
-    if failed:
-        text.append(f"; {count(len(failed), 'memory')} left unchanged", "not bold")
-    if verified:
-        text.append("; source and target match", "not bold")
+    if report.verified is None:
+        facts = f"; {count(len(failed), 'memory')} left unchanged" if failed else ""
+    elif failed:
+        facts = f"; source and target match, but for {count(len(failed), 'memory')}"
+    else:
+        match = "the other memories match" if report.uneven else "source and target match"
+        facts = f"; {match}"
+    text.append(facts, "not bold")
     copied = count(report.messages.written, report.noun)
     text.append(f"\ncopied during this run: {copied} in {count(rounds, 'round')}", "not bold dim")
     _append_failures(text, report.failures)

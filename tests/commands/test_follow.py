@@ -185,10 +185,17 @@ def test_follow_what_somebody_else_wrote_is_left_alone(
     add(source, ONE, ALL[10:12], 10)
     add(source, TWO, ALL[20:23], 0)
     wait_until(lambda: TWO in held_if_any(target), following)
+    assert following.stderr is not None
+    warned = "'ada'/'one' is left unchanged: "
+    wait_until(lambda: warned in following.stderr.readline(), following)  # before it is stopped
     following.send_signal(signal.SIGINT)
     output, said = following.communicate(timeout=30)
     assert following.returncode == 5, said
-    assert [row["code"] for row in json.loads(output)["failures"]] == ["conflict"]
+    assert warned not in said  # once
+    assert "--on-conflict skip or append, or replace with --no-backup --yes" in said
+    found = json.loads(output)
+    assert [row["code"] for row in found["failures"]] == ["conflict"]
+    assert found["verified"] is False
     assert [id for id, _ in held_if_any(target)[ONE]] == [*(e.id for e in ALL[:10]), "own"]
 
 
@@ -231,3 +238,17 @@ def test_follow_does_not_replace_what_could_not_be_restored(
 ) -> None:
     words = ("migrate", source, target, "--follow", "--on-conflict", "replace", "--yes")
     fails(run(*words), 2, "--follow cannot be undone", "--no-backup")
+
+
+def test_follow_says_for_which_memories_the_sides_do_not_match(
+    run: Run, source: Path, target: str
+) -> None:
+    asyncio.run(fill(target, {ONE: [samples.entry("own", 99)]}))
+    process = start("migrate", source, target, "--follow", "--interval", "0.2")
+    add(source, TWO, ALL[20:23], 0)
+    wait_until(lambda: TWO in held_if_any(target), process)
+    process.send_signal(signal.SIGTERM)
+    shown, said = process.communicate(timeout=30)
+    assert process.returncode == 5, said
+    assert "in sync: 1 memory, 3 messages; source and target match, but for 1 memory" in shown
+    fails(run("verify", source, target), 6)
