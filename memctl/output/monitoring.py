@@ -18,6 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from memctl import signals
 from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
+from memctl.ops.doctor.findings import Severity
 from memctl.output.terminal import Output
 from memctl.storekit.files import AtomicFile
 from memctl.version import __version__
@@ -33,6 +34,8 @@ _HELP = {
     "last_run_duration_seconds": "How long the last run took.",
     "memories": "Memories in the report of the last run, by what became of them.",
     "messages": "Messages in the report of the last run, by what became of them.",
+    "healthy": "Whether doctor found neither errors nor warnings, whatever --fail-on.",
+    "findings": "The numbers that doctor's report adds up, by severity.",
 }
 
 Sample = tuple[str, dict[str, str], float | int]
@@ -82,7 +85,8 @@ def last_success(path: Path) -> float | None:
 def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
     """Yield a metric for each number in the JSON report ``data``.
 
-    ``memories`` and ``messages`` have a metric for each outcome.  A list becomes its length.
+    ``memories`` and ``messages`` have a metric for each outcome, ``findings`` one for each
+    severity.  Any other list becomes its length.
     Numbers in ``tokens`` and ``model`` get a prefixed name (``model_cost``).  All other objects are
     left out, because some have keys from messages, such as marks.
     """
@@ -95,6 +99,12 @@ def report_samples(data: dict[str, Any]) -> Iterator[Sample]:
             for inner, number in value.items():
                 if isinstance(number, int | float):
                     yield f"{name}_{inner}", {}, number
+        elif name == "findings":
+            numbers = {severity.value: 0 for severity in Severity}
+            for finding in value:
+                numbers[finding["severity"]] += finding["count"]
+            for severity, number in numbers.items():
+                yield name, {"severity": severity}, number
         elif isinstance(value, list):
             yield name, {}, len(value)
         elif isinstance(value, int | float):

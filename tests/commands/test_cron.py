@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from memctl.model import MemoryKey
 from memctl.output import monitoring
 from memctl.output.monitoring import exposition, report_samples
-from tests.support.cli import FRIDAY, Run, fails
+from memctl.testing import samples
+from tests.support.cli import FRIDAY, Run, fails, fill
 from tests.support.monitor import Call, Monitor, monitored
 from tests.support.processes import start
 
@@ -219,8 +225,28 @@ def test_cron_metrics_of_each_kind_of_report(run: Run, filled: str, tmp_path: Pa
     assert values(found["memctl_messages"], "outcome") == {"selected": 104}
     assert found["memctl_users"].samples[0].value == 2
     assert not any("marks" in name for name in found)
-    run("--metrics-file", path, "doctor", filled)
-    assert families(path)["memctl_findings"].samples[0].value >= 0
+
+
+def test_cron_metrics_of_doctor_agree_with_its_text(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.prom"
+    asyncio.run(fill(database, {MemoryKey("ada", one): samples.entries(3) for one in "ab"}))
+    with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as opened, opened:
+        opened.execute("INSERT INTO message_mark VALUES ('x', 'hint'), ('y', 'hint')")
+        opened.execute("DELETE FROM users")
+    done = run("--metrics-file", path, "doctor", database, "--fail-on", "error")
+    assert done.exit_code == 0
+    [said] = re.findall(r"not healthy: .*", done.stdout)
+    found = families(path)
+    shown = {
+        severity: float(number) for number, severity in re.findall(r"(\d+) ([a-z]+?)s?\b", said)
+    }
+    assert shown["warning"] >= 3
+    numbers = values(found["memctl_findings"], "severity")
+    assert numbers == {"error": 0, "warning": 0, "notice": 0} | shown
+    assert found["memctl_healthy"].samples[0].value == 0
+    assert found["memctl_last_run_success"].samples[0].value == 1
 
 
 def test_cron_labels_are_escaped_and_hold_no_secret(run: Run, tmp_path: Path) -> None:
