@@ -579,7 +579,9 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
         finds = "layout" not in location.options and location.kind in _LAYOUTS
         if finds and type(store).other_layout is not Store.other_layout:
             return DetectedStore(
-                store, lambda layout: make_store(_with_layout(location, layout), mode)
+                store,
+                lambda layout: make_store(_with_layout(location, layout), mode),
+                spec_of(location.kind).options,
             )
         return store
     states = _new_store(states_at, mode)

@@ -51,8 +51,10 @@ def not_owned(what: str, owner: str, user: str) -> str:
     ``?owner=`` of the URL, or empty.
     """
     whose = f"are all of {owner!r}" if owner else "name no user"
-    hint = f"; add ?owner={user} to the URL of the target, and copy with --user {user}"
-    return f"{what} {whose}, not {user!r}{hint if user else ''}"
+    hint = "; leave out owner=, or write it in the URL of the source"
+    if user:
+        hint = f"; add ?owner={user} to the URL of the target, and copy with --user {user}"
+    return f"{what} {whose}, not {user!r}{hint}"
 
 
 class SimpleStore(Store):

@@ -164,3 +164,25 @@ def test_adk_names_its_old_schema(run: Any, tmp_path: Path, layout: str) -> None
         fails(run(*words), 8, "google-adk up to 1.21", "adk migrate session")
     if not layout:
         fails(run("stores", "detect", place), 8, "adk migrate session")
+
+
+def test_adk_gets_the_user_of_sessions_without_users_from_the_source(
+    run: Any, path: Path, tmp_path: Path
+) -> None:
+    """``owner=`` at the target had no effect: ADK found no session of the user."""
+    langchain = tmp_path / "chats.db"
+    assert (
+        run(
+            "migrate", path, f"sqlite:///{langchain}?layout=langchain&owner=ada", "--lossy"
+        ).exit_code
+        == 0
+    )
+    shop = tmp_path / "shop.db"
+    target = f"sqlite:///{shop}?layout=adk&app=shop"
+    fails(run("migrate", langchain, f"{target}&owner=ada"), 2, "write owner= at the source")
+    assert not shop.exists()
+    assert run("migrate", f"sqlite:///{langchain}?owner=ada", target).exit_code == 0
+    assert set(execute(shop, "SELECT user_id FROM sessions")) == {("ada",)}
+    plain = tmp_path / "plain.db"
+    fails(run("migrate", langchain, f"sqlite:///{plain}?owner=ada"), 2, "owner= at the source")
+    assert not plain.exists()

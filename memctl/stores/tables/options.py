@@ -38,6 +38,11 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         preset = replace(PRESETS[layout], user=user, app_name=options.get("app", ""))
         if "app" in options and not preset.app:
             raise UsageError(f"?layout={layout} knows no applications", "leave out app=")
+        if user and "user" in preset.columns:
+            raise UsageError(
+                f"?layout={layout} names the user of each session",
+                "leave out owner=; for the target of a copy, write owner= at the source",
+            )
         for name in ("columns", "content_encoding"):
             if name in options:
                 raise UsageError(f"?layout={layout} knows its columns", f"leave out {name}=")
