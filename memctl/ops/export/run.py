@@ -63,8 +63,7 @@ class ExportOptions:
     memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
     the path of the memories in written session states.  With ``must_exist``, a named user or
     session without a memory is an error.  ``clean`` leaves out memctl's notes, and implies
-    ``lossy``.  ``rate`` limits how fast a named store is read; None sets
-    no limit.
+    ``lossy``.  ``rate`` limits how fast a named store is read; None sets no limit.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the
