@@ -47,6 +47,8 @@ _HIDDEN = ":***@"
 """The replacement of a password in displayed URLs."""
 SAMPLE = 200
 """The number of rows of a table to examine."""
+FEWEST_ROWS = 4
+"""The fewest rows whose contents may tell what a column is."""
 _NAMES: dict[str, tuple[str, ...]] = {
     "session": (
         *("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id"),
@@ -241,12 +243,80 @@ def _guess(
                 free.remove(column)
                 reasons.append(f"{role} = {column}: {reason}")
                 break
+    reasons += _add_by_contents(sample, table, columns, free)
     order, reason = _order(table, inspector, columns, free)
     if order:
         columns["order"] = order[0] if len(order) == 1 else order
         reasons.append(f"order = {', '.join(order)}: {reason}")
     ordered = {role: columns[role] for role in COLUMN_ROLES if role in columns}
     return ordered, reasons
+
+
+def _add_by_contents(
+    sample: Sequence[Mapping[str, Any]],
+    table: Table,
+    columns: dict[str, str | list[str]],
+    free: list[str],
+) -> list[str]:
+    """Add columns whose contents look like roles, texts, sessions or times; return the reasons.
+
+    ``columns`` has the columns that are known by their names, ``free`` the others.  Without a
+    column of roles, nothing tells messages from other texts, and no column is added.
+    """
+    values = {name: [row[name] for row in sample if row[name] is not None] for name in free}
+    reasons: list[str] = []
+
+    def add(role: str, found: Sequence[str], why: str) -> None:
+        if role in columns or not found:
+            return
+        columns[role] = found[0]
+        free.remove(found[0])
+        others = f"; or is it {', '.join(found[1:])}?" if found[1:] else ""
+        reasons.append(f"{role} = {found[0]}: perhaps, by its contents: {why}{others}")
+
+    speaking = {name: {str(one).lower() for one in found} for name, found in values.items()}
+    roles = [name for name, found in speaking.items() if len(found) > 1 and found <= ROLES]
+    add("role", roles, f"holds {', '.join(sorted(speaking[roles[0]]))}" if roles else "")
+    if "role" not in columns or len(sample) < FEWEST_ROWS:
+        return reasons
+    dated = [name for name in free if _has_dates(table, name, values[name])]
+    add("time", dated, "times")
+    texts = {
+        name: sum(map(len, values[name]))
+        for name in free
+        if name not in dated and _varies(values[name]) and all(map(_is_text, values[name]))
+    }
+    add("content", sorted(texts, key=lambda name: -texts[name])[:1], "the longest texts")
+    groups = {
+        name: len({str(one) for one in values[name]})
+        for name in free
+        if name not in (*dated, *texts)
+        and len(values[name]) == len(sample)
+        and not any(isinstance(one, float | dict | list | bytes) for one in values[name])
+    }
+    grouping = [name for name, number in groups.items() if 1 < number <= len(sample) // 2]
+    grouping.sort(key=lambda name: (not table.columns[name].foreign_keys, -groups[name]))
+    number = groups[grouping[0]] if grouping else 0
+    add("session", grouping, f"{number} values in {len(sample)} rows")
+    return reasons
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _varies(values: Sequence[Any]) -> bool:
+    """Return whether most values differ, as what people say does."""
+    return len(set(map(str, values))) > len(values) / 2
+
+
+def _has_dates(table: Table, column: str, values: Sequence[Any]) -> bool:
+    """Return whether a column has dates and times, by its type or as texts in ISO 8601."""
+    if isinstance(table.columns[column].type, Date | DateTime):
+        return True
+    return (
+        bool(values) and all(map(_is_text, values)) and _reason("time", table, column, values) != ""
+    )
 
 
 def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
