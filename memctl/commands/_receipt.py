@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._run import runs_on, wait_for
+from memctl.commands._run import files_of, runs_on, wait_for
 from memctl.errors import Different, NotFound, Partial, Unavailable
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -33,7 +33,8 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         MemctlError: a store cannot be read, or the file is not a receipt.
     """
     output, receipt = run.output, read_receipt(path)
-    named = list(stores) or [one.argument for one in receipt.stores]
+    names = list(stores) or [one.argument for one in receipt.stores]
+    named = dict.fromkeys(one for name in names for one in files_of(run, name))
     found: Rows = []
     unsearched: list[str] = []
     labels: list[str] = []

@@ -192,6 +192,20 @@ def rotation(location: Location) -> list[RotatedFile]:
     return Series(path).files()
 
 
+def files_of(run: Run, name: str) -> list[str]:
+    """Return ``name``, or all files that it stands for if it is the name of a rotation.
+
+    If an archive has the name itself, it comes first.
+    """
+    location = run.address(name)
+    if location.kind != "archive":
+        return [str(file.path) for file in rotation(location)] or [name]
+    path = location.path
+    rotated = Series(path).files() if path.parent.is_dir() else []
+    own = [name] if os.path.lexists(path) or not rotated else []
+    return [*own, *(str(file.path) for file in rotated)]
+
+
 def _refuse_rotation(location: Location) -> None:
     """Refuse to read a location that names the files of ``export --rotate``, not one file.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, record, rotation, runs_on, wait_for
+from memctl.commands._run import changeable, files_of, record, runs_on, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -40,6 +41,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.files import missing
 from memctl.version import __version__
 
 
@@ -110,6 +112,7 @@ def erase(
             if outcome.begun:
                 receipts.save()
     if not outcome.begun:
+        receipts.discard()
         outcome.receipt = None
         _refuse_nobody(output, targets, subject)
     else:
@@ -200,10 +203,11 @@ class _Outcome:
             raise failed[0].error
         if failed:
             first = failed[0]
+            label = visible(first.location.label)
             raise Partial(
                 f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
                 f"{'searched' if self.dry_run else 'erased completely'}; "
-                f"{visible(first.location.label)}: {first.why}",
+                f"{label}: {first.why.removeprefix(f'{label}: ')}",
                 self._hint(first),
             )
         output.emit()
@@ -213,6 +217,8 @@ class _Outcome:
             return f"{DOCTOR}, then run the same command again"
         if self.dry_run:
             return "nothing was erased: this was a dry run"
+        if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
+            return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"
 
     def data(self) -> dict[str, Any]:
@@ -301,23 +307,27 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
 
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.
+        NotFound: an archive named by ``--archives`` does not exist.
     """
     found: dict[tuple[str, str], _Target] = {}
-    names = [(one, name in archives) for name in (*stores, *archives) for one in _files(run, name)]
+    names = [
+        (one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
+    ]
     for name, is_archive in names:
         location = changeable(run, name, subject.where, None)
+        if is_archive and location.path.is_dir():
+            raise UsageError(
+                f"{location.label} is a folder, not an archive", "name the archives in it"
+            )
         if is_archive and location.kind != "archive":
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
+        if is_archive and not os.path.lexists(location.path):
+            raise missing(location.path)
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
         erasure = EraseRun(subject, entry, partial(runs_on, run), run.output)
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
-
-
-def _files(run: Run, name: str) -> list[str]:
-    """Return the paths of the files if ``name`` names a rotation, else only ``name`` itself."""
-    return [str(file.path) for file in rotation(run.locate(name))] or [name]
 
 
 def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from memctl.concurrency import in_thread
-from memctl.errors import Failure, Lost, MemctlError
+from memctl.errors import Failure, Interrupted, Lost, MemctlError
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
@@ -80,7 +80,7 @@ class EraseRun:
         self.entry = entry
         self.report = EraseReport()
         self.begun = False
-        """True as soon as data may have been erased."""
+        """True as soon as data may have been erased; False again if the store refused it all."""
         self._runs = runs
         self._kept = folder or Runs()
         self._observer = observer or Unobserved()
@@ -103,7 +103,7 @@ class EraseRun:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
         if found:
             await refuse_side_effects(store, self.subject.where, Deletion.MEMORIES)
-        runs = await self._eraser(store).erase(self._runs(store.location), dry_run=True)
+        runs = await self._erase_runs(store, dry_run=True)
         self.report = EraseReport(
             {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun
         )
@@ -118,10 +118,11 @@ class EraseRun:
         return found
 
     async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
-        """Lock the store, plan again, and erase: first from the undo runs, then from the store.
+        """Lock the store, plan again, and erase: first from the store, then from the undo runs.
 
-        ``save`` writes the receipt to the disk.  It is called before the first data are erased, so
-        that the receipt has the digests of all message ids.
+        If data of the subject stay in the store, the undo runs stay as they are.  ``save`` writes
+        the receipt to the disk.  It is called before the first data are erased, so that the receipt
+        has the digests of all message ids.
 
         Raises:
             Busy: another run writes to the store.
@@ -131,24 +132,30 @@ class EraseRun:
         await self._remove_indexes(store)
         await self.plan(store, digests)
         if self.report.nothing:
+            await self._erase_runs(store)  # an erase that was killed may have left witnesses
             self.entry.state = NOTHING
             return
         self.entry.state = BEGUN
         save()
         self.begun = True
         report = self.report
+        report.runs = ErasedRuns()
         try:
             with self._observer.progress("erasing"):
-                report.runs = await self._eraser(store).erase(self._runs(store.location))
                 left = await self._erase(store)
+                failed = {key for key, _ in report.failures}
+                came = Failure("changed", "it exists again: another program writes to it")
+                left = [key._replace(part="") for key in left]
+                report.failures += [(key, came) for key in left if key not in failed]
+                if not report.failures:
+                    report.runs = await self._erase_runs(store)
                 await self._remove_indexes(store)  # a search may have made new ones
+        except MemctlError as error:
+            unknown = isinstance(error, Lost | Interrupted)
+            self.begun = unknown or bool(report.erased or report.runs.found)
+            raise
         finally:
             self._settle()
-        failed = {key for key, _ in report.failures}
-        came = Failure("changed", "it exists again: another program writes to it")
-        left = [key._replace(part="") for key in left]
-        report.failures += [(key, came) for key in left if key not in failed]
-        self._settle()
         if not self.entry.failures:
             self.entry.state = ERASED
 
@@ -204,5 +211,6 @@ class EraseRun:
         if entry.state == BEGUN:
             entry.state = PARTIAL
 
-    def _eraser(self, store: Store) -> RunEraser:
-        return RunEraser(self._kept, partial(self.subject.concerns, store.kind))
+    async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
+        eraser = RunEraser(self._kept, partial(self.subject.concerns, store.kind))
+        return await eraser.erase(self._runs(store.location), dry_run=dry_run)

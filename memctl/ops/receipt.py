@@ -137,6 +137,7 @@ class Receipt:
     stores: list[ErasedStore] = field(default_factory=list)
     created: str = ""
     ended: str | None = None
+    saved: bool = False
 
     @classmethod
     def of(cls, path: Path, subject: Subject, version: str) -> Receipt:
@@ -185,9 +186,12 @@ class Receipt:
         with AtomicFile(self.path, 0o600) as file:
             file.write(json.dumps(record, indent=1).encode() + b"\n")
             file.commit()
+        self.saved = True
 
     def discard(self) -> None:
-        """Remove the file of the receipt, because the erase erased nothing."""
+        """Remove the file of the receipt, if it was saved, because the erase erased nothing."""
+        if not self.saved:
+            return
         with system_errors(self.path, "write"):
             self.path.unlink(missing_ok=True)
 

@@ -369,6 +369,86 @@ def test_erase_rewrites_all_files_of_a_rotation(run: Run, database: str, tmp_pat
     fails(run(*words, "--yes"), 4, "has no memory of 'quokka'")
 
 
+def test_erase_without_rights_leaves_the_undo_runs(
+    run: Run, servers: Servers, tmp_path: Path
+) -> None:
+    url = servers.postgresql.fresh()
+    name = url.rpartition("/")[2]
+    asyncio.run(fill(url, {ADA: messages(), BOB: others()}))
+    kept = report(run("delete", url, "--user", "quokka", "--last", "2", "--yes", "--json"))["run"]
+    admin, login = servers.postgresql.admin_url(url), f"reader_{name}"
+    servers.postgresql.execute(
+        admin,
+        f"CREATE ROLE {login} LOGIN PASSWORD 'x'; "
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {login}",
+    )
+    reader = servers.postgresql.url(name, user=login, password="x")
+    receipt = tmp_path / "receipt.json"
+    words = ("erase", "--user", "quokka", "--receipt", receipt, "--yes")
+    done = run(*words, reader)
+    fails(done, 3, "permission denied", "grant the login")
+    assert done.stderr.count("memctl") <= 2
+    assert done.stderr.count("postgresql://") == 1
+    assert "the rest was done" not in done.stderr
+    assert not receipt.exists()
+    servers.postgresql.execute(
+        admin, f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+    )
+    try:
+        fails(run(*words, url), 3, "read-only")
+    finally:
+        servers.postgresql.execute(
+            f"{admin}&options=-cdefault_transaction_read_only%3Doff",
+            f"ALTER DATABASE {name} RESET default_transaction_read_only",
+        )
+    assert [one["run"] for one in report(run("history", url, "--json"))["runs"]] == [kept]
+    assert SECRET in kept_text()
+    assert len(contents(url)[ADA]) == 4
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert len(contents(url)[ADA]) == 6
+    beside = tmp_path / "agents.db"
+    asyncio.run(fill(str(beside), {ADA: messages(), BOB: others()}))
+    partly = run(*words, reader, beside)
+    fails(partly, 7, "1 store of 2 could not be erased completely", "the rest was done")
+    assert partly.stderr.count("postgresql://") == 1
+    assert run(*words, url, "--force").exit_code == 0
+    assert SECRET not in kept_text()
+
+
+def test_erase_checks_for_all_archives_first(run: Run, database: str, tmp_path: Path) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    assert run("delete", database, "--user", "quokka", "--last", "2", "--yes").exit_code == 0
+    archive = tmp_path / "nightly.ndjson"
+    words = ("erase", "--user", "quokka", database, "--archives", archive)
+    for mode in ("--yes", "--dry-run"):
+        fails(run(*words, mode), 4, "nightly.ndjson does not exist")
+    assert len(contents(database)[ADA]) == 4
+    assert SECRET in kept_text()
+    assert not receipts()
+    assert run("undo", "--yes").exit_code == 0
+    assert len(contents(database)[ADA]) == 6
+
+
+def test_erase_rewrites_a_rotation_and_a_file_of_its_name(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    name = tmp_path / "nightly.ndjson.zst"
+    assert run("export", database, "-o", name, "--rotate", "last:3").exit_code == 0
+    assert run("export", database, "-o", name).exit_code == 0
+    [rotated] = tmp_path.glob("nightly-*")
+    words = ("erase", "--user", "quokka", "--archives", name)
+    found = report(run(*words, "--yes", "--json"))
+    assert [one["store"] for one in found["stores"]] == [str(name), str(rotated)]
+    assert [one["messages"] for one in found["stores"]] == [6, 6]
+    for file in (name, rotated):
+        assert list(contents(str(file))) == [BOB]
+        asyncio.run(fill(str(file), {ADA: messages(1)}))
+        for named in ((), (name,)):
+            fails(run("verify", "--receipt", found["receipt"], *named), 6, "1 trace")
+        file.unlink()
+
+
 def test_erase_dry_run_claims_nothing(run: Run, database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     words = ("erase", "--user", "quokka", tmp_path / "none.db", database, "--dry-run")
