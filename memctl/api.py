@@ -229,7 +229,8 @@ async def compare(
             watcher.warn(warning)
         found.failures += (one.left_out.failures | other.left_out.failures).items()
         if must_exist:
-            await refuse_absent_in(where, found.same + len(found.differences), one, other)
+            compared = found.same + len(found.differences)
+            await refuse_absent_in(where, compared, one, other, observer=watcher)
         return found
 
 

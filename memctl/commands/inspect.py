@@ -126,7 +126,7 @@ async def _inspect(
             )
         if not number:
             await warn_of_other_contents(store, output)
-        await refuse_absent_in(where, number, store)
+        await refuse_absent_in(where, number, store, observer=output)
         await note_absent_marks(where, number, store, output)
 
 

@@ -13,6 +13,7 @@ from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.observer import Observer
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -57,24 +58,44 @@ def refuse_absent(
             f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect"
         )
     if where.named and not found:
-        wanted = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-        raise NotFound(f"{label} has no memory of {wanted}", suggestion(names, where))
+        raise NotFound(f"{label} has no memory of {_wanted(where)}", suggestion(names, where))
 
 
-async def refuse_absent_in(where: Selection, found: int, *stores: Store) -> None:
+async def refuse_absent_in(
+    where: Selection, found: int, *stores: Store, observer: Observer | None = None
+) -> None:
     """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
     A selection without names is accepted.  The hint suggests similar names that are in ``stores``.
+    With ``observer``, memories that exist, but have no message that matches, are only noted.
 
     Raises:
         NotFound: no memory of the users or sessions was found.
     """
+    whole = whole_memories(where)
+    if observer is not None and where.named and not found and where != whole:
+        for store in stores:
+            if await _has_memory(store, whole):
+                observer.note(f"no {store.dialect.noun} of {_wanted(where)} matches")
+                return
     names: list[MemoryKey] = []
     if where.named and not found:
         for store in stores:
             with suppress(MemctlError):  # a hint must not raise an error
                 names += await list_names(store, Selection())
     refuse_absent(where, found, *(store.location for store in stores), names=names)
+
+
+async def _has_memory(store: Store, where: Selection) -> bool:
+    async def attempt() -> bool:
+        async with aclosing(store.headers(where)) as memories:
+            return await anext(memories, None) is not None
+
+    return await leaving_damaged(attempt)
+
+
+def _wanted(where: Selection) -> str:
+    return ", ".join(repr(name) for name in sorted(where.users | where.sessions))
 
 
 async def note_absent_marks(

@@ -236,6 +236,20 @@ def test_inspect_named_memory_that_is_not_there(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--session", "none", "--messages"), 4, "'none'")
 
 
+@pytest.mark.parametrize(
+    "options", [["--role", "ghost"], ["--match", "quokka"], ["--mark", "ghost"], ["--id", "none"]]
+)
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--messages"], ["export", "-o", "-"]])
+def test_inspect_and_export_of_a_memory_in_which_nothing_matches(
+    run: Run, filled: str, words: list[str], options: list[str]
+) -> None:
+    named = ["--session", "session0", "--user", "user0"]
+    done = run(words[0], filled, *words[1:], *named, *options)
+    assert done.exit_code == 0, done.stderr
+    assert "no message of 'session0', 'user0' matches" in done.stderr
+    fails(run(words[0], filled, *words[1:], "--session", "none", *options), 4, "has no memory of")
+
+
 def test_inspect_options_that_exclude_each_other(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--messages", "--by", "user"), 2, "--by")
     fails(run("inspect", filled, "--messages", "--format", "csv"), 2, "ndjson")

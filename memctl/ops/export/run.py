@@ -305,7 +305,7 @@ class Export:
 
     async def _refuse_absent(self, store: Store, found: int) -> None:
         if self._options.must_exist:
-            await refuse_absent_in(self._where, found, store)
+            await refuse_absent_in(self._where, found, store, observer=self._observer)
         await note_absent_marks(self._where, found, store, self._observer)
 
     async def _copy(self, target: Location) -> None:
