@@ -497,9 +497,11 @@ class PrefixComparer:
         # So far the digest covers only messages of the target, unless new messages have begun.
         reached = self.there.messages and (compared or not page.offset)
         if reached and self._hasher.digest() != self.there.digest:
+            first = self.there.messages
             self.conflict = (
-                f"the first {self.there.messages} messages of the source differ from those of "
-                "the target"
+                "the first message of the source differs from that of the target"
+                if first == 1
+                else f"source and target differ within the first {first} messages"
             )
             return None
         rest = page.messages[compared:]

@@ -108,7 +108,13 @@ def test_migrate_ids_order_and_marks_are_enough_to_see_it(
 ) -> None:
     put(database, samples.entries(5))
     put(target, there)
-    assert report(run("migrate", database, target, "--json"), 5)["memories"]["failed"] == 1
+    found = report(run("migrate", database, target, "--json"), 5)
+    assert found["memories"]["failed"] == 1
+    assert found["failures"][0]["message"] == (
+        "source and target differ within the first 5 messages"
+        if len(there) == 5
+        else "the target holds 9 messages, the source 5"
+    )
 
 
 def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, target: str) -> None:
