@@ -127,9 +127,13 @@ def preset_of(inspector: Inspector, table: str) -> str | None:
 
     Returns None if there is none.  The name of the table does not count.
     """
-    there = _columns(inspector, table)
+    return preset_with(_columns(inspector, table))
+
+
+def preset_with(columns: set[str]) -> str | None:
+    """Return the framework whose message table has exactly ``columns``; None if there is none."""
     for layout, preset in PRESET_TABLES.items():
-        if there in (preset.columns, preset.columns | preset.more):
+        if columns in (preset.columns, preset.columns | preset.more):
             return layout
     return None
 

@@ -707,3 +707,22 @@ def test_columns_of_types_unknown_to_the_driver_raise_no_warning(servers: Server
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (0, "")
     assert [one["session"] for one in json.loads(stdout)["memories"]] == ["kyoto"]
+
+
+def test_a_second_table_of_the_framework_is_named(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "two.db"
+    said = json.dumps({"type": "human", "data": {"type": "human", "content": "hello"}})
+    for table in ("message_store", "chat_history", "none"):
+        execute(path, f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, session_id TEXT, message)")
+    execute(path, "INSERT INTO message_store VALUES (1, 'kyoto', ?)", [(said,)])
+    execute(path, "INSERT INTO chat_history VALUES (1, 'osaka', ?)", [(said,)])
+    done = run("inspect", path)
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "memctl: warning: only the table 'message_store' is read: 'chat_history' holds messages, "
+        "too; read it with ?layout=langchain&table=chat_history\n",
+    )
+    assert "osaka" not in done.stdout
+    other = run("inspect", f"sqlite:///{path}?layout=langchain&table=chat_history")
+    assert (other.exit_code, other.stderr) == (0, "")
+    assert "osaka" in other.stdout

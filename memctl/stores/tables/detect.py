@@ -39,6 +39,7 @@ from memctl.layouts.sql import (
     find_layouts,
     foreign_tables,
     preset_of,
+    preset_with,
 )
 from memctl.stores.tables.mapping import CALL_COLUMNS
 from memctl.stores.tables.presets import PRESETS
@@ -173,6 +174,24 @@ def detect(connection: Connection) -> list[Proposal]:
                 reasons.append("content_encoding = json: all contents are JSON")
             guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding))
     return found + guessed
+
+
+def tables_like(connection: Connection, layout: str, table: str) -> list[str]:
+    """Return the tables besides ``table`` that hold messages of the framework ``layout``."""
+    inspector = inspect(connection)
+    own = {table, *BRANCH_TABLES}
+    if (structured := branch_tables(connection)) is not None:
+        own.add(structured.messages)
+    found = []
+    for (_, name), columns in inspector.get_multi_columns().items():
+        if name in own or preset_with({one["name"] for one in columns}) != layout:
+            continue
+        other = Table(name, MetaData(), autoload_with=connection)
+        if _sample(connection, other) and (
+            layout != "langchain" or _is_langchain(connection, other)
+        ):
+            found.append(name)
+    return sorted(found)
 
 
 def _encoding_of(contents: Sequence[Any]) -> str | None:

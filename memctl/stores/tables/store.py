@@ -15,6 +15,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -48,6 +49,7 @@ from memctl.stores.tables.codec import (
     TableColumns,
     parse_json,
 )
+from memctl.stores.tables.detect import tables_like
 from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.sessions import Sessions
@@ -174,9 +176,26 @@ class TableStore(Store):
                 f"the column {visible(name)!r} of {visible(mapping.table)!r} is not read as calls "
                 f"of tools: add {role} = {json.dumps(name)} to the columns"
             )
+        if (
+            not self.mode.writes
+            and mapping.make is not None
+            and "table" not in (self.location.options)
+        ):
+            await self._warn_of_other_tables()
         if self.mode.writes:
             await self._sessions.learn()
         await self._learn(columns)
+
+    async def _warn_of_other_tables(self) -> None:
+        mapping = self.mapping
+        others = await self.database.run(
+            partial(tables_like, layout=mapping.name, table=mapping.table)
+        )
+        for name in others:
+            self.warnings.append(
+                f"only the table {visible(mapping.table)!r} is read: {visible(name)!r} holds "
+                f"messages, too; read it with ?layout={mapping.name}&table={quote(name)}"
+            )
 
     async def _only_app(self) -> Mapping:
         """Return the mapping with the name of the application, if the tables name only one.
