@@ -448,6 +448,15 @@ class Store(ABC):
         """
         return None
 
+    def refuse_changes(self) -> None:  # noqa: B027 - most stores can be changed
+        """Raise the error for changes of a store that memctl only reads; else do nothing.
+
+        Dry runs call it: they open the store to read.
+
+        Raises:
+            UsageError: memctl only reads the store; the hint says how to change its data.
+        """
+
     async def other_contents(self) -> str:
         """Describe in one line the contents of a place without memories; empty without contents.
 

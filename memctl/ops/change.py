@@ -381,6 +381,7 @@ class ChangeRun:
         """
         self.report.noun = store.dialect.noun
         if self.dry_run:
+            store.refuse_changes()
             await self.plan(store)
             await self.after_plan(store)
             self.approve()

@@ -93,6 +93,7 @@ class EraseRun:
         Raises:
             MemctlError: as ``Store.read``.
         """
+        store.refuse_changes()
         self.entry.kind = store.kind
         self.entry.not_reached = not_reached(store.kind)
         await store.check_integrity(self.subject.where)

@@ -42,6 +42,7 @@ class DryRun(StoreWrapper):
         try:
             await super().open(mode)
             self._exists = True
+            self.refuse_changes()
         except (NotFound, Uninitialised):
             self._exists = False
 

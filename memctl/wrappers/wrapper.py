@@ -113,6 +113,9 @@ class StoreWrapper(Store):
     async def count(self, where: Selection) -> tuple[int, int] | None:
         return await self._store.count(where)
 
+    def refuse_changes(self) -> None:
+        self._store.refuse_changes()
+
     async def other_contents(self) -> str:
         return await self._store.other_contents()
 

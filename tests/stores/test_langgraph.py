@@ -405,6 +405,11 @@ def test_checkpoints_in_json_are_read(checkpoints: Checkpoints) -> None:
         ["mark", "add", "{url}", "hint"],
         ["doctor", "{url}", "--repair", "-y"],
         ["migrate", "{other}", "{url}"],
+        ["delete", "{url}", "--role", "user", "--dry-run"],
+        ["erase", "{url}", "--user", "", "--session", "kyoto", "--dry-run"],
+        ["doctor", "{url}", "--repair", "--dry-run"],
+        ["compress", "{url}", "--keep-last", "1", "--dry-run"],
+        ["migrate", "{other}", "{url}", "--dry-run"],
     ],
 )
 def test_nothing_is_written(
@@ -417,6 +422,17 @@ def test_nothing_is_written(
     filled = [one.format(url=only_sqlite.url, other=other) for one in command]
     fails(run(*filled), 2, "the checkpoints of LangGraph are only read", "delete_thread")
     assert Path(only_sqlite.url).read_bytes() == before
+
+
+def test_doctor_promises_no_repair(run: Any, only_sqlite: Checkpoints) -> None:
+    only_sqlite.say("kyoto", "Hi")
+    call = {"name": "ask", "args": {}, "id": "1", "type": "tool_call"}
+    only_sqlite.put("kyoto", {"messages": [message("ai", "", tool_calls=[call])]})
+    done = run("doctor", only_sqlite.url)
+    assert done.exit_code == 6
+    assert "tool calls without a result" in done.stdout
+    assert "--repair" not in done.stdout
+    assert "change a thread by its graph (update_state)" in " ".join(done.stdout.split())
 
 
 def test_no_new_checkpoints_are_made(run: Any, only_sqlite: Checkpoints, tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ class CompressRun(ChangeRun):
         if not self.dry_run:
             await lock(store)
         if self.dry_run:
+            store.refuse_changes()
             await self.plan(store)
             self.approve()
         elif self._limit is None or (await self.plan(store) and self.approve()):

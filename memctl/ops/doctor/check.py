@@ -26,9 +26,10 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from memctl.errors import UsageError
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.ops.compare import id_digest
-from memctl.ops.doctor.findings import KINDS, ORDER, Severity
+from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
@@ -822,6 +823,16 @@ async def check(
     if store.features.summaries:
         found.faults = [
             replace(fault, remedy=_KEEP_STATES) if fault.code == _SUMMARY_ELSEWHERE else fault
+            for fault in found.faults
+        ]
+    try:
+        store.refuse_changes()
+    except UsageError as error:  # no repair is possible
+        remedy = error.hint or ""
+        found.faults = [
+            fault
+            if KINDS[fault.code].repair is RepairMethod.NONE
+            else replace(fault, remedy=remedy)
             for fault in found.faults
         ]
     found.faults.sort(key=lambda fault: (ORDER[fault.code], fault.key or ("", "", "")))

@@ -209,6 +209,9 @@ class LangGraphStore(Store):
 
     # Writing
 
+    def refuse_changes(self) -> None:
+        raise _only_read(self.label)
+
     def write(
         self,
         pages: AsyncGenerator[Page],  # noqa: ARG002
