@@ -323,6 +323,13 @@ def test_detect_asks_where_two_columns_may_be_the_session(run: Any, tmp_path: Pa
     assert "session = topic: perhaps, by its contents: 2 values in 4 rows; or is it tone?" in shown
 
 
+def test_detect_says_that_nothing_orders_the_rows(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    execute(path, "CREATE TABLE talk (chat, who, said)")
+    execute(path, "INSERT INTO talk VALUES (?, ?, ?)", SAID)
+    assert "order: not found" in run("stores", "detect", path).stdout
+
+
 def test_detect_takes_other_texts_for_no_messages(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "own.db"
     execute(path, "CREATE TABLE notes (nr INTEGER PRIMARY KEY, topic TEXT, kind TEXT, body_ TEXT)")

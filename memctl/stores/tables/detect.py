@@ -267,6 +267,8 @@ def _guess(
     if order:
         columns["order"] = order[0] if len(order) == 1 else order
         reasons.append(f"order = {', '.join(order)}: {reason}")
+    elif "session" in columns:
+        reasons.append("order: not found; name the columns that order the messages of a session")
     ordered = {role: columns[role] for role in COLUMN_ROLES if role in columns}
     return ordered, reasons
 
