@@ -33,6 +33,10 @@ _LINES = 20
 _TO_JSONL = (
     "convert it to OpenAI chat messages (.jsonl): docs/stores/other-formats.md has a command"
 )
+_OF_MEM0 = (
+    "for facts of mem0, name its configuration: mem0:CONFIG.json; for a vector store of LangChain, "
+    "an alias with factory"
+)
 _NAMED_KEYS = 5
 
 Test = Callable[[Any], bool]
@@ -515,6 +519,25 @@ FORMATS: tuple[ForeignFormat, ...] = (
         "the checkpoints of LangGraph in Redis",
         "memctl reads those of SqliteSaver and PostgresSaver",
         keys=re.compile(rb"checkpoint(_latest|_write|_blob)?:"),
+    ),
+    # Parts of long-term memory
+    ForeignFormat(
+        "the history of mem0, one part of its memory",
+        _OF_MEM0,
+        tables={"history": frozenset({"memory_id", "old_memory", "new_memory", "event"})},
+    ),
+    ForeignFormat(
+        "the collections of Qdrant",
+        _OF_MEM0,
+        document=_has("collections", "aliases"),
+    ),
+    ForeignFormat(
+        "the collections of Chroma",
+        _OF_MEM0,
+        tables={
+            "collections": frozenset({"id", "name"}),
+            "embedding_metadata": frozenset({"id", "key", "string_value"}),
+        },
     ),
     # Files for training
     ForeignFormat(

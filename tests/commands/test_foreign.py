@@ -186,6 +186,14 @@ TABLES = {
         "agentscope_sessions (session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, "
         "version INT)"
     ],
+    "the history of mem0": [
+        "history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
+        "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER)"
+    ],
+    "the collections of Chroma": [
+        "collections (id TEXT PRIMARY KEY, name TEXT NOT NULL, dimension INTEGER)",
+        "embedding_metadata (id INTEGER, key TEXT NOT NULL, string_value TEXT, int_value INTEGER)",
+    ],
     "the long-term store of LangGraph": [
         "store (prefix TEXT, key TEXT, value TEXT, created_at TIMESTAMP, updated_at TIMESTAMP, "
         "expires_at TIMESTAMP, ttl_minutes REAL, PRIMARY KEY (prefix, key))",
@@ -202,6 +210,13 @@ def test_foreign_tables_are_named(run: Run, tmp_path: Path, name: str) -> None:
             database.execute(f"CREATE TABLE {table}")
     _refused(run, str(path), name, tmp_path)
     fails(run("stores", "detect", path), 8, name)
+
+
+def test_foreign_folder_of_vectors_leads_to_the_configuration(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "qdrant"
+    (folder / "collection" / "mem0").mkdir(parents=True)
+    (folder / "meta.json").write_text('{"collections": {"mem0": {}}, "aliases": {}}')
+    fails(run("inspect", folder), 8, "the collections of Qdrant", "mem0:CONFIG.json")
 
 
 def test_foreign_keys_are_named(
