@@ -769,6 +769,27 @@ def test_bytes_that_are_not_utf8_damage_one_memory(
     _check_bytes(run, any_bytes, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
 
 
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\u00e9", "\\ud83d\\ude00", "\\\\u00e9"])
+def test_escapes_that_the_encoding_lacks_damage_nothing(
+    run: Run, servers: Servers, any_bytes: str, tmp_path: Path, text: str
+) -> None:
+    """AgentScope escapes all but ASCII; the server cannot decode that, and need not."""
+    _fill_any_bytes(any_bytes)
+    message = f'{{"id": "m0000001", "role": "assistant", "content": "{text}"}}'
+    servers.postgresql.execute(any_bytes, _MESSAGE.format(f"'{message}'"))
+    before = contents(any_bytes)
+    assert message.encode() in {one.message for found in before.values() for one in found}
+    found = report(run("inspect", any_bytes, "--json"))
+    assert found["totals"]["messages"] == 6
+    assert found["totals"]["roles"]["assistant"] == 2
+    archive = tmp_path / "all.ndjson"
+    assert run("export", any_bytes, "-o", archive).exit_code == 0
+    assert run("delete", any_bytes, "--user", "ada", "--yes").exit_code == 0
+    assert run("undo", "--store", any_bytes, "--yes").exit_code == 0
+    assert contents(any_bytes) == before
+    assert run("verify", any_bytes, archive).exit_code == 0
+
+
 def test_bytes_that_are_not_utf8_come_through_pgbouncer(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path
 ) -> None:

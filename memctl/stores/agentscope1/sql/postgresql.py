@@ -19,6 +19,9 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 # The JSON escapes that PostgreSQL's json operators refuse anywhere in a text: NUL and lone
 # surrogates.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
+_BEYOND_ASCII = r"\\u(0000|(?!00[0-7])[0-9a-fA-F]{4})"
+"""The escapes that the operators refuse in a database with ``SQL_ASCII``."""
+_ANY_BYTES = "current_setting('server_encoding') = 'SQL_ASCII'"
 
 
 async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
@@ -56,8 +59,10 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
         return (
             super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
             "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
-            "AND strpos(t.msg, '\\uD') = 0 THEN m.msg "
-            f"ELSE CAST(regexp_replace(t.msg, '{_UNREADABLE}', '\\u0001', 'g') AS json) END AS msg "
+            "AND strpos(t.msg, '\\uD') = 0 "
+            f"AND (NOT {_ANY_BYTES} OR strpos(t.msg, '\\u') = 0) THEN m.msg "
+            f"ELSE CAST(regexp_replace(t.msg, CASE WHEN {_ANY_BYTES} THEN '{_BEYOND_ASCII}' "
+            f"ELSE '{_UNREADABLE}' END, '\\u0001', 'g') AS json) END AS msg "
             "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
         )
 
