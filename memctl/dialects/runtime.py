@@ -18,6 +18,7 @@ from typing import Any
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, AgentScopeView, string
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
+from memctl.dialects.rows import arguments_of
 from memctl.dialects.view import (
     Block,
     HintBlock,
@@ -137,23 +138,13 @@ def _block(kind: str, content: Any) -> Block:
 def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -> Block:
     id, name = string(data.get("call_id")), string(data.get("name"))
     if side is ToolSide.CALL:
-        return ToolCallBlock(id, name, _decoded(data.get("arguments")), content)
+        return ToolCallBlock(id, name, arguments_of(data.get("arguments")), content)
     return ToolResultBlock(id, name, partial(_output, data.get("output")), content)
-
-
-def _decoded(value: Any) -> Any:
-    """Return the value of a JSON text, or the text if it is not JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return value
 
 
 def _output(value: Any) -> list[Block]:
     """Return the blocks of a tool output."""
-    found = _decoded(value)
+    found = arguments_of(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
         return blocks

@@ -29,10 +29,10 @@ from memctl.engines.sql.database import (
     RejectedValue,
     damage,
     is_text,
-    make_database,
     shown_name,
 )
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memories
+from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import (
     EVERY,
     MAX_PUSHED_VALUES,
@@ -56,7 +56,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, Maintenance, OpenMode, Store
+from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.batching import (
     BATCH_BYTES,
     Group,
@@ -1221,7 +1221,7 @@ class Agentscope2Maintenance(Maintenance):
         return list(context_findings(key, session.context, ids.get(key.session, set())))
 
 
-class SqlAgentscope2Store(Store):
+class SqlAgentscope2Store(SqlStore):
     """The sessions in the SQL tables of AgentScope 2.x."""
 
     features = Features(parallel=True, marks=MARKS, summaries=True, empty=True, session_owners=True)
@@ -1229,18 +1229,11 @@ class SqlAgentscope2Store(Store):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_database(location, self.label)
         self.features = replace(self.features, parallel=self.database.parallel)
-        self.details = self.database.details
         self.tables = Agentscope2Database(self.database)
         self.agent = agent_of(location)
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.database.start(mode, self._prepare)
-
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         missing = await self.database.run(missing_tables)
         self.tables.others = await self.database.run(existing_teams)
         if missing and not self.mode.creates:
@@ -1250,18 +1243,6 @@ class SqlAgentscope2Store(Store):
             )
         if missing:
             await self.database.create(create_tables)
-
-    async def close(self) -> None:
-        await self.database.close()
-
-    async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings)
-
-    async def identity(self) -> str:
-        return await self.database.identity()
-
-    async def generation(self) -> str:
-        return await self.database.generation()
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right(("messages",))

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
-from memctl.engines.sql.database import damage, is_text, make_database
+from memctl.engines.sql.database import damage, is_text
+from memctl.engines.sql.store import SqlStore
 from memctl.errors import Uninitialised, UsageError
 from memctl.layouts.sql import has_checkpoints
 from memctl.location import Location, visible
@@ -33,7 +34,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import Features, OpenMode
 from memctl.storekit.batching import paginate
 from memctl.stores.langgraph.checkpoints import (
     Undecodable,
@@ -57,7 +58,7 @@ class Latest(NamedTuple):
     metadata: Any
 
 
-class LangGraphStore(Store):
+class LangGraphStore(SqlStore):
     """The threads in the tables of a LangGraph checkpointer; each database has a subclass.
 
     A thread is a session without a user.  The checkpoints of a subgraph have a namespace; they are
@@ -69,9 +70,6 @@ class LangGraphStore(Store):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_database(location, self.label)
-        self.details = self.database.details
         self._namespace = location.options.get("namespace", "")
 
     # Specific to a database
@@ -92,10 +90,9 @@ class LangGraphStore(Store):
     async def open(self, mode: OpenMode) -> None:
         if mode.writes:
             raise _only_read(self.label)
-        self.mode = mode
-        await self.database.start(mode, self._prepare)
+        await super().open(mode)
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         if not await self.database.run(has_checkpoints):
             raise Uninitialised(
                 f"{self.label} holds no checkpoints of LangGraph: it lacks the table 'checkpoints'"
@@ -119,14 +116,8 @@ class LangGraphStore(Store):
                 f"such as {visible(str(first))!r}; ?namespace= reads one"
             )
 
-    async def close(self) -> None:
-        await self.database.close()
-
     async def identity(self) -> str:
         return f"{await self.database.identity()}#checkpoints/{self._namespace}"
-
-    async def generation(self) -> str:
-        return await self.database.generation()
 
     # Reading
 

@@ -21,8 +21,9 @@ from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
-from memctl.engines.sql.database import Database, damage, is_text, make_database
+from memctl.engines.sql.database import Database, damage, is_text
 from memctl.engines.sql.schema import create_missing
+from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition
 from memctl.errors import BadData, Uninitialised, UsageError
 from memctl.layouts.sql import BRANCHES, branch_tables, foreign_tables
@@ -38,7 +39,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import DamagedMemory, Deletion, Features, OpenMode, Store
+from memctl.store import DamagedMemory, Deletion, Features, OpenMode
 from memctl.storekit.batching import PageBuilder
 from memctl.stores.tables.codec import (
     NOT_JSON,
@@ -59,18 +60,15 @@ _SAMPLE = 100
 """The number of contents to sample when the store opens."""
 
 
-class TableStore(Store):
+class TableStore(SqlStore):
     """A store whose memories are in a mapped table."""
 
     features = Features(marks=frozenset(), duplicate_ids=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
         self.mapping = mapping_of(location.options)
         self.dialect = self.mapping.dialect
-        self.database = make_database(location, self.label)
-        self.details = self.database.details
         self.features = replace(
             self.features,
             empty=self.mapping.keeps_state,
@@ -82,18 +80,8 @@ class TableStore(Store):
         self._rows: TableRows
         self._times = ChangedTimes(self.label, self.warnings)
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.database.start(mode, self._prepare)
-
-    async def close(self) -> None:
-        await self.database.close()
-
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self.mapping.table}"
-
-    async def generation(self) -> str:
-        return await self.database.generation()
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right((self.mapping.table,))
@@ -107,13 +95,13 @@ class TableStore(Store):
 
     async def lock(self, owner: str) -> None:
         self._require_key()  # before the journal records anything
-        await self.database.lock(owner, self.warnings)
+        await super().lock(owner)
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the table
         if self.mode.writes:
             self._require_key()
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         mapping = self.mapping
         branched = await self.database.run(branch_tables)
         if branched is not None and branched.messages == mapping.table:

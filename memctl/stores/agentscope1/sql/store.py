@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
+from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition, session_condition
 from memctl.errors import UsageError
 from memctl.layouts.sql import find_layouts, has_agentscope_table, preset_layouts, unknown_database
@@ -24,38 +25,33 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, Matches, OpenMode, Store
+from memctl.store import Deletion, Features, Matches, OpenMode
 from memctl.storekit.catalog import catalog
 from memctl.stores.agentscope1.sql.edit import SqlEditor
 from memctl.stores.agentscope1.sql.erase import SqlEraser
 from memctl.stores.agentscope1.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
 from memctl.stores.agentscope1.sql.statements import COLUMNS
-from memctl.stores.agentscope1.sql.tables import make_tables
+from memctl.stores.agentscope1.sql.tables import MemoryTables, make_tables
 from memctl.stores.agentscope1.sql.write import SqlWriter
 
 
-class SqlMemoryStore(Store):
+class SqlMemoryStore(SqlStore):
     """The memories in AgentScope's tables."""
 
     features = Features(
         parallel=True, empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
     )
 
+    database: MemoryTables
+
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
-        super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_tables(location, self.label)
+        super().__init__(location, mode, make_tables)
         self.features = replace(self.features, parallel=self.database.parallel)
-        self.details = self.database.details
         self._other: str | None = None
         """The layout of the tables; None for the layout of AgentScope 1.x's memory."""
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.database.start(mode, self._prepare)
-
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
         if not {"layout", "state"} & self.location.options.keys():
             layouts = await self.database.run(find_layouts)
             if not layouts:
@@ -78,18 +74,9 @@ class SqlMemoryStore(Store):
     async def other_layout(self) -> str | None:
         return self._other
 
-    async def close(self) -> None:
-        await self.database.close()
-
     async def lock(self, owner: str) -> None:
         self.database.require_keys()  # before the journal records anything
-        await self.database.lock(owner, self.warnings)
-
-    async def identity(self) -> str:
-        return await self.database.identity()
-
-    async def generation(self) -> str:
-        return await self.database.generation()
+        await super().lock(owner)
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right(("message", "message_mark"))

@@ -1,0 +1,49 @@
+"""Stores in a SQL database, which read and write by statements of their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+from memctl.engines.sql.database import Database, make_database
+from memctl.location import Location
+from memctl.store import OpenMode, Store
+
+
+class SqlStore(Store):
+    """A store in a SQL database."""
+
+    def __init__(
+        self,
+        location: Location,
+        mode: OpenMode = OpenMode.READ,
+        make: Callable[[Location, str], Database] = make_database,
+    ) -> None:
+        super().__init__(location, mode)
+        self.kind = location.kind
+        self.database = make(location, self.label)
+        self.details = self.database.details
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Check the tables of the store; create missing tables if the open mode is to create.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.database.start(mode, self.prepare)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def lock(self, owner: str) -> None:
+        await self.database.lock(owner, self.warnings)
+
+    async def identity(self) -> str:
+        return await self.database.identity()
+
+    async def generation(self) -> str:
+        return await self.database.generation()
