@@ -9,13 +9,13 @@ import pytest
 import redis
 
 from memctl.model import MemoryKey, WriteResult
+from tests.support.places import Notes
 from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
     MEMBER,
     TTLS,
-    Notes,
     back,
     dump,
     edit,

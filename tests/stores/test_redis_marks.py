@@ -17,12 +17,12 @@ from memctl.layouts.redis.keys import (
 )
 from memctl.model import Finding, MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
+from tests.support.places import Notes
 from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
     MEMBER,
-    Notes,
     back,
     edit,
     expiries,

@@ -13,11 +13,11 @@ from memctl.ops.doctor.repair import QUARANTINED
 from memctl.selection import Selection
 from memctl.store import Record
 from memctl.stores.agentscope1.redis.maintenance import REPAIRS
+from tests.support.places import Notes
 from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
-    Notes,
     contents,
     findings_of,
     make_message,

@@ -11,11 +11,11 @@ import redis
 
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from tests.support.cli import report
+from tests.support.places import Notes
 from tests.support.redis_memories import (
     ALL,
     BASE,
     KEY,
-    Notes,
     contents,
     large,
     make_message,

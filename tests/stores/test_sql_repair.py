@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from memctl.stores.agentscope1.sql.maintenance import REPAIRS
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
 from tests.stores.test_sql_findings import ALICE, ALL, BOB, Database, database, fill, messages
+from tests.support.places import Notes
 from tests.support.servers.pool import Servers
 
 __all__ = ["database"]
@@ -27,20 +26,6 @@ __all__ = ["database"]
 def changing(database: Database) -> Store:
     """The store of the database, to be changed, not yet opened."""
     return make_store(parse(database.url), OpenMode.CHANGE)
-
-
-class Notes:
-    """The notes of a repair, as they would come back from a file."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    async def __call__(self, record: Record) -> None:
-        self.records.append(json.loads(json.dumps(record)))
-
-    async def reversed(self) -> AsyncGenerator[Record]:
-        for record in reversed(self.records):
-            yield record
 
 
 def broken(database: Database, code: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from memctl.journal.lines import unsealed
 from memctl.model import Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import Record, Store
 from memctl.testing import Place
 from memctl.testing.drive import read, stream, write
 from memctl.testing.samples import Sample, sample
@@ -102,3 +103,17 @@ def quarantined(path: str) -> str:
     """Return the texts of a quarantine file."""
     lines = Path(path).read_bytes().splitlines()
     return "\n".join(texts_in(unsealed(line)) for line in lines)
+
+
+class Notes:
+    """The notes of a repair, as they would come back from a file."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    async def __call__(self, record: Record) -> None:
+        self.records.append(json.loads(json.dumps(record)))
+
+    async def reversed(self) -> AsyncGenerator[Record]:
+        for record in reversed(self.records):
+            yield record

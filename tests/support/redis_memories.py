@@ -27,7 +27,6 @@ from memctl.model import (
 from memctl.ops.doctor.check import Limits, check
 from memctl.registry import parse
 from memctl.selection import Selection
-from memctl.store import Record
 from memctl.storekit.batching import gather
 from memctl.stores.agentscope1.redis.store import RedisMemoryStore
 
@@ -193,20 +192,6 @@ def put_intact(client: redis.Redis, base: str = BASE, *, ttl: int = 0) -> None:
     if ttl:
         for key in client.scan_iter(f"{base}:*"):
             client.expire(key, ttl)
-
-
-class Notes:
-    """The noted records, as if read from a file."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    async def __call__(self, record: Record) -> None:
-        self.records.append(json.loads(json.dumps(record)))
-
-    async def reversed(self) -> AsyncGenerator[Record]:
-        for record in reversed(self.records):
-            yield record
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
