@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.support.servers.pool import start
 from tests.support.worker import TESTS, Worker
 
 PYTHON = TESTS.parent / ".interop" / "bin" / "python"
@@ -107,3 +110,27 @@ def place_of(text: str, nested: Nested) -> dict[str, Any]:
         state = {**place, "kind": "redis_session"} if beside else place_of(options["state"], nested)
         place["state"] = {**state, "nested": nested}
     return place
+
+
+@contextmanager
+def writing(
+    folder: Path, program: str, place: Sequence[str], sessions: Sequence[str]
+) -> Iterator[dict[str, list[Any]]]:
+    """The real AgentScope writes in another process while the block lasts.
+
+    ``program`` gets the words of ``place``, the path of a file that tells it to end, and the
+    sessions.  It prints what it wrote by session, which is yielded, filled after the block.
+    """
+    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
+    until = folder / "enough"
+    command = [PYTHON, "-c", program, *place, until, *sessions]
+    with (folder / "errors").open("wb") as errors:
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    wrote: dict[str, list[Any]] = {}
+    try:
+        yield wrote
+    finally:
+        until.touch()
+        said, _ = writer.communicate()
+    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
+    wrote.update(json.loads(said.splitlines()[-1]))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +15,8 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.agentscope1.redis.edit import Editor
 from memctl.stores.agentscope1.redis.store import RedisMemoryStore
-from tests.support.agentscope import PYTHON, AgentScope
-from tests.support.servers.pool import Servers, start
+from tests.support.agentscope import writing
+from tests.support.servers.pool import Servers
 from tests.trust.operator import Operator
 
 pytestmark = pytest.mark.slow
@@ -78,27 +74,6 @@ async def main():
 print(json.dumps(asyncio.run(main())))
 """
 
-Wrote = dict[str, list[tuple[str, list[str], bool]]]
-
-
-@contextmanager
-def writing(url: str, folder: Path) -> Iterator[Wrote]:
-    """The real AgentScope writes in another process while the block lasts."""
-    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
-    until = folder / "enough"
-    command = [PYTHON, "-c", WRITER, url, USER, until, *SESSIONS]
-    with (folder / "errors").open("wb") as errors:
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-    wrote: Wrote = {}
-    try:
-        yield wrote
-    finally:
-        until.touch()
-        said, _ = writer.communicate()
-    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
-    wrote.update(json.loads(said.splitlines()[-1]))
-
-
 HINTS = Selection(marks=frozenset({"hint"}))
 UNMARKED = Selection(exclude_marks=frozenset({"hint", "keep", "compressed"}), last=30)
 
@@ -128,7 +103,7 @@ async def test_live_redis_agent_writes_while_messages_are_deleted(
     store.resolve_names(MemoryKey(USER, session) for session in SESSIONS)
     async with store:
         operator = Operator(store, HINTS, UNMARKED, back)
-        with writing(redis_url, tmp_path) as wrote:
+        with writing(tmp_path, WRITER, [redis_url, USER], SESSIONS) as wrote:
             while not [memory async for memory in store.headers(Selection())]:
                 continue  # it is still importing AgentScope
             end = time.monotonic() + SECONDS

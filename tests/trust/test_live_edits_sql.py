@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +14,9 @@ from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing.drive import read
-from tests.support.agentscope import PYTHON, AgentScope, place_of
+from tests.support.agentscope import place_of, writing
 from tests.support.backends import SQL_PLACES, sql_database
-from tests.support.servers.pool import Servers, start
+from tests.support.servers.pool import Servers
 from tests.trust.operator import Operator
 
 pytestmark = pytest.mark.slow
@@ -109,25 +106,6 @@ class Written(NamedTuple):
     fate: str
 
 
-@contextmanager
-def writing(url: str, folder: Path) -> Iterator[dict[str, list[Written]]]:
-    """The real AgentScope writes in another process while the block lasts."""
-    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
-    until = folder / "enough"
-    command = [PYTHON, "-c", WRITER, place_of(url, False)["url"], USER, until, *SESSIONS]
-    with (folder / "errors").open("wb") as errors:
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-    wrote: dict[str, list[Written]] = {}
-    try:
-        yield wrote
-    finally:
-        until.touch()
-        said, _ = writer.communicate()
-    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
-    for session, messages in json.loads(said.splitlines()[-1]).items():
-        wrote[session] = [Written(*message) for message in messages]
-
-
 HINTS = Selection(marks=frozenset({"hint"}), exclude_marks=frozenset({"keep"}))
 PLAIN = Selection(exclude_marks=frozenset({"hint", "keep"}), last=30)
 
@@ -152,7 +130,8 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
     async with make_store(parse(url), OpenMode.CHANGE) as store:
         database = sql_database(store)
         operator = Operator(store, HINTS, PLAIN, back)
-        with writing(url, tmp_path) as wrote:
+        place = [place_of(url, False)["url"], USER]
+        with writing(tmp_path, WRITER, place, SESSIONS) as wrote:
             end = time.monotonic() + SECONDS
             while len([memory async for memory in store.headers(Selection())]) < len(KEYS):
                 assert time.monotonic() < end, "it has not begun"
@@ -165,7 +144,8 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
         found = await read(store)
         assert set(found) == set(KEYS)
         for key in KEYS:
-            assert_nothing_lost(found[key].entries, wrote[key.session], order=key in KEYS[1::2])
+            messages = [Written(*message) for message in wrote[key.session]]
+            assert_nothing_lost(found[key].entries, messages, order=key in KEYS[1::2])
         async with database.snapshot(find_huge=False) as connection:
             orphans = await connection.exec_driver_sql(
                 "SELECT * FROM message_mark WHERE msg_id NOT IN (SELECT id FROM message)"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import Result
 
-from tests.support.agentscope import PYTHON, AgentScope, place_of
+from tests.support.agentscope import place_of, writing
 from tests.support.cli import contents, report
-from tests.support.servers.pool import Servers, start
+from tests.support.servers.pool import Servers
 
 pytestmark = pytest.mark.slow
 
@@ -98,26 +95,6 @@ class Search(NamedTuple):
     found: dict[tuple[str, str], str]
 
 
-@contextmanager
-def writing(url: str, folder: Path) -> Iterator[dict[tuple[str, str], Written]]:
-    """The real AgentScope writes in another process while the block lasts."""
-    start(lambda: AgentScope(folder / "log"))  # says so where it is not installed
-    until = folder / "enough"
-    place = place_of(url, False)
-    command = [PYTHON, "-c", WRITER, place["kind"], place["url"], USER, until, *SESSIONS]
-    with (folder / "errors").open("wb") as errors:
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-    wrote: dict[tuple[str, str], Written] = {}
-    try:
-        yield wrote
-    finally:
-        until.touch()
-        said, _ = writer.communicate()
-    assert writer.returncode == 0, (folder / "errors").read_text()[-3000:]
-    for session, messages in json.loads(said.splitlines()[-1]).items():
-        wrote |= {(session, one[0]): Written(*one) for one in messages}
-
-
 PLACES: dict[str, Callable[[Path, Servers], str]] = {
     "sqlite": lambda folder, _: f"sqlite:///{folder}/m.db",
     "redis": lambda _, servers: servers.redis.fresh(),
@@ -138,11 +115,18 @@ def test_live_search_finds_what_is_there(
 
     searches: list[Search] = []
     deadline = time.monotonic() + SECONDS
-    with writing(url, tmp_path) as wrote:
+    place = place_of(url, False)
+    words = [place["kind"], place["url"], USER]
+    with writing(tmp_path, WRITER, words, SESSIONS) as said:
         wait_for_messages(run, url)
         while len(searches) < SEARCHES or len(searches[-1].found) < MESSAGES:
             assert time.monotonic() < deadline, len(searches)
             searches.append(search(*["--no-index"] * (len(searches) % 5 == 4)))
+    wrote = {
+        (session, message[0]): Written(*message)
+        for session, messages in said.items()
+        for message in messages
+    }
     assert sum(one.gone_end < float("inf") for one in wrote.values()) > MESSAGES
     for one in searches:
         assert_was_there(one, wrote)
