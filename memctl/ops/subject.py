@@ -61,6 +61,7 @@ ALWAYS = (
     "running processes, which may write what they hold in memory",
     "backups, replicas and snapshots of the database or the disk",
     "archives and exports that were not named, and logs",
+    "undo runs and search indexes of other users, services (XDG_STATE_HOME) and machines",
     "data sent to model providers",
 )
 """The places of data about a user that no erase reaches."""
