@@ -415,6 +415,32 @@ def test_erase_without_rights_leaves_the_undo_runs(
     assert SECRET not in kept_text()
 
 
+def test_erase_of_a_folder_of_archives_names_them(
+    run: Run, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    (tmp_path / "backups").mkdir()
+    assert run("export", database, "-o", "backups/nightly.ndjson").exit_code == 0
+    told = "backups holds no session state, but other files: backups/nightly.ndjson (archive)"
+    where = ("--user", "quokka")
+    for words in (
+        *(("erase", "backups", *where, mode) for mode in ("--dry-run", "--yes")),
+        ("delete", "backups", *where, "--yes"),
+        ("delete", "backups", *where, "--session", "kyoto", "--yes"),
+        ("mark", "add", "backups", "new", *where),
+        ("search", "backups", "word", *where),
+        ("inspect", "backups", *where),
+        ("doctor", "backups", *where),
+    ):
+        fails(run(*words), 8, told, "name the file itself")
+    folder = run("erase", *where, "--archives", "backups", "--yes")
+    fails(folder, 2, "backups is a folder, not an archive", "name the archives in it")
+    assert run("erase", *where, "--archives", "backups/nightly.ndjson", "--yes").exit_code == 0
+    asyncio.run(fill("states/", {ADA: messages()}))
+    fails(run("erase", "--user", "bob", "states", "--yes"), 4, "has no memory of 'bob'")
+
+
 def test_erase_checks_for_all_archives_first(run: Run, database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     assert run("delete", database, "--user", "quokka", "--last", "2", "--yes").exit_code == 0
@@ -518,10 +544,27 @@ def test_erase_says_what_it_cannot_reach(run: Run, filled: str) -> None:
     done = run("erase", "--user", "user1", filled, "--yes")
     assert "running processes" in done.stdout
     assert "backups" in done.stdout
+    assert "undo runs and search indexes of other users, services" in done.stdout
     assert "VACUUM" in done.stdout
     [receipt] = receipts()
     assert str(receipt) in done.stdout
     assert "backups" in receipt.read_text()
+    assert "undo runs and search indexes of other users" in receipt.read_text()
+
+
+def test_erase_in_another_state_folder_afterwards(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = tmp_path / "service"
+    with monkeypatch.context() as unit:
+        unit.setenv("XDG_STATE_HOME", str(service))
+        assert run("delete", filled, "--user", "user1", "--yes").exit_code == 0
+    assert run("undo", "--store", filled, "--yes").exit_code == 4
+    assert run("erase", "--user", "user1", filled, "--yes").exit_code == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(service))
+    found = report(run("erase", "--user", "user1", filled, "--yes", "--json"))
+    assert len(found["stores"][0]["runs"]["removed"]) == 1
+    fails(run("undo", "--store", filled, "--yes"), 4, "no run")
 
 
 def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: Path) -> None:

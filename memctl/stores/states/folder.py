@@ -120,6 +120,8 @@ class SessionFolderStore(StateFiles):
         if self.is_overlay:
             return
         is_all = where.keys is None and not (where.users or where.sessions)
+        if not (is_all or found):  # in a folder without session files, any selection is empty
+            is_all = not any(True for _ in stems(self._folder))
         if is_all and not (self._held_memory or self._others or self.mode.creates):
             self._others |= self._elsewhere()
         if not (is_all and self._others):
