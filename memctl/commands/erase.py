@@ -272,7 +272,7 @@ class _Outcome:
         """Draw the report; None if the run failed before it erased or planned anything."""
         if self.dry_run:
             return erasing.plan(self.lines) if self._ended else None
-        if not (self._ended or self.begun):
+        if not self.begun:
             return None
         path = None if self.receipt is None else str(self.receipt.path)
         return erasing.outcome(self.lines, path)

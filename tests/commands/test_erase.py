@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from memctl import zstd
 from memctl.api import erase, open_store
@@ -413,6 +414,23 @@ def test_erase_without_rights_leaves_the_undo_runs(
     assert partly.stderr.count("postgresql://") == 1
     assert run(*words, url, "--force").exit_code == 0
     assert SECRET not in kept_text()
+
+
+@pytest.mark.parametrize("rights", [("-@write",), ("-del", "-unlink")])
+def test_erase_without_rights_in_redis_leaves_the_undo_runs(
+    run: Run, redis_url: str, client: redis.Redis, rights: tuple[str, ...]
+) -> None:
+    asyncio.run(fill(redis_url, {ADA: messages(), BOB: others()}))
+    assert run("delete", redis_url, "--user", "quokka", "--last", "2", "--yes").exit_code == 0
+    login = ("ACL", "SETUSER", "reader", "reset", "on", ">x", "~*", "&*", "+@all", *rights)
+    client.execute_command(*login)
+    done = run("erase", "--user", "quokka", redis_url.replace("://", "://reader:x@"), "--yes")
+    client.execute_command("ACL", "DELUSER", "reader")
+    fails(done, 3, "NOPERM", "in the ACL")
+    assert done.stdout == ""
+    assert not receipts()
+    assert run("undo", "--store", redis_url, "--yes").exit_code == 0
+    assert len(contents(redis_url)[ADA]) == 6
 
 
 def test_erase_of_a_folder_of_archives_names_them(
