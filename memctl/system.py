@@ -57,6 +57,11 @@ NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errors of a full disk, a used quota, and a limited size of files."""
 
+LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit: ulimit -n") | {
+    errno.EFBIG: "raise the limit: ulimit -f"
+}
+"""What to do about errors that limits of the process or of the system cause."""
+
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The errors that mean too little memory or too many open files, whatever file is opened."""
 

@@ -212,6 +212,8 @@ def test_shell_locale_c(tmp_path: Path) -> None:
             "the lost message: nothing.db does not exist",
         ),
         ("ulimit -n 7; memctl migrate {db} {db}.ndjson", 3, "ulimit -n"),
+        ("ulimit -f 0; memctl export {db} -o {db}.ndjson", 3, "larger than permitted"),
+        ("ulimit -f 4; memctl migrate {db} {db}.copy.db", 3, "the size of files (ulimit -f)"),
         ("memctl delete {db} --mark hint <&-", 2, "refusing without confirmation"),
         ("memctl import - {db}.copy.db <&-", 8, "stdin holds neither"),
         ("memctl mark list {db} <&- >&- 2>&-", 3, ""),

@@ -30,7 +30,9 @@ def refusals(path: Path) -> Iterator[None]:
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be used: {error.strerror}",
-            "free some space or fix the permissions, or set XDG_STATE_HOME",
+            system.LIMITS.get(
+                error.errno or 0, "free some space or fix the permissions, or set XDG_STATE_HOME"
+            ),
         ) from error
 
 

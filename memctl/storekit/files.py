@@ -377,6 +377,11 @@ def translated(error: OSError, path: Path, verb: str) -> MemctlError:
             return Unavailable(
                 f"cannot write {name}: the file system is read-only", "choose another place"
             )
+        case errno.EFBIG:
+            return Unavailable(
+                f"cannot write {name}: the file would be larger than permitted",
+                system.LIMITS[errno.EFBIG],
+            )
         case code if code in system.FULL:
             return Unavailable(
                 f"no space left to write {name}",
@@ -384,7 +389,7 @@ def translated(error: OSError, path: Path, verb: str) -> MemctlError:
             )
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(
-                f"cannot {verb} {name}: too many open files", "raise the limit: ulimit -n"
+                f"cannot {verb} {name}: too many open files", system.LIMITS[errno.EMFILE]
             )
         case errno.EISDIR:
             return BadData(f"{name} is a folder, not a file", "name a file")

@@ -44,6 +44,9 @@ RECOVER = (
 )
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
+_IO_ERROR = (
+    "check that the disk has room, the limit of the size of files (ulimit -f), and the system's log"
+)
 _DELETE_EVENT = re.compile(r"\bDELETE\s+ON\b", re.IGNORECASE)
 """The event of a trigger that runs at deletions, in the statement that made the trigger."""
 HAS_OCTETS = sqlite3.sqlite_version_info >= (3, 43)
@@ -228,6 +231,8 @@ class SqliteDatabase(Database):
             return Lost(
                 f"{self.label}: {text}", "wait until the other program has finished writing"
             )
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable(f"{self.label}: {text}", _IO_ERROR)
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | UnicodeEncodeError):
             return None
         return Unavailable(f"{self.label}: {text}")
