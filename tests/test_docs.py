@@ -156,6 +156,16 @@ def test_docs_drawing_loads_nothing() -> None:
     assert "url(http" not in drawing
 
 
+def test_docs_systemd_unit_says_how_to_create_what_it_needs() -> None:
+    lines = (SYSTEMD / "memctl-export.service").read_text("utf-8").splitlines()
+    installed = [line.split("  # ")[0].split() for line in lines if line.startswith("#   ")]
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    created = {words[-1] for words in installed if words[1:3] == ["install", "-d"]}
+    assert created >= {"/etc/memctl", *settings["ReadWritePaths"].split()}
+    assert any(words[1] == "useradd" and words[-1] == settings["User"] for words in installed)
+    assert "SuccessExitStatus" not in settings  # a skipped backup is a failure, as for --ping
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not there")
 def test_docs_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in SYSTEMD.iterdir():  # with a program that is there
