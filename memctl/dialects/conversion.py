@@ -158,6 +158,11 @@ class _Note:
             or bool(self.extra)
         )
 
+    @property
+    def only_marks(self) -> bool:
+        """True if the note has the marks of a restored message, and nothing to restore it by."""
+        return self.check == _MADE_OF_NONE and bool(self.marks)
+
     def applied_to(self, base: Any) -> Any:
         """Return ``base`` with the delta of the note applied; None if the delta does not fit."""
         try:
@@ -422,6 +427,8 @@ class Joiner(Converter):
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         restored = self._restored(parts, note) if note is not None else None
+        if restored is None and note is not None and note.only_marks and not self.source.holds_marks:
+            marks = tuple(note.marks[0]) if note.marks else ()
         if restored is not None:
             whole = restored
             if note is not None and note.marks and not self.source.holds_marks:
@@ -504,12 +511,14 @@ class Splitter(Converter):
     def _split(self, entry: Entry) -> list[StoredMessage]:
         whole, note = _take_note(self._without_extras(entry.value), self.target.name)
         parts = _split(self._joint, whole)
+        marked = bool(entry.marks) and not self.target.holds_marks
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
             parts = restored
             ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
-            new = _Note(extra=self._take_extra())
+            new = _Note(extra=self._take_extra(), marks=[list(entry.marks)] if marked else None)
+            self._lost += marked and not self._notes
         else:
             ids = [
                 self.target.with_id(value, self._unused(name))
@@ -518,7 +527,6 @@ class Splitter(Converter):
             new = _Note(count=len(parts), extra=self._take_extra())
             one = self._joint.id(parts, ids[0])
             back = self._joint.join(parts, one)
-            marked = bool(entry.marks) and not self.target.holds_marks
             if not self._notes:
                 self._lost += back != whole or marked or bool(self._passing)
             else:

@@ -288,6 +288,35 @@ def test_agno_makes_no_session_of_which_there_are_runs(
     assert rows(path) == before
 
 
+def test_agno_keeps_marks_that_its_messages_got_elsewhere(
+    run: Any, path: Path, tmp_path: Path
+) -> None:
+    here, back, again = (tmp_path / f"{name}.db" for name in ("here", "back", "again"))
+    assert run("migrate", path, here, "--lossy").exit_code == 0
+    assert run("mark", "add", here, "keep", "--role", "assistant", "--user", "ada").exit_code == 0
+    agno = f"sqlite:///{back}?layout=agno"
+    done = run("migrate", here, agno)
+    assert (done.exit_code, "verified: source and target match" in done.stdout) == (0, True)
+    assert run("migrate", agno, again).exit_code == 0
+    assert run("verify", here, again).exit_code == 0
+    marked = report(run("inspect", again, "--json"))["totals"]["marks"]
+    assert marked == {"keep": 2}
+    assert run("mark", "remove", here, "keep", "--all").exit_code == 0
+    assert report(run("verify", here, agno, "--json"), 6)["memories"]["different"] == 1
+
+
+def test_agno_takes_a_compressed_memory_of_its_own(run: Any, path: Path, tmp_path: Path) -> None:
+    here, back, again = (tmp_path / f"{name}.db" for name in ("here", "back", "again"))
+    assert run("migrate", path, here, "--lossy").exit_code == 0
+    words = ("--keep-last", "2", "--summarizer", "extractive", "--yes")
+    assert run("compress", here, "--user", "ada", *words).exit_code == 0
+    agno = f"sqlite:///{back}?layout=agno"
+    done = run("migrate", here, agno)
+    assert (done.exit_code, "verified: source and target match" in done.stdout) == (0, True)
+    assert run("migrate", agno, again).exit_code == 0
+    assert run("verify", here, again).exit_code == 0
+
+
 def test_agno_takes_an_agent_that_the_source_does_not_name(run: Any, tmp_path: Path) -> None:
     """What ``?agent=`` says is no difference to LangChain's messages, and passes through them."""
     source, target, third = (tmp_path / f"{name}.db" for name in ("langchain", "agno", "back"))

@@ -49,8 +49,22 @@ def test_langchain_files_refuse_names_of_no_file(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     said = {"messages": [{"role": "user", "content": "x"}], "memctl": {"session": name}}
     source = chats(tmp_path / "a.jsonl", said)
-    fails(run("import", source, f"langchain:{folder}"), 7, "no file can have the name")
+    fails(run("import", source, f"langchain:{folder}"), 7, "no file can have the name" if not name else "its name ")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_langchain_names_what_no_file_name_has_and_a_way_out(
+    run: Any, folder: Path, tmp_path: Path
+) -> None:
+    said = {"messages": [{"role": "user", "content": "x"}], "memctl": {"session": "a/b c?"}}
+    source = chats(tmp_path / "a.jsonl", said)
+    way = "session=a%2Fb%20c%3F"
+    fails(run("import", source, f"langchain:{folder}"), 7, "its name has '/'", f"FILE.json?{way}")
+    single = f"langchain:{tmp_path}/one.json?{way}"
+    assert run("import", source, single).exit_code == 0
+    assert [one["session"] for one in report(run("inspect", single, "--json"))["memories"]] == [
+        "a/b c?"
+    ]
 
 
 def test_langchain_file_holds_one_session(run: Any, tmp_path: Path) -> None:

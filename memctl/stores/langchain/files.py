@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from memctl import foreign, jsonio, system
 from memctl.concurrency import in_thread
@@ -30,6 +31,8 @@ from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_ow
 _SUFFIX = ".json"
 _LONGEST_NAME = 255
 """The maximum length of a file name, in bytes."""
+_ODD = frozenset("/\\\0")
+"""The characters that no file name has on every platform."""
 
 
 class LangChainFilesStore(SimpleStore):
@@ -86,7 +89,7 @@ class LangChainFilesStore(SimpleStore):
         except UnicodeEncodeError:
             return None
         # A name with a leading dot would name a hidden file or a parent folder.
-        if not is_name or key.session.startswith(".") or not set("/\\\0").isdisjoint(key.session):
+        if not is_name or key.session.startswith(".") or not _ODD.isdisjoint(key.session):
             return None
         return self._path / name if key.session else None
 
@@ -140,7 +143,16 @@ class LangChainFilesStore(SimpleStore):
             return not_owned("the files", self._owner, key.user)
         if self._is_file and not key.part:
             return f"{self.label} holds one session, {self._session!r}: name a folder for several"
-        return f"no file can have the name of {key}"
+        if key.part or not key.session:
+            return f"no file can have the name of {key}"
+        text, odd = f"the file of {key} cannot be named: its name ", _ODD & set(key.session)
+        if key.session.startswith("."):
+            text += "begins with '.'"
+        elif odd:
+            text += f"has {visible(min(odd))!r}"
+        else:
+            text += f"has more than {_LONGEST_NAME} bytes, or half of a surrogate pair"
+        return f"{text}; a single file takes it: langchain:FILE.json?session={quote(key.session, safe='')}"
 
 
 def _read(path: Path) -> bytes | None:
