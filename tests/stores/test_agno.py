@@ -301,7 +301,7 @@ def test_agno_keeps_marks_that_its_messages_got_elsewhere(
     assert run("verify", here, again).exit_code == 0
     marked = report(run("inspect", again, "--json"))["totals"]["marks"]
     assert marked == {"keep": 2}
-    assert run("mark", "remove", here, "keep", "--all").exit_code == 0
+    assert run("mark", "remove", here, "keep").exit_code == 0
     assert report(run("verify", here, agno, "--json"), 6)["memories"]["different"] == 1
 
 

@@ -322,6 +322,7 @@ class AgnoStore(SqlSimpleStore):
         await self._save_backup(connection, key, session, snapshot, there, runs)
         runs += [run for run in aside if run.id not in known and run.id not in wanted]
         last: tuple[Any, ...] = ()
+        first = _first_index([(known.get(run.id) or run).columns for run in runs])
         for run in runs:
             before = known.get(run.id)
             columns = (before or run).columns
@@ -329,7 +330,7 @@ class AgnoStore(SqlSimpleStore):
             if not run.is_aside:
                 behind = (columns.get("created_at", run.first_time), run.id)
                 if (self._rank(index if columns else inf), *behind) <= last or not columns:
-                    index = last[0] + 1 if last and last[0] != inf else 0
+                    index = first if not last else last[0] + 1 if last[0] != inf else 0
                 last = (self._rank(index), *behind)
             await self._save_run(connection, key, session, run, before, index)
 
@@ -676,6 +677,16 @@ def _run_data(key: MemoryKey, session: dict[str, Any], run: Run) -> dict[str, An
     if run.is_made and not run.columns:
         data |= _data_of_made(session, run)
     return data | run.data | {"messages": run.messages}
+
+
+def _first_index(columns: Sequence[dict[str, Any]]) -> int:
+    """Return the ``run_index`` for a new first run, so that the runs that have one keep it.
+
+    ``columns`` are the columns of the runs of a session, empty for new runs.
+    """
+    place = next((at for at, one in enumerate(columns) if one), 0)
+    index = columns[place].get("run_index") if columns else None
+    return min(0, index - place) if isinstance(index, int) else 0
 
 
 def _data_of_made(session: dict[str, Any], run: Run) -> dict[str, Any]:
