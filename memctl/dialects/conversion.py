@@ -159,9 +159,9 @@ class _Note:
         )
 
     @property
-    def only_marks(self) -> bool:
-        """True if the note has the marks of a restored message, and nothing to restore it by."""
-        return self.check == _MADE_OF_NONE and bool(self.marks)
+    def only_marks(self) -> tuple[str, ...]:
+        """The marks in a note that has nothing to restore a message by; empty for other notes."""
+        return tuple(self.marks[0]) if self.check == _MADE_OF_NONE and self.marks else ()
 
     def applied_to(self, base: Any) -> Any:
         """Return ``base`` with the delta of the note applied; None if the delta does not fit."""
@@ -427,8 +427,8 @@ class Joiner(Converter):
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         restored = self._restored(parts, note) if note is not None else None
-        if restored is None and note is not None and note.only_marks and not self.source.holds_marks:
-            marks = tuple(note.marks[0]) if note.marks else ()
+        if restored is None and note is not None and not self.source.holds_marks:
+            marks = note.only_marks or marks
         if restored is not None:
             whole = restored
             if note is not None and note.marks and not self.source.holds_marks:

@@ -162,6 +162,24 @@ def test_agno_deletes_what_runs_repeat_of_a_message(run: Any, path: Path) -> Non
     assert said(f"sqlite:///{path}?layout=agno", "ada", "kyoto") == ["I see.", "Thanks.", "Sure."]
 
 
+@pytest.mark.parametrize(("role", "left"), [("user", "content"), ("assistant", "input")])
+def test_agno_keeps_the_prompt_and_what_repeats_the_messages_that_stay(
+    run: Any, path: Path, role: str, left: str
+) -> None:
+    assert run("delete", path, "--role", role, "--user", "ada", "-y").exit_code == 0
+    runs = {
+        row[0]: json.loads(row[2])
+        for row in execute(path, "SELECT run_id, user_id, run_data FROM agno_runs")
+    }
+    first = runs["r0"]
+    stays = {"user": ["p0", "m2"], "assistant": ["p0", "m1"]}[role]
+    assert [one["id"] for one in first["messages"]] == stays
+    assert {"content", "input", "tools"} & first.keys() == {left}
+    gone = {"user": {"m1", "m3"}, "assistant": {"m2", "m4"}}[role]
+    assert not gone & {one["id"] for one in runs["r1"]["messages"]}
+    assert "p1" in {one["id"] for one in runs["r1"]["messages"]}
+
+
 def test_agno_copies_all_that_a_session_has(run: Any, path: Path, tmp_path: Path) -> None:
     """Also through an archive; a second run finds nothing to do."""
     archive, copy = tmp_path / "a.ndjson", tmp_path / "copy.db"
@@ -414,7 +432,7 @@ def test_agno_deletes_from_the_backup_of_its_migration(run: Any, migrated: Path)
     found = backed_up(migrated)
     assert SECRET not in json.dumps([found["r0"], found["r1"]])
     assert list(found) == ["r0", "r1", "r2", "r3"]
-    assert found["r1"] == ["Sure."]
+    assert found["r1"] == ["Be brief.", "I see.", "Sure."]
     assert run("delete", migrated, "--user", "ada", "--role", "assistant", "-y").exit_code == 0
     assert list(backed_up(migrated)) == ["r2", "r3"]
     for _ in range(2):

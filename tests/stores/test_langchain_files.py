@@ -49,7 +49,11 @@ def test_langchain_files_refuse_names_of_no_file(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     said = {"messages": [{"role": "user", "content": "x"}], "memctl": {"session": name}}
     source = chats(tmp_path / "a.jsonl", said)
-    fails(run("import", source, f"langchain:{folder}"), 7, "no file can have the name" if not name else "its name ")
+    fails(
+        run("import", source, f"langchain:{folder}"),
+        7,
+        "no file can have the name" if not name else "its name ",
+    )
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

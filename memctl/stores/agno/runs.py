@@ -240,6 +240,10 @@ class Regrouping:
         self._current: Run | None = None
         self._hidden: list[tuple[int, Any]] = []
         """The hidden messages of the current run still to insert, with their places."""
+        self._stay: frozenset[str] = frozenset()
+        """The ids of the messages to group."""
+        self._rests: set[str] = set()
+        """The ids of the stored runs whose first message is not among the messages."""
 
     def runs(self, messages: Sequence[StoredMessage]) -> list[Run]:
         """Group the messages into runs, in the order of the messages.  New runs have no columns.
@@ -248,10 +252,15 @@ class Regrouping:
             Rejected: a message has marks or fields for which Agno has no place, names an invalid
                 run, or stands apart from the other messages of its run.
         """
+        self._stay = frozenset(entry.id for entry in messages)
         for entry in messages:
             value = jsonio.loads(entry.message)
             self._take(entry, value if isinstance(value, dict) else {})
         self._end()
+        for id in self._rests:
+            run = self._runs[id]
+            data = _without_copies(self._there[id].data, run.messages)
+            self._runs[id] = replace(run, data=data)
         return list(self._runs.values())
 
     def _take(self, entry: StoredMessage, value: dict[str, Any]) -> None:
@@ -268,7 +277,7 @@ class Regrouping:
         if said is None:
             run = self._changed(_shape(entry.shape)) or self._made(entry.id, content)
         elif isinstance(said, str):
-            run = self._going_on(said) or self._begin(_bare(said, self._there.get(said)))
+            run = self._going_on(said) or self._rest(said)
         elif (new := parse_document(said)) is not None:
             # Two messages have a document if an undo has restored the first message of the run.
             run = self._going_on(new.id) or self._begin(new, _places(said.get("hidden")))
@@ -279,6 +288,23 @@ class Regrouping:
 
     def _going_on(self, id: str) -> Run | None:
         return self._current if self._current is not None and self._current.id == id else None
+
+    def _rest(self, id: str) -> Run:
+        """Begin the rest of a run whose first message, with the data of the run, is not there."""
+        there = self._there.get(id)
+        if there is None or there.is_made:
+            return self._begin(_bare(id, there))
+        gone = {_id_of(one) for run in self._there.values() for one in run.messages} - self._stay
+        hidden: list[tuple[int, Any]] = []
+        place = 0
+        for one in there.messages:
+            if not is_hidden(one):
+                place += _id_of(one) in self._stay
+            elif not _repeats(one, gone):
+                hidden.append((place, one))
+                place += 1
+        self._rests.add(id)
+        return self._begin(_bare(id, there), hidden)
 
     def _show(self, place: float) -> None:
         """Insert the hidden messages of the current run whose places are at most ``place``."""
@@ -340,11 +366,32 @@ def _bare(id: str, run: Run | None) -> Run:
     """
     if run is None:
         return Run(id, {}, {"run_id": id})
-    return replace(run, data=_without_copies(run.data), messages=[])
+    return replace(run, data=_without_copies(run.data, ()), messages=[])
 
 
-def _without_copies(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name in _KEPT}
+def _id_of(message: Any) -> str:
+    return AGNO.message_id(AGNO.unpack(message)) or ""
+
+
+def _without_copies(data: dict[str, Any], stay: Iterable[Any]) -> dict[str, Any]:
+    """Return the data of a run, of the data that repeats messages only copies of ``stay``."""
+    stay = [one for one in stay if not is_hidden(one)]
+    said = {
+        role: [one["content"] for one in stay if one.get("role") == role and "content" in one]
+        for role in ("user", "assistant")
+    }
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        match name, value:
+            case "content", str() if value in said["assistant"]:
+                found[name] = value
+            case "input", {"input_content": str(text), **rest} if text in said["user"] and not any(
+                rest.values()
+            ):
+                found[name] = value
+            case _ if name in _KEPT:
+                found[name] = value
+    return found
 
 
 def without_copies(
@@ -358,6 +405,10 @@ def without_copies(
     moves its hidden messages.
     """
     ids, touched = {entry.id for entry in gone}, {run_of(entry) for entry in gone}
+    stay: dict[str | None, list[Any]] = {id: [] for id in touched}
+    for entry in messages:
+        if (id := run_of(entry)) in stay:
+            stay[id].append(jsonio.loads(entry.message)[CONTENT])
     kept: dict[str, Any] = {}
     found: list[StoredMessage] = []
     for entry in messages:
@@ -367,7 +418,7 @@ def without_copies(
             id = said["run_id"]
             bare = {**said}
             if id in touched:
-                bare["data"] = _without_copies(said["data"])
+                bare["data"] = _without_copies(said["data"], stay[id])
             if "hidden" in said:
                 bare["hidden"] = [one for one in said["hidden"] if not _repeats(one[1], ids)]
                 if id in touched and any(

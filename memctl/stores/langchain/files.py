@@ -152,7 +152,8 @@ class LangChainFilesStore(SimpleStore):
             text += f"has {visible(min(odd))!r}"
         else:
             text += f"has more than {_LONGEST_NAME} bytes, or half of a surrogate pair"
-        return f"{text}; a single file takes it: langchain:FILE.json?session={quote(key.session, safe='')}"
+        session = quote(key.session, safe="")
+        return f"{text}; a single file takes it: langchain:FILE.json?session={session}"
 
 
 def _read(path: Path) -> bytes | None:
