@@ -296,6 +296,10 @@ class RowDialect(Dialect):
 
     # The contract of a dialect
 
+    def names_itself(self, text: bytes) -> bool:
+        value = object_of(jsonio.loads(text))
+        return bool(value.keys() & {ID, TIME}) or self.own_id(value.get(CONTENT)) is not None
+
     def parse(self, text: bytes) -> RowView:
         return self.view(object_of(jsonio.loads(text)))
 

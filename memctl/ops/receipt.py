@@ -320,13 +320,19 @@ async def _messages(
 ) -> list[Trace]:
     """Return a trace for each memory under another name that has erased messages.
 
-    ``concerns`` tells whether a memory may belong to the erased user or session.
+    ``concerns`` tells whether a memory may belong to the erased user or session.  A message whose
+    id is made from its content, such as a system prompt of LangChain, is no trace.
     """
     found: list[Trace] = []
     ids: list[str] = []
     async with aclosing(store.outline(Selection())) as pages:
         async for page in pages:
-            ids += [one.id for one in page.messages if receipt.digests.has(one.id)]
+            ids += [
+                one.id
+                for one in page.messages
+                if receipt.digests.has(one.id)
+                and (not one.message or store.dialect.names_itself(one.message))
+            ]
             key = page.memory.key
             if page.last:
                 if ids and not concerns(key):

@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +319,21 @@ def test_erase_names_a_run_that_cannot_be_read(run: Run, database: str) -> None:
     [receipt] = receipts()
     assert json.loads(receipt.read_text())["complete"] is False
     fails(run("verify", "--receipt", str(receipt)), 7, "2 undo runs could not be searched")
+
+
+def test_erase_an_equal_prompt_of_another_session_is_no_trace(run: Run, tmp_path: Path) -> None:
+    """LangChain gives messages no ids: memctl makes one of the content."""
+    path = tmp_path / "chats.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id, message)")
+        for session in ("kyoto", "osaka"):
+            for kind, text in (("system", "Be brief."), ("human", f"I am in {session}")):
+                said = json.dumps({"type": kind, "data": {"type": kind, "content": text}})
+                database.execute("INSERT INTO message_store VALUES (NULL, ?, ?)", (session, said))
+    words = ("--user", "", "--session", "kyoto")
+    found = report(run("erase", path, *words, "--yes", "--json"))
+    done = run("verify", "--receipt", found["receipt"])
+    assert (done.exit_code, "nothing found" in done.stdout) == (0, True), done.stderr
 
 
 def test_erase_leaves_a_run_that_goes_on(run: Run, database: str) -> None:
