@@ -768,7 +768,7 @@ class Store(ABC):
         return []
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - files have none
-        """Return a right that undo of a deletion would need and the login lacks, or an empty text.
+        """Return a right that a deletion or its undo would need and the login lacks, or no text.
 
         This is called before the deletion.  Examples of the result are ``INSERT on 'message'`` and
         ``RPUSH``.  ``key`` is a memory that has messages to delete; None means that no such memory

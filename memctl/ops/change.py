@@ -276,7 +276,7 @@ class ChangeRun:
         if recorded and (right := await store.missing_right(key)):
             raise Unavailable(
                 f"{store.label} does not permit what undo needs to restore messages: {right}",
-                f"permit {right} to the login, or use --no-backup",
+                f"permit {right} to the login; --no-backup does without what only undo needs",
             )
 
     def note_damage(self, store: Store) -> None:

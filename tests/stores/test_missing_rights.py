@@ -90,6 +90,26 @@ def test_missing_right_to_insert_rows_is_not_needed_without_backup(
     assert report(run("delete", limited.login, *words))["messages"]["deleted"]
 
 
+def test_missing_right_to_lock_rows_is_found_before_a_deletion(
+    run: Run, servers: Servers, postgresql_url: str
+) -> None:
+    asyncio.run(fill(postgresql_url, {KYOTO: samples.entries(20)}))
+    login = f"limited_{uuid4().hex[:8]}"
+    admin = servers.postgresql.admin_url(postgresql_url)
+    servers.postgresql.execute(
+        admin,
+        f"CREATE ROLE {login} LOGIN PASSWORD 'secret'; "
+        f"GRANT SELECT, INSERT, DELETE ON ALL TABLES IN SCHEMA public TO {login}",
+    )
+    name = postgresql_url.rpartition("/")[2]
+    words = ("delete", servers.postgresql.url(name, user=login, password="secret"), "--all")
+    said = ("UPDATE on 'message'", "permit UPDATE on 'message' to the login")
+    fails(run(*words, "--dry-run"), 3, *said)
+    fails(run(*words, "--yes"), 3, *said)
+    servers.postgresql.execute(admin, f"GRANT UPDATE ON message, message_mark TO {login}")
+    assert report(run(*words, "--yes", "--json"))["messages"]["deleted"] == 20
+
+
 class Denied(NamedTuple):
     """A memory in Redis, the URL of a user with few rights, and a client of the owner."""
 

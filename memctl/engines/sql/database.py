@@ -498,10 +498,15 @@ class Database(ABC):
             fetch = partial(self.fetch_all, connection)
             return await find_side_effects(fetch, triggers, names, tables, own, self.syntax)
 
-    async def missing_right(self, tables: Sequence[str]) -> str:  # noqa: ARG002 - SQLite has none
+    async def missing_right(
+        self,
+        tables: Sequence[str],  # noqa: ARG002 - SQLite has no rights
+        locked: Sequence[str] = (),  # noqa: ARG002
+    ) -> str:
         """Return a right that the login lacks to insert rows, such as ``INSERT on 'message'``.
 
-        The text is empty if no right is missing, or if the database does not tell.
+        Rows are inserted into ``tables``, and locked in the tables ``locked``.  The text is empty
+        if no right is missing, or if the database does not tell.
         """
         return ""
 

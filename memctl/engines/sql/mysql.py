@@ -255,7 +255,11 @@ class MysqlDatabase(Database):
         )
         return {name for (name,) in connection.execute(sql, {"table": table})}
 
-    async def missing_right(self, tables: Sequence[str]) -> str:
+    async def missing_right(
+        self,
+        tables: Sequence[str],
+        locked: Sequence[str] = (),  # noqa: ARG002 - who may delete rows may lock them
+    ) -> str:
         # Rights may come from roles and patterns; the server checks them for EXPLAIN, too.
         async with self.connect() as connection, self.read_transaction(connection):
             for table in tables:

@@ -122,7 +122,8 @@ _ALL_ROWS = (
 )
 _ON_DELETE = 8
 """The bit of ``pg_trigger.tgtype`` for a trigger of deletions."""
-LACKS_INSERT = "has_any_column_privilege(to_regclass({}), 'INSERT') IS FALSE"
+_LACKS = "has_any_column_privilege(to_regclass({}), '{}') IS FALSE"
+LACKS_INSERT = _LACKS.format("{}", "INSERT")
 """SQL that is true if the login may not insert rows into a table with this quoted name.
 
 A login may insert rows if it has the right on each column that it names.
@@ -353,14 +354,15 @@ class PostgresqlDatabase(Database):
             for name, exact, type_, writable in connection.execute(text(_FORMS), values)
         }
 
-    async def missing_right(self, tables: Sequence[str]) -> str:
-        sql = f"SELECT {LACKS_INSERT.format(':name')}"
+    async def missing_right(self, tables: Sequence[str], locked: Sequence[str] = ()) -> str:
+        needed = [("INSERT", table) for table in tables] + [("UPDATE", table) for table in locked]
         async with self.snapshot() as connection:
-            for table in tables:
+            for right, table in needed:
                 name = self.syntax.identifier(table)
+                sql = f"SELECT {_LACKS.format(':name', right)}"
                 [[missing]] = await self.fetch_all(connection, sql, {"name": name})
                 if missing:
-                    return f"INSERT on {visible(table)!r}"
+                    return f"{right} on {visible(table)!r}"
         return ""
 
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:

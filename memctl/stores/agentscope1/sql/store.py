@@ -79,7 +79,8 @@ class SqlMemoryStore(SqlStore):
         await super().lock(owner)
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
-        return await self.database.missing_right(("message", "message_mark"))
+        tables = "message", "message_mark"
+        return await self.database.missing_right(tables, locked=tables)
 
     async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
         if self.mode.writes:
