@@ -1449,3 +1449,29 @@ def test_undo_run_of_which_every_memory_was_refused_is_not_the_last_run(
     assert [one["run"] for one in report(run("history", "--json"))["runs"]] == [done]
     assert report(run("undo", "--yes", "--json"))["undoes"] == done
     assert stored(str(path)) == before
+
+
+def test_undo_of_a_store_named_by_another_url_restores_its_states(
+    run: Run, servers: Servers, tmp_path: Path
+) -> None:
+    url, folder = servers.postgresql.fresh(), tmp_path / "states"
+    folder.mkdir()
+    key = MemoryKey("ada", "kyoto")
+    asyncio.run(fill_text(url, {key: samples.entries(30)}))
+    asyncio.run(fill_text(str(folder), {key: []}, summary="before"))
+    [state] = folder.iterdir()
+    before = state.read_bytes()
+    marks = "SELECT count(*) FROM message_mark WHERE mark = 'compressed'"
+    marked = servers.postgresql.execute(url, marks)
+    words = ("--all", "--mode", "mark", "--keep-recent", "2")
+    assert run("compress", f"{url}?state={folder}", *words).exit_code == 0
+    after = state.read_bytes()
+    assert before != after
+    written = url.replace("127.0.0.1", "localhost").replace("postgresql://", "postgres://")
+    undone = run("undo", "--store", written, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert servers.postgresql.execute(url, marks) == marked
+    assert state.read_bytes() == before
+    redo = report(run("history", written, "--json"))["runs"][0]["run"]
+    assert run("undo", redo, "--store", written, "--yes").exit_code == 0
+    assert state.read_bytes() == after
