@@ -668,6 +668,34 @@ def test_erase_again_finishes_what_was_killed(run: Run, database: str) -> None:
         assert run("verify", "--receipt", receipt).exit_code == 0
 
 
+KILLED_AT_THE_RUNS = """
+import os, signal
+from memctl.__main__ import main
+from memctl.journal import erase
+erase._remove = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+
+
+def test_erase_again_finishes_the_undo_runs(run: Run, database: str) -> None:
+    asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
+    assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
+    words = ["erase", "--user", "quokka", database]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_THE_RUNS, *words, "--yes"], capture_output=True
+    )
+    assert killed.returncode == -9, killed.stderr
+    assert list(contents(database)) == [BOB]
+    assert SECRET in kept_text()
+    assert "1 undo run" in run(*words, "--dry-run").stdout
+    found = report(run(*words, "--yes", "--json"))
+    assert len(found["stores"][0]["runs"]["removed"]) == 1
+    assert SECRET not in kept_text()
+    fails(run("undo", "--yes"), 4, "no run")
+    for receipt in receipts():
+        assert run("verify", "--receipt", receipt).exit_code == 0
+
+
 @pytest.mark.parametrize("layout", ["", "?layout=agentscope2"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_erase_of_many_sessions_takes_few_transactions(
