@@ -528,7 +528,8 @@ class Splitter(Converter):
             one = self._joint.id(parts, ids[0])
             back = self._joint.join(parts, one)
             if not self._notes:
-                self._lost += back != whole or marked or bool(self._passing)
+                plain = {**whole, "id": one} if _repeats(str(whole.get("id")), one) else whole
+                self._lost += back != plain or marked or bool(self._passing)
             else:
                 if back != whole:
                     new.delta = delta(self._joint.join(_settled(self.target, parts), one), whole)
@@ -565,6 +566,12 @@ class Splitter(Converter):
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
             return None
         return found if found and (note.ids is None or len(note.ids) == len(found)) else None
+
+
+def _repeats(id: str, of: str) -> bool:
+    """Return whether ``Converter._unused`` may have made ``id`` of ``of``, which was in use."""
+    before, _, number = id.rpartition("~")
+    return before == of and number.isdigit()
 
 
 def _marks_of_parts(

@@ -27,11 +27,12 @@ from memctl.dialects.rows import EXTRA
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
+from memctl.numbers import count
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import comparable, is_converted
+from memctl.wrappers.converted import ConvertedStore, comparable, is_converted
 
 DIGEST_BYTES = 16
 
@@ -779,13 +780,19 @@ class _Comparison:
         left, right = await self._texts()
         self._warn(self._left, left, self._right)
         self._warn(self._right, right, self._left)
-        report.left_messages = sum(side.messages for side in left.values())
-        report.right_messages = sum(side.messages for side in right.values())
+        report.left_messages = self._size(self._left, left)
+        report.right_messages = self._size(self._right, right)
         suspects = self._sort(left, right)
         if suspects:
             left, right = await self._values(self._where.only(suspects))
             await self._name(self._sort(left, right), left, right)
         return report
+
+    def _size(self, store: Store, found: _Fingerprints) -> int:
+        """Return the number of compared messages: the store's own if they are not shown exactly."""
+        if isinstance(store, ConvertedStore) and store.reduced and self._where.whole:
+            return sum(store.sizes[key] for key in found)
+        return sum(side.messages for side in found.values())
 
     def _sort(self, left: _Fingerprints, right: _Fingerprints) -> frozenset[MemoryKey]:
         """Count equal memories, and name memories of only one store; return differing memories."""
@@ -846,6 +853,11 @@ class _Comparison:
                     f"the {what} of {store.label} were not compared: {other.label} cannot store "
                     "them"
                 )
+        if isinstance(store, ConvertedStore) and (reduced := store.reduced & found.keys()):
+            self._report.warnings.append(
+                f"some details of messages of {store.label} were not compared: {other.label} "
+                f"cannot store them ({count(len(reduced), 'memory')} affected)"
+            )
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
         """Return the fingerprints of left and right store with ``Precision.TEXT``."""

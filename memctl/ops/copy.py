@@ -100,7 +100,7 @@ _LOSSES = {
     ),
     "details": _LossKind(
         "details",
-        "ids, names or marks of messages",
+        "details of messages: ids, names, marks, or other fields that its format lacks",
         "drop them with --lossy",
     ),
     "record": _LossKind(

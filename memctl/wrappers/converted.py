@@ -129,6 +129,10 @@ class ConvertedStore(StoreWrapper):
         self._writing = conversion(dialect, store.dialect)
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed on to the store inside, for each memory in progress."""
+        self.sizes: dict[MemoryKey, int] = {}
+        """The numbers of messages that the store inside has, of the memories read."""
+        self.reduced: set[MemoryKey] = set()
+        """The memories read that are not shown exactly: the shown dialect holds no notes."""
         self._refused: dict[MemoryKey, Failure] = {}
         """The memories that ``write`` could not convert, each with its failure."""
 
@@ -396,6 +400,9 @@ class ConvertedStore(StoreWrapper):
         async with aclosing(pages):
             async for page in pages:
                 key, last = page.memory.key, page.last
+                if way is self._reading:
+                    before = self.sizes.get(key, 0) if page.offset else 0
+                    self.sizes[key] = before + len(page.messages)
                 if builder is None and not skipped:
                     skipped, out = key in failures, False
                 messages: list[StoredMessage] = []
@@ -420,6 +427,8 @@ class ConvertedStore(StoreWrapper):
                         out = True
                         yield one
                     if last:
+                        if way is self._reading and converter.lost:
+                            self.reduced.add(key)
                         yield builder.page(last=True)
                         builder = None
                 elif last:

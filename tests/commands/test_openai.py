@@ -214,7 +214,7 @@ def test_keys_of_a_line_are_a_loss_where_nothing_holds_them(run: Any, tmp_path: 
     path = tmp_path / "first.jsonl"
     path.write_text(json.dumps(FULL) + "\n")
     target = f"sqlite:///{tmp_path}/a.db?layout=openai-agents"
-    fails(run("migrate", path, target), 9, "cannot store ids, names or marks of messages")
+    fails(run("migrate", path, target), 9, "cannot store details of messages: ids, names, marks")
     path.write_text(json.dumps({"messages": [], "tools": TOOLS}) + "\n")
     fails(run("migrate", path, tmp_path / "old.db"), 9, "settings of sessions")
 

@@ -345,3 +345,49 @@ def test_an_encrypted_item_is_a_loss_elsewhere(
     assert run("migrate", encrypted, place, "--lossy").exit_code == 0
     shown = run("inspect", place, "--messages").stdout
     assert ("Hi" in shown, "gAAAAA" in shown) == (True, False)
+
+
+def test_equal_items_and_marks_go_to_agentscope_and_back(run: Any, tmp_path: Path) -> None:
+    """Equal items have equal ids; a mark has no place in an item."""
+    source, agents = tmp_path / "s.jsonl", tmp_path / "agents.db"
+    first, back = (f"sqlite:///{tmp_path}/{name}.db?layout=openai-agents" for name in "ab")
+    refusal = {"type": "refusal", "refusal": "no"}
+    items = [
+        {"role": "user", "content": "yes"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [refusal]},
+        {"role": "user", "content": "yes"},
+    ]
+    source.write_text(json.dumps({"messages": items[::2], "memctl": {"session": "new"}}))
+    assert run("import", source, first, "--lossy").exit_code == 0
+    row = "INSERT INTO agent_messages (session_id, message_data) VALUES ('new', ?)"
+    execute(tmp_path / "a.db", "DELETE FROM agent_messages")
+    for item in items:
+        execute(tmp_path / "a.db", row, json.dumps(item))
+    assert run("migrate", first, agents).exit_code == 0
+    assert run("migrate", agents, back).exit_code == 0
+    stored = execute(tmp_path / "b.db", "SELECT message_data FROM agent_messages ORDER BY id")
+    assert [json.loads(data) for (data,) in stored] == items
+    assert run("mark", "add", agents, "keep", "--role", "assistant").exit_code == 0
+    third = f"sqlite:///{tmp_path}/c.db?layout=openai-agents"
+    fails(run("migrate", agents, third), 9, "details of messages", "marks")
+
+
+def test_what_an_item_has_no_place_for_is_named(run: Any, tmp_path: Path) -> None:
+    path, target = tmp_path / "chats.db", f"sqlite:///{tmp_path}/items.db?layout=openai-agents"
+    call = {"name": "look", "args": {}, "id": "1", "type": "tool_call"}
+    result = {"content": "bad", "tool_call_id": "1", "status": "error", "artifact": [1]}
+    execute(path, "CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id, message)")
+    for kind, data in (
+        ("human", {"content": "hi"}),
+        ("ai", {"content": "I look", "tool_calls": [call], "usage_metadata": {"input_tokens": 4}}),
+        ("tool", result),
+    ):
+        text = json.dumps({"type": kind, "data": data | {"type": kind}})
+        execute(path, "INSERT INTO message_store VALUES (NULL, 'kyoto', ?)", text)
+    fails(run("migrate", path, target), 9, "ids, names, marks, or other fields that its format")
+    assert run("migrate", path, target, "--lossy").exit_code == 0
+    done = run("verify", path, target)
+    assert done.exit_code == 0
+    assert "3 and 4 messages" in done.stdout, "each store has its own count"
+    assert "some details of messages of" in done.stderr
+    assert "(1 memory affected)" in done.stderr

@@ -181,7 +181,7 @@ def test_what_a_table_has_no_place_for_is_a_loss(run: Any, friday: Path, tmp_pat
     fails(
         run("migrate", str(source), there),
         9,
-        "cannot store ids, names or marks of messages",
+        "cannot store details of messages: ids, names, marks",
         "--lossy",
     )
     assert dump(tmp_path / "there.db") == []
