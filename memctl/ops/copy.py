@@ -41,6 +41,7 @@ from memctl.ops.compare import (
     id_digest,
     share_names,
 )
+from memctl.ops.marks import COMPRESSED
 from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
@@ -364,13 +365,22 @@ async def copy(
     before = report.settled.keys() | set()
     report.total = None  # an earlier copy may have set it
 
+    compressed = 0
+
     async def attempt() -> None:
+        nonlocal compressed
         rest = where.without(frozenset(report.settled.keys() - before))
         work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder)
         await work.run()
+        compressed += work.compressed
 
     await leaving_damaged(attempt)
     _report_damage(source, report)
+    if compressed and not inside(target).dialect.holds_marks:
+        report.warnings.append(
+            f"agents do not see marks in {target.label}: they read compressed messages again, "
+            f"{compressed:,} with this copy; leave them out with --exclude-mark {COMPRESSED}"
+        )
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is complete")
 
@@ -456,6 +466,8 @@ class _Copy:
         """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
+        self.compressed = 0
+        """The number of messages with the mark 'compressed' passed to the writer."""
         self._found: set[MemoryKey] = set()
         """The memories of the source, if there is a mirror."""
 
@@ -692,6 +704,7 @@ class _Copy:
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
+                self.compressed += sum([COMPRESSED in entry.marks for entry in page.messages])
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)
