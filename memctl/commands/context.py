@@ -27,7 +27,7 @@ from memctl.model import MemoryInfo
 from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
-from memctl.ops.marks import COMPRESSED
+from memctl.ops.marks import COMPRESSED, SUMMARY
 from memctl.ops.observer import opened
 from memctl.output import conversation
 from memctl.output.pager import paged
@@ -110,6 +110,11 @@ async def _show(
         if failure := store.left_out.failures.get(info.key):
             raise DamagedMemory(store.label, info.key, failure)
         view.end()
+        if shown.lacks_summary:
+            output.warn(
+                f"{count(shown.left_out, 'compressed message')}; their summary is not in this "
+                "store: add ?state=FOLDER"
+            )
         if shown.faults:
             output.warn(
                 f"AgentScope fails to load {count(shown.faults, 'message')}: {shown.first_fault}"
@@ -157,6 +162,12 @@ class Shown:
             return 0
         return self.info.marks.get(COMPRESSED, 0)
 
+    @property
+    def lacks_summary(self) -> bool:
+        """Whether compressed messages are left out, and the store cannot hold their summary."""
+        found = self.of_summary or self.info.marks.get(SUMMARY)
+        return bool(self.left_out and not found and not self.store.features.summaries)
+
     def tokens(self) -> dict[str, Any]:
         """Return the tokens of the summary, of the messages and in total, for a JSON report."""
         return {
@@ -200,7 +211,7 @@ class _Drawn:
     def add(self, part: ContextMessage) -> None:
         said = conversation.message(
             part.entry,
-            self._shown.messages,
+            part.number,
             tokens=part.tokens,
             fault=part.fault,
             dialect=self._shown.store.dialect,
@@ -279,7 +290,7 @@ class _Cells:
         view = dialect.outline(entry.message)
         self._rows.add(
             {
-                "number": self._shown.messages,
+                "number": part.number,
                 "id": None if part.summary else entry.id,
                 "role": view.role,
                 "name": view.name,

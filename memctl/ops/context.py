@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from memctl.dialects.view import Dialect
 from memctl.errors import NotFound, UsageError
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
-from memctl.ops.compress.plan import PER_MESSAGE
+from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.doctor.check import examine
 from memctl.ops.marks import COMPRESSED
+from memctl.ops.select import select_with_places
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 
@@ -36,13 +37,16 @@ class ContextMessage:
 
     ``tokens`` is the number of tokens, counted as ``compress`` does.  ``fault`` says why AgentScope
     cannot load the message, and is empty for a good message; a message with a fault has no tokens.
-    ``summary`` is True if the message is the summary of compressed messages.
+    ``summary`` is True if the message is the summary of compressed messages.  ``number`` is the
+    position in the memory, from 1; 0 for a summary, and for a message that only the state of the
+    session has.
     """
 
     entry: StoredMessage
     tokens: int
     fault: str = ""
     summary: bool = False
+    number: int = 0
 
 
 async def find_memory(store: Store, where: Selection) -> MemoryInfo:
@@ -111,34 +115,35 @@ async def read_context(
                 yield _summary(memory.summary, count, store.dialect)
             listed = None if everything else store.dialect.context(memory.extra)
     if listed is not None:
-        async for entry in _listed(store, key, listed):
-            yield _part(entry, count, store.dialect)
+        async for entry, number in _listed(store, key, listed):
+            yield _part(entry, number, count, store.dialect)
         return
     if not everything:
         where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
-    async with aclosing(store.read(where)) as pages:
+    async with aclosing(select_with_places(store, where)) as pages:
         async for page in pages:
-            for entry in page.messages:
-                yield _part(entry, count, store.dialect)
+            for entry, place in zip(page.messages, page.places, strict=True):
+                yield _part(entry, place + 1, count, store.dialect)
 
 
 async def _listed(
     store: Store, key: MemoryKey, listed: list[str | bytes]
-) -> AsyncGenerator[StoredMessage]:
-    """Yield the messages that the state of a session lists.
+) -> AsyncGenerator[tuple[StoredMessage, int]]:
+    """Yield the messages that the state of a session lists, with their numbers.
 
     ``listed`` has the id of each message, or its text if the log does not have it.
     """
     ids = frozenset(one for one in listed if isinstance(one, str))
-    there: dict[str, StoredMessage] = {}
+    there: dict[str, tuple[StoredMessage, int]] = {}
     if ids:
         where = Selection(keys=frozenset({key}), ids=ids)
-        async with aclosing(store.read(where)) as pages:
+        async with aclosing(select_with_places(store, where)) as pages:
             async for page in pages:
-                there |= {entry.id: entry for entry in page.messages}
+                for entry, place in zip(page.messages, page.places, strict=True):
+                    there[entry.id] = entry, place + 1
     for one in listed:
         if isinstance(one, bytes):
-            yield StoredMessage(store.dialect.outline(one).id or "", one)
+            yield StoredMessage(store.dialect.outline(one).id or "", one), 0
         elif one in there:
             yield there[one]
 
@@ -148,9 +153,11 @@ def _summary(text: str, count: Callable[[str], int], dialect: Dialect) -> Contex
     return ContextMessage(StoredMessage("", message), count(text), summary=True)
 
 
-def _part(entry: StoredMessage, count: Callable[[str], int], dialect: Dialect) -> ContextMessage:
+def _part(
+    entry: StoredMessage, number: int, count: Callable[[str], int], dialect: Dialect
+) -> ContextMessage:
     fault = examine(entry.message, dialect).fault
     if fault:
-        return ContextMessage(entry, 0, fault)
-    turn = transcribe(entry.message, dialect).turn
-    return ContextMessage(entry, count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
+        return ContextMessage(entry, 0, fault, number=number)
+    tokens = message_tokens(transcribe(entry.message, dialect), count)
+    return ContextMessage(entry, tokens, number=number)

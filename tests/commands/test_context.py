@@ -83,6 +83,50 @@ def test_context_tokens_are_those_of_compress(run: Run) -> None:
     assert found["tokens"]["total"] == dry["tokens"]["before"]
 
 
+@pytest.mark.parametrize("mode", ["message", "replace"])
+def test_context_tokens_after_a_compression_are_those_of_its_report(
+    run: Run, tmp_path: Path, mode: str
+) -> None:
+    """The report left out what a summary costs as a message: its sender, and 4 tokens."""
+    store = tmp_path / "friday.db"
+    assert run("import", FRIDAY, store, *NAMED, "--lossy").exit_code == 0
+    words = ("compress", store, "--mode", mode, "--keep-recent", "1", "--all", "--yes", "--json")
+    first = report(run(*words))["tokens"]
+    shown = report(run("context", store, *NAMED, "--json"))["tokens"]["total"]
+    assert shown == first["after"]
+    assert run("import", FRIDAY, store, *NAMED, "--on-conflict", "append", "--lossy").exit_code == 0
+    before = report(run("context", store, *NAMED, "--json"))["tokens"]["total"]
+    again = report(run(*words))["tokens"]
+    if again["before"]:
+        assert again["before"] == before
+        shown = report(run("context", store, *NAMED, "--json"))["tokens"]["total"]
+        assert shown == again["after"]
+
+
+def test_context_without_the_summary_of_its_compressed_messages(run: Run, tmp_path: Path) -> None:
+    store, states = tmp_path / "friday.db", tmp_path / "states"
+    assert run("import", FRIDAY, store, *NAMED, "--lossy").exit_code == 0
+    assert run("mark", "add", store, "compressed", "--role", "user").exit_code == 0
+    shown = run("context", store, *NAMED)
+    assert "compressed messages; their summary is not in this store: add ?state=FOLDER" in " ".join(
+        shown.stderr.split()
+    )
+    states.mkdir()
+    shown = run("context", f"sqlite:///{store}?state={states}", *NAMED)
+    assert "is not in this store" not in shown.stderr
+
+
+def test_context_numbers_messages_as_inspect_does(run: Run, memory: str) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(run("context", memory, *NAMED, "--format", "csv").stdout))
+    )
+    found = report(run("inspect", memory, *NAMED, "--messages", "--json"))["messages"]
+    places = {row["id"]: row["position"] for row in found}
+    assert [int(row["number"]) for row in rows[1:]] == [places[row["id"]] for row in rows[1:]]
+    assert "#2 " in run("context", memory, *NAMED).stdout
+    assert "#1 " not in run("context", memory, *NAMED).stdout
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -127,7 +171,7 @@ def test_context_lines_and_cells(run: Run, memory: str) -> None:
     done = run("context", memory, *NAMED, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [int(row["tokens"]) for row in rows] == [row["tokens"] for row in whole]
-    assert [row["number"] for row in rows][:3] == ["0", "1", "2"]
+    assert [row["number"] for row in rows][:3] == ["0", "2", "3"]
     assert rows[0]["text"] == "It was\x1b[2J long."
 
 
@@ -136,7 +180,7 @@ def test_context_person_reads_it(run: Run, memory: str) -> None:
     assert lines[0] == "── ada / one"
     assert lines[1].startswith("#0 user (user)  ")
     assert lines[2] == r"   It was\x1b[2J long."
-    assert lines[3].startswith("#1 ")
+    assert lines[3].startswith("#2 ")
     assert lines[3].endswith(" tokens")
     assert lines[-1].startswith("20 messages; ")
     assert lines[-1].endswith("10 compressed messages left out: show them with --all")

@@ -17,9 +17,16 @@ from memctl.errors import Lost, MemctlError
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
 from memctl.ops.apply import ChangeCounts
-from memctl.ops.compress.plan import CompressionPlan, CompressMode, MessageStatus, PlannedMessage
+from memctl.ops.compress.plan import (
+    CompressionPlan,
+    CompressMode,
+    MessageStatus,
+    PlannedMessage,
+    message_tokens,
+)
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
+from memctl.ops.compress.transcript import transcribe
 from memctl.ops.lost_answer import look_again, unclear
 from memctl.ops.marks import COMPRESSED, SUMMARY
 from memctl.ops.report import SummaryProgress
@@ -233,10 +240,15 @@ class SummaryCommitter:
             return
         self._note(result)
         report.changes.done.merge(changes)
-        earlier = self._summarizer.count(case.earlier) if case.earlier else 0
-        after = case.before - case.tokens - earlier + self._summarizer.count(done.text)
-        report.settle(case, after)
+        report.settle(case, case.rest + self._tokens(done))
         self._watching.advance(memories=1, tokens=case.tokens, cost=report.cost)
+
+    def _tokens(self, done: SummarizedMemory) -> int:
+        """Return the number of tokens of the new summary that agents send to a model."""
+        if done.put is None:
+            return self._summarizer.count(done.text)
+        found = transcribe(done.put.message, self._store.dialect)
+        return message_tokens(found, self._summarizer.count)
 
 
 def _is_enough(group: list[SummarizedMemory]) -> bool:

@@ -111,8 +111,9 @@ class CompressionPlan:
     the positions in ``spared``: these messages have tool calls or results whose other half stays.
     ``earlier`` is the text of earlier summaries, empty if there are none.  ``messages`` and
     ``tokens`` are the numbers of summarized messages and of their tokens.  ``before`` is the number
-    of tokens of all messages and summaries that agents send to a model.  ``gone`` counts deleted
-    summaries, and deleted messages that were summarized earlier.  ``stay`` counts the messages that
+    of tokens of all messages and summaries that agents send to a model, ``rest`` that of the
+    messages that they continue to send.  ``gone`` counts deleted summaries, and deleted messages
+    that were summarized earlier.  ``stay`` counts the messages that
     agents continue to send.  The messages of the memory are in the spool from byte ``start`` to
     ``end``.
     """
@@ -123,6 +124,7 @@ class CompressionPlan:
     messages: int
     tokens: int
     before: int
+    rest: int = 0
     spared: frozenset[int] = field(default=frozenset())
     gone: int = 0
     stay: int = 0
@@ -142,6 +144,11 @@ class CompressionPlan:
 
 PER_MESSAGE = 4
 """The number of tokens of a message in addition to the tokens of its text."""
+
+
+def message_tokens(found: TranscriptMessage, count: Callable[[str], int]) -> int:
+    """Return the number of tokens of a message that an agent sends to a model."""
+    return count(f"{found.turn.speaker}\n{found.turn.text}") + PER_MESSAGE
 
 
 class CompressionPlanner:
@@ -173,6 +180,7 @@ class CompressionPlanner:
         self._pairs: list[tuple[int, int]] = []
         """The positions of each tool call and its result, if messages may be unselected."""
         self._earlier = memory.summary or ""
+        self._earlier_tokens = count(self._earlier) if self._earlier else 0
         self._gone = 0
         self._untimed = 0
 
@@ -192,6 +200,7 @@ class CompressionPlanner:
         found = self._transcribe(entry)
         if replacing and SUMMARY in entry.marks:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
+            self._earlier_tokens += message_tokens(found, self._count)
             self._gone += 1
             return PlannedMessage(
                 MessageStatus.SUMMARY,
@@ -241,8 +250,7 @@ class CompressionPlanner:
                 self._pairs.append((called, position))
         if found.calls:
             self._calls.update(dict.fromkeys(found.calls, position))
-        turn = found.turn
-        self._tokens.append(self._count(f"{turn.speaker}\n{turn.text}") + PER_MESSAGE)
+        self._tokens.append(message_tokens(found, self._count))
         self._candidates.append(chosen)
         return position
 
@@ -263,12 +271,14 @@ class CompressionPlanner:
                 tokens += self._tokens[position]
         if not messages or not self._options.triggers(messages, tokens):
             return None
-        earlier = self._earlier
-        before = sum(self._tokens) + (self._count(earlier) if earlier else 0)
-        sizes = messages, tokens, before
+        before = sum(self._tokens) + self._earlier_tokens
         stay = len(self._tokens) - messages
         return CompressionPlan(
-            self._memory, earlier, cut, *sizes, frozenset(spared), self._gone, stay
+            *(self._memory, self._earlier, cut, messages, tokens, before),
+            rest=before - self._earlier_tokens - tokens,
+            spared=frozenset(spared),
+            gone=self._gone,
+            stay=stay,
         )
 
     def _bound_to_staying(self, cut: int) -> set[int]:
