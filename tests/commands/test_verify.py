@@ -193,6 +193,9 @@ def test_verify_an_archive_alone(run: Run, filled: str, tmp_path: Path) -> None:
     data = archive.read_bytes()
     archive.write_bytes(data[:-9])
     fails(run("verify", archive), 8, "is cut off after")
+    flipped = len(data) // 2
+    archive.write_bytes(data[:flipped] + bytes([data[flipped] ^ 255]) + data[flipped + 1 :])
+    fails(run("verify", archive), 8, "is damaged after")
     archive.write_bytes(data)
     plain = tmp_path / "a.ndjson"
     assert run("export", filled, "-o", plain).exit_code == 0

@@ -219,8 +219,10 @@ def verify(descriptor: int, label: str) -> ArchiveContents:
             block = lines.block()
             check.block(block, lines.skimmed)
         check.nothing_more(bool(lines.block()))
-    except DAMAGE as error:
+    except EOFError as error:
         raise check.cut_off(str(error)) from error
+    except DAMAGE as error:
+        raise check.damaged(str(error)) from error
     except ValueError as error:
         raise check.no_record(error) from error
     return check.contents
@@ -351,6 +353,13 @@ class _Check:
         return BadData(
             f"{self._label} is cut off after {self._counts()}: {why}",
             "get a complete copy of it; nothing was read from this one",
+        )
+
+    def damaged(self, why: str) -> BadData:
+        """Return the error for compressed data that is not valid; ``why`` is the reason."""
+        return BadData(
+            f"{self._label} is damaged after {self._counts()}: {why}",
+            "get an unchanged copy of it; nothing was read from this one",
         )
 
     def _counts(self) -> str:
