@@ -129,6 +129,8 @@ class EmbeddingReport:
     warnings: list[str] = field(default_factory=list)
     checked: bool = False
     """True once the vectors of the source, or of the embedder, are known to fit."""
+    dropped: bool = False
+    """True if the source has vectors, and the target has no place for them."""
 
     @property
     def cost(self) -> float | None:

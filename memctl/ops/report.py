@@ -154,6 +154,13 @@ class CopyReport:
     """The id of the run for ``memctl undo``; empty if nothing can be undone, or not yet known."""
 
     @property
+    def uncompared(self) -> list[str]:
+        """The kinds of data, as plural nouns, that were not copied and so are not compared."""
+        kinds = {"summary": "summaries", "expiry": "expiries"}
+        found = [noun for kind, noun in kinds.items() if kind in {one.kind for one in self.losses}]
+        return found + ["vectors"] * self.embedding.dropped
+
+    @property
     def ordinary(self) -> bool:
         """Return whether all selected messages were written, and no page was huge."""
         return self.messages.written == self.messages.selected and self.largest <= HUGE_BYTES

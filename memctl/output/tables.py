@@ -354,6 +354,8 @@ def copy(
     if report.verified is not None and ended:
         apart = report.uneven or report.failures
         what = "the other memories match" if apart else "source and target match"
+        if report.uncompared:
+            what += f", but for {' and '.join(report.uncompared)}"
         text.append(f"\nverified: {what}", "not bold")
     _append_failures(text, report.failures)
     return text

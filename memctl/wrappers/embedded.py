@@ -51,6 +51,7 @@ async def embedded(
     made, kept, embedder = source.embedding, target.embedding, report.embedder
     if kept is None:
         if made is not None:
+            report.dropped = True
             report.warnings.append(f"vectors are not copied: {target.label} has none")
         return EmbeddedStore(target, report, dry_run=dry_run)
     keep = made is not None and made.fits(kept)

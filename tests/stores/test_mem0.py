@@ -210,6 +210,16 @@ def test_faiss_without_one_of_its_files_is_not_written_over(
     assert files(tmp_path / "faiss") == before
 
 
+def test_vectors_that_were_not_copied_are_not_said_to_match(
+    run: Run, tmp_path: Path, servers: Servers
+) -> None:
+    store = filled("faiss", tmp_path, servers)
+    copied = run("migrate", store, f"vault:{tmp_path}/Memory", "--lossy")
+    assert copied.exit_code == 0, copied.stderr
+    assert "verified: source and target match, but for" in copied.stdout
+    assert "vectors\n" in copied.stdout
+
+
 @pytest.mark.parametrize("provider", ["qdrant", "faiss", "chroma"])
 def test_vectors_are_looked_at_before_a_store_is_made(
     run: Run, tmp_path: Path, servers: Servers, provider: str
