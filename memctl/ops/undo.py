@@ -8,6 +8,7 @@ before, stays unchanged.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections import Counter
@@ -33,7 +34,7 @@ from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import removal
-from memctl.ops.doctor.repair import revert_repairs
+from memctl.ops.doctor.repair import count_records, revert_repairs
 from memctl.ops.evidence import refuse_recreated
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
@@ -745,9 +746,14 @@ class UndoRun(ChangeRun):
         self.begin()
         self._reverted = await revert_repairs(store, self._folder)
         if self._reverted:
-            self._observer.note(
-                f"repairs of the store itself undone: {self._reverted:,} keys, rows or ids restored"
-            )
+            indexes = await asyncio.to_thread(count_records, self._folder, "no-session-index")
+            rest = self._reverted - indexes
+            done = ["the index on session_id removed"] if indexes else []
+            if rest:
+                done.append(
+                    f"{rest:,} {'key, row or id' if rest == 1 else 'keys, rows or ids'} restored"
+                )
+            self._observer.note(f"repairs of the store itself undone: {', '.join(done)}")
 
 
 def as_recorded(store: Store, record: runs.Run) -> Store:

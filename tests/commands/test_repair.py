@@ -180,6 +180,7 @@ def test_repair_database_is_mended_and_unmended(run: Run, tmp_path: Path) -> Non
     assert "u-s-m4" in quarantined(found["quarantine"])
     undone = run("undo", "--yes", "--json")
     assert undone.exit_code == 0, undone.output
+    assert "undone: the index on session_id removed, 2 keys, rows or ids restored" in undone.stderr
     lost = set(before.splitlines()) - set("\n".join(connection.iterdump()).splitlines())
     assert [line for line in lost if "message_mark" in line] == [*lost]
     assert "u-s-m4" in "".join(lost)
@@ -217,7 +218,9 @@ def test_repair_undo_tells_of_repairs_of_the_store(
     planned = run("undo", repaired, "--dry-run")
     assert "only repairs of the store itself to undo" in planned.stdout
     undone = run("undo", repaired)
-    assert re.search(r"repairs of the store itself undone: \d+ keys, rows or ids", undone.stderr)
+    assert re.search(
+        r"repairs of the store itself undone: 1 key, row or id restored", undone.stderr
+    )
     assert "no other change to undo" in undone.stdout
     again = run("undo", repaired)
     assert "nothing to undo" in again.stdout

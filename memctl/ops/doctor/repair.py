@@ -420,6 +420,11 @@ async def revert_repairs(store: Store, folder: Path) -> int:
     return await store.maintenance().revert(records())
 
 
+def count_records(folder: Path, code: str) -> int:
+    """Return how many repairs with this code the run in ``folder`` recorded."""
+    return sum(record["code"] == code for record in read_records(folder / REPAIRS))
+
+
 class RepairRun(ChangeRun):
     """A run that repairs the findings with the given codes: by edits, and by the store itself."""
 
