@@ -186,7 +186,8 @@ def _options(
     ``root`` is Click's context of memctl itself.
 
     Raises:
-        UsageError: the value that is set for an option is not valid.
+        UsageError: the value that is set for an option is not valid, or names no summarizer or
+            embedder.
     """
     environment, config = configuration.environment(), run.configuration()
     defaults = Defaults(config, environment, root)
@@ -196,6 +197,10 @@ def _options(
     told = {row["where"] for row in rows}
     for words, command in _commands(root, commands):
         said = {setting.option.name: setting for setting in defaults.of(words, command)}
+        if (setting := said.get("summarizer")) is not None:
+            config.summarizer(str(setting.raw))
+        if (setting := said.get("embedder")) is not None:
+            config.embedder(str(setting.raw))
         for option in options(words, command):
             setting = said.get(option.name)
             if not words and is_given(root, option.parameter.name):

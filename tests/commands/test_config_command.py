@@ -154,6 +154,7 @@ store = "redis://:{SECRET}@h/0"
         ("[defaults.verify]\nshwo = true", "did you mean 'show'"),
         ("[defaults.mark.lst]\nlimit = 3", "did you mean 'list'"),
         ("[defaults.compress]\nmode = 'marks'", "did you mean 'mark'"),
+        ("[defaults.compress]\nsummarizer = 'mm'", "there is no summarizer named 'mm'"),
         ("[undo]\ndays = -1", "undo.days"),
     ],
 )
