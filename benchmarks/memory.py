@@ -138,7 +138,7 @@ def measure_undo() -> None:
         [sessions] = many_memories(folder, UNDONE_MEMORIES, 1)
         _memctl("migrate", memory, store, *owner, "--no-verify")
         for name, words in {
-            f"{UNDONE_MESSAGES:,} marks": ["mark", "add", store, "reviewed"],
+            f"{UNDONE_MESSAGES:,} marks": ["mark", "add", "--all", store, "reviewed"],
             f"a compression of {UNDONE_MESSAGES:,} messages": [
                 "compress",
                 store,

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from itertools import islice
@@ -176,7 +176,7 @@ class Memctl(Helpful, TyperGroup):
         except OSError as error:
             raise _unwritten(error, Output(arguments=given, color=_color(given))) from error
         except Exception as error:
-            if found := _usage(error):
+            if found := _usage(error, given=given):
                 Output(arguments=given, color=_color(given)).fail(found)
                 raise typer.Exit(found.exit_code) from error
             raise
@@ -291,7 +291,7 @@ class Memctl(Helpful, TyperGroup):
             _output(ctx).fail(refused, ctx.invoked_subcommand)
             raise typer.Exit(refused.exit_code) from error
         except Exception as error:
-            if found := _usage(error, ctx.command):
+            if found := _usage(error, ctx.command, called=ctx.invoked_subcommand or ""):
                 _output(ctx).fail(found, ctx.invoked_subcommand or "")
                 raise typer.Exit(found.exit_code) from error
             if type(error).__module__.startswith("typer"):
@@ -414,12 +414,15 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
     return typer.Exit(failure.exit_code)
 
 
-def _usage(error: Any, root: Any = None) -> UsageError | None:
+def _usage(
+    error: Any, root: Any = None, *, called: str = "", given: Sequence[str] = ()
+) -> UsageError | None:
     """Return the error of memctl for an error of the command-line parser.
 
     Return None if the parser did not raise the error, or if a group of commands lacks a subcommand:
     Typer then shows the help of the group.  ``root`` is the command ``memctl`` if the error comes
-    from one of its commands.
+    from one of its commands, whose name is ``called``.  ``given`` are the arguments of memctl if
+    the error comes from its own options.
     """
     kind = type(error)
     if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
@@ -429,7 +432,7 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name)
         context = context.parent
-    command = " ".join(["memctl", *words])
+    command = " ".join(["memctl", *(words or filter(None, [called]))])
     hint = f"{command} --help lists its options"
     name = getattr(error, "option_name", None)
     if root is not None and any(name in option.opts for option in root.params):
@@ -438,12 +441,32 @@ def _usage(error: Any, root: Any = None) -> UsageError | None:
     elif name in WORDS:
         error.possibilities = None
         hint = f"memctl's option is {WORDS[name]}"
+    elif after := next(
+        (word for word in given if word in COMMANDS and name in _taken(error, word)), ""
+    ):
+        error.possibilities = None
+        hint = f"write options after the command: memctl {after} {name} ..."
     if found := _EXTRA.fullmatch(error.format_message()):
         return _unexpected(error.ctx, command, found[1], hint)
     # Some versions of Typer name the kind of their error.
-    return UsageError(error.format_message().replace(": Value error, ", ": ", 1), hint)
+    text = error.format_message().replace(": Value error, ", ": ", 1)
+    for pattern, ours in _LIMITS.items():
+        text = re.sub(pattern, ours, text)
+    return UsageError(text, hint)
 
 
+def _taken(error: Any, command: str) -> Collection[str]:
+    """Return the options of a command; ``error`` comes from the options before it."""
+    return _options_of(error.ctx.command.get_command(error.ctx, command))
+
+
+_LIMITS = {
+    r"Input should be greater than or equal to (\S+)": r"must be \1 or more",
+    r"Input should be less than or equal to (\S+)": r"must be \1 or less",
+    r"Input should be a valid integer.*": "must be a whole number",
+    r"Input should be a valid number.*": "must be a number",
+}
+"""Words of Typer for values of options that are not valid, and those of memctl."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 """Click's message for words that a command does not take."""
 _VALUES = frozenset(("MARK", "OLD", "NEW"))
@@ -545,7 +568,10 @@ def _globals(
         typer.Option("--config", metavar="FILE", help="Read the configuration from FILE."),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print nothing unless something fails.")
+        bool,
+        typer.Option(
+            "-q", "--quiet", help="Print no notes, no progress and no table of a successful change."
+        ),
     ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more details.")] = False,
     color: Annotated[

@@ -117,7 +117,9 @@ def _selection(
     older_than: Annotated[
         str | None,
         selecting(
-            "--older-than", metavar="AGE", help="Only messages older than AGE, such as 7d or 12h."
+            "--older-than",
+            metavar="AGE",
+            help="Only messages older than AGE, such as 7d or 12h; units: s, m (minutes), h, d, w.",
         ),
     ] = None,
     newer_than: Annotated[
@@ -148,6 +150,13 @@ def _selection(
     now = datetime.now()
     begins = moment("--since", since, now), age("--newer-than", newer_than, now)
     ends = moment("--until", until, now), age("--older-than", older_than, now)
+    first, end = max(filter(None, begins), default=None), min(filter(None, ends), default=None)
+    if first is not None and end is not None and first >= end:
+        raise UsageError(
+            f"the selected time ends, at {end:%Y-%m-%d %H:%M:%S}, before it begins, at "
+            f"{first:%Y-%m-%d %H:%M:%S}",
+            "--since and --newer-than give the beginning, --until and --older-than the end",
+        )
     return Selection(
         users=frozenset(user or ()),
         sessions=frozenset(session or ()),
@@ -156,8 +165,8 @@ def _selection(
         roles=frozenset(role or ()),
         names=frozenset(name or ()),
         ids=frozenset(id_ or ()),
-        since=max(filter(None, begins), default=None),
-        until=min(filter(None, ends), default=None),
+        since=first,
+        until=end,
         last=last,
         match=match,
     )

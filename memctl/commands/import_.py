@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +28,8 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import named_embedder, narrowed, readable, record
-from memctl.errors import UsageError
+from memctl.errors import NotFound, UsageError
+from memctl.location import visible
 from memctl.model import OnConflict
 from memctl.ops.migration import FILES
 from memctl.ops.retry import Transfer
@@ -65,11 +68,14 @@ def import_(
       memctl import kyoto.json agents.db --user ada --session kyoto
       memctl import sessions/ agents.db --dry-run
     """
+    _refuse_absent(run, file)
     with readable(run.locate(file), where, path) as origin:
         if origin.kind not in FILES:
-            raise UsageError(
-                f"{origin.label} is not a file to import", "copy a store with: memctl migrate"
-            )
+            hint = "copy a store with: memctl migrate"
+            if run.locate(store).kind in FILES:
+                exchanged = f"memctl import {shlex.quote(store)} {shlex.quote(file)}"
+                hint = f"the file comes first: {exchanged}; {hint}"
+            raise UsageError(f"{origin.label} is not a file to import", hint)
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
         work = partial(
@@ -88,3 +94,15 @@ def import_(
         )
         asks = on_conflict is OnConflict.REPLACE and not yes
         carry_out(run, outcome, destination, transfer, work, asks=asks)
+
+
+def _refuse_absent(run: Run, file: str) -> None:
+    """Refuse the name of a file that does not exist, whatever its extension.
+
+    Raises:
+        NotFound: there is no such file, and no alias of this name.
+    """
+    path = Path(file)
+    named = ":" in file or "@" in file or file in run.configuration().stores
+    if path.suffix and not named and not path.exists():
+        raise NotFound(f"{visible(file)} does not exist", f"check the path: {path.absolute()}")

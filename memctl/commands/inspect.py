@@ -19,7 +19,7 @@ from memctl.location import Location
 from memctl.model import Memory, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
-from memctl.ops.names import note_absent_marks, refuse_absent_in
+from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
@@ -127,7 +127,7 @@ async def _inspect(
         if not number:
             await warn_of_other_contents(store, output)
         await refuse_absent_in(where, number, store, observer=output)
-        await note_absent_marks(where, number, store, output)
+        await note_absent_values(where, number, store, output)
 
 
 def _catalogue(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memctl.commands._change import change
+from memctl.commands._change import change, refuse_unclear
 from memctl.commands._context import Run
 from memctl.commands._options import (
     BackupOption,
@@ -15,6 +15,7 @@ from memctl.commands._options import (
     StoreArgument,
     group,
     opens_stores,
+    selecting,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
@@ -57,6 +58,7 @@ def add(
     store: StoreArgument,
     mark_name: MarkArgument,
     where: Selection,
+    all_: Annotated[bool, selecting("--all", help="Select every message of the store.")] = False,
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
@@ -70,6 +72,7 @@ def add(
       memctl mark add agents.db archived --older-than 90d
     """
     remark = MarkChange(new=_named(mark_name))
+    refuse_unclear(where, all_=all_, chosen=False)
     _change(run, store, where, remark, backup, path, dry_run)
 
 

@@ -59,8 +59,9 @@ def undo(
 
     Restores messages, positions, marks, summaries and expiries. Keeps messages that were added
     since. If the part of a memory that would be restored has changed since, memctl leaves the
-    memory alone and reports it (exit code 5). Without RUN, undoes the last run, after a
-    confirmation. An undo is a run and can be undone, too.
+    memory alone and reports it (exit code 5). Without RUN, undoes the last run that is neither
+    undone nor an undo, after a confirmation. To undo an undo, name it as RUN; doctor makes
+    repairs again.
 
     Examples:
       memctl undo

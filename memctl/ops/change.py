@@ -28,7 +28,7 @@ from memctl.ops.apply import (
 from memctl.ops.evidence import record_evidence
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
-from memctl.ops.names import note_absent_marks, refuse_absent_in
+from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import Total
@@ -237,7 +237,7 @@ class ChangeRun:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error
             await self._note_absent(store)
-        await note_absent_marks(self.where, something, store, self._observer, self.named_marks)
+        await note_absent_values(self.where, something, store, self._observer, self.named_marks)
         await self.check(store)
         return something
 

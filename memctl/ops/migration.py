@@ -24,7 +24,7 @@ from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
-from memctl.ops.names import note_absent_marks, refuse_absent, refuse_absent_in
+from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport, Total
@@ -414,7 +414,7 @@ class Migration:
                     await warn_of_other_contents(source, self._observer)
                     if interval is None and self._must_exist:
                         await refuse_absent_in(self._where, 0, source)
-                    await note_absent_marks(self._where, 0, source, self._observer)
+                    await note_absent_values(self._where, 0, source, self._observer)
                 if interval is not None:
                     self._warn_of_failures()
                     await self._copy.follow(source, target, interval, self._tell)

@@ -98,15 +98,24 @@ def _wanted(where: Selection) -> str:
     return ", ".join(repr(name) for name in sorted(where.users | where.sessions))
 
 
-async def note_absent_marks(
+ROLES = ("user", "assistant", "system", "tool")
+"""The usual roles of messages."""
+
+
+async def note_absent_values(
     where: Selection, found: int, store: Store, observer: Observer, more: Iterable[str] = ()
 ) -> None:
-    """Tell the user similar marks if nothing was found and no message has a selected mark.
+    """Tell the user similar marks and roles if nothing was found with the selected ones.
 
     ``found`` is the number of selected memories.  ``more`` are further marks that the user named.
     """
+    if found:
+        return
+    for role in sorted(where.roles.difference(ROLES)):
+        if near := _near(role, ROLES):
+            observer.note(f"the role {role!r} is unknown: did you mean {near[0]!r}?")
     wanted = where.marks.union(more)
-    if found or not wanted:
+    if not wanted:
         return
     known: set[str] = set()
     with suppress(MemctlError):  # a hint must not raise an error

@@ -68,7 +68,7 @@ def test_history_undos_that_lead_in_a_circle_end() -> None:
 def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert run("history").stdout.strip() == "no runs are kept"
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))
-    marked = report(run("mark", "add", filled, "seen", "--json"))
+    marked = report(run("mark", "add", "--all", filled, "seen", "--json"))
     assert run("delete", filled, "--mark", "nothing", "--yes").exit_code == 0
     rows = report(run("history", "--json"))["runs"]
     assert [row["run"] for row in rows] == [marked["run"], done["run"]]
@@ -166,7 +166,7 @@ def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
         words = ("--config", config, "delete", filled, "--mark", name, "--yes", "--json")
         names.append(report(run(*words))["run"])
     os.utime(runs_folder() / names[0], (0, 0))
-    words = ("--config", config, "mark", "add", filled, "x", "--json")
+    words = ("--config", config, "mark", "add", "--all", filled, "x", "--json")
     names.append(report(run(*words))["run"])
     kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
     assert kept == [names[2], names[1]]
@@ -174,7 +174,7 @@ def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     last = report(run("--config", config, "mark", "remove", filled, "x", "--json"))["run"]
     kept = [row["run"] for row in report(run("history", "--json"))["runs"]]
     assert kept == [last, names[2]], "all but the newest that was there"
-    mark = ("mark", "add", filled, "y")
+    mark = ("mark", "add", "--all", filled, "y")
     config.write_text("[undo]\ndays = 'many'\n")
     fails(run("--config", config, *mark), 2, "undo.days")
     config.write_text("[undo]\nday = 3\n")
@@ -195,8 +195,8 @@ def test_history_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
 
 
 def test_history_names_of_runs(run: Run, filled: str) -> None:
-    first = report(run("mark", "add", filled, "one", "--json"))["run"]
-    second = report(run("mark", "add", filled, "two", "--json"))["run"]
+    first = report(run("mark", "add", "--all", filled, "one", "--json"))["run"]
+    second = report(run("mark", "add", "--all", filled, "two", "--json"))["run"]
     common = first[: min(n for n in range(len(first)) if first[n] != second[n])]
     before = report(run("mark", "list", filled, "--json"))["marks"]
     for name, said in (
@@ -241,11 +241,11 @@ def test_history_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path:
         day_ago = time.time() - 100_000
         os.utime(going, (day_ago, day_ago))
         for name in ("x", "y", "z"):
-            assert run("--config", config, "mark", "add", filled, name).exit_code == 0
+            assert run("--config", config, "mark", "add", "--all", filled, name).exit_code == 0
         assert report(run("history", "--json"))["runs"][-1]["outcome"] == "running"
         process.kill()
     assert report(run("history", "--json"))["runs"][-1]["outcome"] == "cut-short"
-    assert run("--config", config, "mark", "add", filled, "last").exit_code == 0
+    assert run("--config", config, "mark", "add", "--all", filled, "last").exit_code == 0
     assert not going.exists()
 
 
@@ -256,7 +256,7 @@ def test_history_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
     text = f"{folder}/m.db"
     key = MemoryKey(nasty, nasty)
     asyncio.run(fill_text(text, {key: samples.entries(9)}))
-    words = (("delete", text, "--mark", "hint", "--yes"), ("mark", "add", text, nasty))
+    words = (("delete", text, "--mark", "hint", "--yes"), ("mark", "add", "--all", text, nasty))
     for one in words:
         for more in (("--dry-run",), ()):
             done = run(*one, *more)
@@ -293,7 +293,7 @@ def test_history_order_is_that_of_the_changes_whatever_the_clock(
     for number, hour in enumerate((12, 3, 8)):
         now = datetime(2026, 10, 25, hour, tzinfo=UTC)
         monkeypatch.setattr("memctl.journal.runs.datetime", clock(now))
-        done.append(report(run("mark", "add", filled, f"m{number}", "--json"))["run"])
+        done.append(report(run("mark", "add", "--all", filled, f"m{number}", "--json"))["run"])
     assert sorted(done) != done
     assert order(run) == done[::-1]
     for one in reversed(done):
@@ -318,7 +318,7 @@ def test_history_run_of_the_meantime_is_before_the_one_that_asked(
     def answer(*_: Any, **__: Any) -> None:
         nothing = run("undo", "--yes")
         fails(nothing, 4, "no run can be undone")
-        between.append(report(run("mark", "add", filled, "cron", "--json"))["run"])
+        between.append(report(run("mark", "add", "--all", filled, "cron", "--json"))["run"])
 
     for name in ("_change.at_terminal", "delete.at_terminal"):
         monkeypatch.setattr(f"memctl.commands.{name}", lambda: True)
@@ -336,12 +336,12 @@ def test_history_counter_is_lost_or_damaged(run: Run, filled: str) -> None:
             counter.write_bytes(content)
         elif number:
             counter.unlink()
-        done.append(report(run("mark", "add", filled, f"m{number}", "--json"))["run"])
+        done.append(report(run("mark", "add", "--all", filled, f"m{number}", "--json"))["run"])
     assert order(run) == done[::-1]
     assert stat.S_IMODE(counter.stat().st_mode) == 0o600
     counter.unlink()
     counter.mkdir()
-    fails(run("mark", "add", filled, "more"), 3, "counter cannot be used")
+    fails(run("mark", "add", "--all", filled, "more"), 3, "counter cannot be used")
     assert order(run) == done[::-1]
     assert "more" not in report(run("mark", "list", filled, "--json"))["marks"]
 
@@ -362,8 +362,8 @@ def test_history_two_processes_never_count_the_same(tmp_path: Path) -> None:
 def test_history_of_one_store(run: Run, filled: str, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     assert run("migrate", filled, other).exit_code == 0
-    first = report(run("mark", "add", filled, "one", "--json"))["run"]
-    second = report(run("mark", "add", other, "two", "--json"))["run"]
+    first = report(run("mark", "add", "--all", filled, "one", "--json"))["run"]
+    second = report(run("mark", "add", "--all", other, "two", "--json"))["run"]
     third = report(run("delete", other, "--mark", "hint", "--yes", "--json"))["run"]
 
     def listed(*words: object) -> list[str]:
@@ -383,7 +383,7 @@ def test_history_of_one_store(run: Run, filled: str, tmp_path: Path) -> None:
 
 
 def test_history_is_in_local_time(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("mark", "add", filled, "one").exit_code == 0
+    assert run("mark", "add", "--all", filled, "one").exit_code == 0
     try:
         for zone, shown in (("EST5", " EST"), ("XYZ-9", " XYZ")):
             monkeypatch.setenv("TZ", zone)
@@ -406,11 +406,12 @@ def kept_runs(run: Run) -> list[str]:
 
 def test_history_old_runs_are_pruned(run: Run, filled: str) -> None:
     old, newer, last = (
-        report(run("mark", "add", filled, name, "--json"))["run"] for name in ("x", "y", "z")
+        report(run("mark", "add", "--all", filled, name, "--json"))["run"]
+        for name in ("x", "y", "z")
     )
     for name, days in ((old, -200), (newer, -20), (last, -10)):
         age(name, days)
-    new = report(run("mark", "add", filled, "new", "--json"))["run"]
+    new = report(run("mark", "add", "--all", filled, "new", "--json"))["run"]
     assert kept_runs(run) == [new, last, newer]
 
 
@@ -419,7 +420,7 @@ def test_history_clock_that_leaps_prunes_no_run(
 ) -> None:
     source = f"sqlite:///{tmp_path}/source.db"
     asyncio.run(fill_text(source, {MemoryKey("eve", "new"): samples.entries(5)}))
-    before = [report(run("mark", "add", filled, name, "--json"))["run"] for name in "xyz"]
+    before = [report(run("mark", "add", "--all", filled, name, "--json"))["run"] for name in "xyz"]
     ahead = 73 * 366
     with monkeypatch.context() as patch:
         clock = time.time
@@ -427,13 +428,13 @@ def test_history_clock_that_leaps_prunes_no_run(
         for words in (
             ("delete", filled, "--mark", "hint", "--yes", "--json"),
             ("migrate", source, filled, "--json"),
-            ("mark", "add", filled, "last", "--json"),
+            ("mark", "add", "--all", filled, "last", "--json"),
         ):
             done = run(*words)
             assert "the clock shows" in done.stderr
             age(report(done)["run"], ahead)
             before.append(report(done)["run"])
-    done = run("mark", "add", filled, "after", "--json")
+    done = run("mark", "add", "--all", filled, "after", "--json")
     assert "the clock" not in done.stderr
     assert kept_runs(run) == [report(done)["run"], *reversed(before)]
 

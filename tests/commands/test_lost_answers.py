@@ -76,7 +76,7 @@ SOURCE = "source.ndjson"
 REPLACE = "--on-conflict", "replace", "--yes"
 COMMANDS = {
     "delete": Command(lambda url: ("delete", url, "--all", "--yes"), 2),
-    "mark": Command(lambda url: ("mark", "add", url, "new"), 2),
+    "mark": Command(lambda url: ("mark", "add", "--all", url, "new"), 2),
     "import": Command(
         lambda url: ("import", SOURCE, url, "--on-conflict", "skip"), 1, counts=_copied
     ),

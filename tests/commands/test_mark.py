@@ -48,8 +48,8 @@ def number(id: str) -> int:
 
 
 CASES: dict[str, tuple[tuple[str, ...], Callable[[str, Marks], Marks]]] = {
-    "add to all": (("add", "new"), lambda _, marks: marks | {"new"}),
-    "add where some have it": (("add", "hint"), lambda _, marks: marks | {"hint"}),
+    "add to all": (("add", "new", "--all"), lambda _, marks: marks | {"new"}),
+    "add where some have it": (("add", "hint", "--all"), lambda _, marks: marks | {"hint"}),
     "add to those with a mark": (
         ("add", "new", "--mark", "hint", "--mark", "a"),
         lambda _, marks: marks | ({"new"} if marks & {"hint", "a"} else set()),
@@ -172,7 +172,9 @@ def test_mark_whose_it_is(run: Run, filled: str) -> None:
         named = ("--user", "nobody", "--session", "none")
         fails(run("mark", words[0], filled, *words[1:], *named), 4, "nobody")
         assert run("mark", words[0], filled, *words[1:], *named[:2]).exit_code == 0
-        fails(run("mark", words[0], filled + ".no.db", *words[1:]), 4, "does not exist")
+        everything = ("--all",) * (words[0] == "add")
+        absent = filled + ".no.db"
+        fails(run("mark", words[0], absent, *words[1:], *everything), 4, "does not exist")
     assert run("mark", "add", filled, "new", "--user", "user1").exit_code == 0
     for user, count in (("user0", 0), ("user1", 40)):
         listed = report(run("mark", "list", filled, "--user", user, "--json"))["marks"]
@@ -186,7 +188,9 @@ def test_mark_whose_it_is(run: Run, filled: str) -> None:
         (("rename", "STORE", "hint", ""), "empty"),
         (("rename", "STORE", "hint", "hint"), "both marks are the same"),
         (("add", "STORE", "\udcff"), "is not valid text"),
-        (("add", "-", "new"), "cannot be changed"),
+        (("add", "-", "new", "--all"), "cannot be changed"),
+        (("add", "STORE", "new"), "nothing is selected"),
+        (("add", "STORE", "new", "--all", "--user", "user0"), "cannot be combined"),
     ],
 )
 def test_mark_what_is_no_mark(run: Run, filled: str, words: tuple[str, ...], said: str) -> None:
@@ -210,7 +214,7 @@ def test_mark_that_the_store_does_not_take(
 ) -> None:
     place = one(name)
     before = fill(place)
-    found = report(run("mark", "add", place.text, mark, "--json"), 7)
+    found = report(run("mark", "add", "--all", place.text, mark, "--json"), 7)
     assert {failure["code"] for failure in found["failures"]} == {code}
     assert found["messages"]["marked"] == 0
     assert found["messages"]["failed"] == found["messages"]["selected"] > 0
@@ -218,7 +222,7 @@ def test_mark_that_the_store_does_not_take(
 
 
 def test_mark_without_a_record(run: Run, filled: str) -> None:
-    found = report(run("mark", "add", filled, "new", "--no-backup", "--json"))
+    found = report(run("mark", "add", "--all", filled, "new", "--no-backup", "--json"))
     assert found["messages"]["marked"] == 100
     assert "run" not in found
     assert report(run("history", "--json"))["runs"] == []

@@ -110,7 +110,7 @@ def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) ->
         if (command, name) == ("erase", "kyoto.json"):  # a state does not say whose it is
             continue
         refused(run_plain(command, store, *words), "no permission", "readonly", "cannot write")
-    refused(run_plain("mark", "add", store, "new"), "no permission", "cannot write")
+    refused(run_plain("mark", "add", "--all", store, "new"), "no permission", "cannot write")
     words = ("import", tmp_path / "copy.ndjson", store, "--on-conflict", "replace", "--yes")
     refused(run_plain(*words), "no permission", "cannot write")
     assert contents(theirs) == before

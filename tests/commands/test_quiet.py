@@ -14,7 +14,7 @@ from tests.support.cli import FRIDAY, Run
     [
         ("delete", "{store}", "--mark", "hint", "--yes"),
         ("delete", "{store}", "--mark", "nothing", "--yes"),
-        ("mark", "add", "{store}", "seen"),
+        ("mark", "add", "--all", "{store}", "seen"),
         ("compress", "{store}", "--keep-recent", "2"),
         ("compress", "{store}", "--trigger-tokens", "1000000"),
         ("doctor", "{store}", "no-session-index", "--repair", "--yes"),

@@ -254,3 +254,35 @@ def test_usage_refused_copy_leaves_no_folder(run: Run, tmp_path: Path) -> None:
     (source / "daily" / "tea.md").write_text("Ada likes tea.\n", "utf-8")
     fails(run("migrate", f"vault:{source}", f"reme:{target}?layout=0.3"), 7, "has a '/'")
     assert not target.exists()
+
+
+def test_usage_options_before_the_command(run: Run, filled: str) -> None:
+    after = "write options after the command: memctl inspect"
+    fails(run("--json", "inspect", filled), 2, f"{after} --json")
+    fails(run("--user", "ada", "inspect", filled), 2, f"{after} --user")
+    fails(run("--colour", "always", "inspect", filled), 2, "--color")
+    fails(run("inspect", filled, "--user"), 2, "memctl inspect --help lists its options")
+
+
+def test_usage_limits_of_options_in_own_words(run: Run, filled: str) -> None:
+    fails(run("inspect", filled, "--last", "0"), 2, "'--last': must be 1 or more")
+    fails(run("inspect", filled, "--last", "x"), 2, "'--last': must be a whole number")
+    fails(run("search", filled, "a", "--top", "0"), 2, "'--top': must be 1 or more")
+
+
+def test_usage_misspelt_role_and_times_in_the_wrong_order(run: Run, filled: str) -> None:
+    done = run("inspect", filled, "--role", "asistant")
+    assert done.exit_code == 0
+    assert "the role 'asistant' is unknown: did you mean 'assistant'?" in done.stderr
+    times = ("--since", "2026-02-01", "--until", "2026-01-01")
+    fails(run("delete", filled, *times, "--yes"), 2, "ends, at 2026-01-01 00:00:00, before it")
+    fails(run("inspect", filled, "--newer-than", "1d", "--older-than", "2d"), 2, "before it begins")
+
+
+def test_usage_import_of_what_is_no_file(run: Run, filled: str, tmp_path: Path) -> None:
+    fails(run("import", tmp_path / "no.zst", tmp_path / "r.db"), 4, "does not exist")
+    fails(run("import", "no.zst", tmp_path / "r.db"), 4, "no.zst does not exist")
+    archive = tmp_path / "a.ndjson.zst"
+    assert run("export", filled, "-o", archive).exit_code == 0
+    swapped = run("import", filled, archive)
+    fails(swapped, 2, f"the file comes first: memctl import {archive} {filled}")

@@ -162,7 +162,7 @@ def test_undo_runs_are_undone_in_reverse(run: Run, place: Place) -> None:
 
 def test_undo_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
     keys = fill(place)
-    done = report(run("mark", "add", place.text, "seen", "--json"))["run"]
+    done = report(run("mark", "add", "--all", place.text, "seen", "--json"))["run"]
     key = keys[0]
     chosen = ("--id", "m0000003")
     assert run("mark", "rename", place.text, "seen", "other", *chosen).exit_code == 0
@@ -268,7 +268,7 @@ def test_undo_without_a_run_after_one_without_a_record(
     """A script does not undo an older run by accident, on whatever store."""
     archive, other = tmp_path / "backup.ndjson", tmp_path / "other.db"
     assert run("export", filled, "-o", archive).exit_code == 0
-    marked = report(run("mark", "add", filled, "seen", "--json"))["run"]
+    marked = report(run("mark", "add", "--all", filled, "seen", "--json"))["run"]
     words, where = {
         "delete": (("delete", filled, "--mark", "hint", "--yes"), filled),
         "import": (("import", archive, other), other),
@@ -335,7 +335,7 @@ def test_undo_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) 
     put(place, [sample(key, [entry(id, n, marks[n]) for n, id in enumerate(twins)])])
     before = held(place)
     for words in (
-        ("mark", "add", place.text, "new"),
+        ("mark", "add", "--all", place.text, "new"),
         ("mark", "remove", place.text, "hint"),
         ("mark", "rename", place.text, "hint", "b"),
         ("delete", place.text, "--id", "twin", "--yes"),
@@ -405,7 +405,7 @@ def test_undo_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
     place = one("sqlite")
     keys = [MemoryKey(user, "s") for user in ("a", "b", "c")]
     put(place, [sample(key, samples.entries(9)) for key in keys])
-    first = report(run("mark", "add", place.text, "new", "--json"))["run"]
+    first = report(run("mark", "add", "--all", place.text, "new", "--json"))["run"]
     before = held(place)
     done = act(run, place, "delete everything")
     for number, key in enumerate(keys, 1):
@@ -1262,7 +1262,7 @@ def test_undo_of_replacing_in_an_archive_takes_its_summary_away(
     "words",
     [
         ("delete", "--all", "--yes"),
-        ("mark add", "new"),
+        ("mark add", "new", "--all"),
         ("mark remove", "x"),
         ("import", *REPLACE),
     ],

@@ -128,7 +128,10 @@ def changing(rng: Random, name: str) -> list[str]:
             ["delete", name, "--yes", "--all", *rng.choice([[], ["--keep-last", "1"]])],
             ["delete", name, "--yes", "--mark", "hint", "--with-tool-pairs"],
             ["delete", name, "--yes", "--last", "2", "--keep-tool-pairs"],
-            ["mark", "add", name, rng.choice([*MARKS, "new", word(rng)]), *selection(rng)],
+            [
+                *("mark", "add", name, rng.choice([*MARKS, "new", word(rng)])),
+                *(selection(rng) or ["--all"]),
+            ],
             ["mark", "remove", name, rng.choice(MARKS), *selection(rng)],
             ["mark", "rename", name, rng.choice(MARKS), rng.choice([*MARKS, "new"])],
             ["compress", name, "--yes", "--keep-recent", keep, *mode],

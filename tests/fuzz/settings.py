@@ -298,7 +298,7 @@ class Journals:
                     ["undo", rng.choice(seed.runs), "--yes"],
                     ["undo", rng.choice(seed.runs), "--yes", "--dry-run"],
                     ["history", *rng.choice([[], ["--json"]])],
-                    ["mark", "add", seed.argument, "z"],
+                    ["mark", "add", "--all", seed.argument, "z"],
                 ]
             )
             bench.run(*words, reads="history" in words or "--dry-run" in words)
@@ -334,7 +334,7 @@ class Journals:
         history.states.append(history.contents())
         for words in (
             ["delete", name, "--role", "user", "--yes"],
-            ["mark", "add", name, "new"],
+            ["mark", "add", "--all", name, "new"],
             ["compress", name, "--keep-recent", "1"],
             ["doctor", name, "--repair", "--yes"],
             ["import", "b.ndjson", name, "--on-conflict", "replace", "--yes", "--lossy"],

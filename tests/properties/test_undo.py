@@ -402,7 +402,7 @@ SESSION_ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--id", "m1", "--id", "m3", "--yes"),
     ("delete", "STORE", "--match", "Truncated", "--yes"),
     ("delete", "STORE", "--role", "user", "--yes"),
-    ("mark", "add", "STORE", "compressed"),
+    ("mark", "add", "--all", "STORE", "compressed"),
     ("mark", "add", "STORE", "compressed", "--role", "user"),
     ("mark", "remove", "STORE", "compressed"),
 ]
@@ -413,7 +413,7 @@ ACTIONS: list[tuple[str, ...]] = [
     ("delete", "STORE", "--keep-last", "2", "--yes"),
     ("delete", "STORE", "--last", "1", "--yes"),
     ("delete", "STORE", "--match", "Part 1", "--yes"),
-    ("mark", "add", "STORE", "hint"),
+    ("mark", "add", "--all", "STORE", "hint"),
     ("mark", "remove", "STORE", "hint"),
     ("mark", "rename", "STORE", "a", "hint"),
     (*COMPRESS, "mark"),

@@ -402,7 +402,7 @@ def test_checkpoints_in_json_are_read(checkpoints: Checkpoints) -> None:
     [
         ["delete", "{url}", "--role", "user", "-y"],
         ["erase", "{url}", "--user", "", "--session", "kyoto", "--yes"],
-        ["mark", "add", "{url}", "hint"],
+        ["mark", "add", "--all", "{url}", "hint"],
         ["doctor", "{url}", "--repair", "-y"],
         ["migrate", "{other}", "{url}"],
         ["delete", "{url}", "--role", "user", "--dry-run"],

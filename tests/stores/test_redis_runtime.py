@@ -130,7 +130,7 @@ def test_runtime_takes_nothing_new(
     result = run("migrate", f"{redis_url}?layout=runtime", f"{target}?layout={layout}")
     fails(result, 2, "retired format", "agentscope2")
     assert servers.redis.dump(target) == {}
-    result = run("mark", "add", f"{redis_url}?layout=runtime", "compressed")
+    result = run("mark", "add", "--all", f"{redis_url}?layout=runtime", "compressed")
     fails(result, 2, "cannot be marked")
 
 

@@ -438,7 +438,7 @@ def test_shared_triggers_of_marks_stop_the_removal_of_marks(
     text = "deleting rows of 'message_mark' runs the trigger 'audit'"
     fails(run("mark", "remove", shared.url, "hint"), 9, text)
     assert contents(shared.url) == before
-    assert run("mark", "add", shared.url, "new").exit_code == 0
+    assert run("mark", "add", "--all", shared.url, "new").exit_code == 0
 
 
 @pytest.fixture
@@ -633,7 +633,7 @@ def test_shared_columns_with_a_default_stop_no_change_of_rows_that_have_it(
     shared.execute("ALTER TABLE message_mark ADD COLUMN weight INTEGER DEFAULT 5")
     before = contents(shared.url)
     delete = "delete", shared.url, "--all", "--yes"
-    for words in delete, ("mark", "add", shared.url, "new"), delete:
+    for words in delete, ("mark", "add", "--all", shared.url, "new"), delete:
         done = run(*words)
         assert done.exit_code == 0, done.stderr
         undone = run("undo", "--store", shared.url, "--yes")

@@ -170,7 +170,7 @@ def test_sql_damage_is_left_out_and_the_rest_goes_on(
     assert dump(path) == before
     for change in (
         ("delete", path, "--role", "user", "--yes"),
-        ("mark", "add", path, "new"),
+        ("mark", "add", "--all", path, "new"),
         ("compress", path, "--mode", "message", "--keep-recent", "1"),
     ):
         check((0, 7), *change)
@@ -429,7 +429,7 @@ def test_sql_damage_of_a_table_without_its_key(tmp_path: Path, good: Path, run: 
     assert run("inspect", path).exit_code == 0
     for command in (
         ("delete", path, "--all", "--yes"),
-        ("mark", "add", path, "new"),
+        ("mark", "add", "--all", path, "new"),
         ("compress", path, "--mode", "message", "--all"),
         ("doctor", path, "--repair", "--yes"),
     ):

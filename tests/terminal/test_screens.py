@@ -200,7 +200,7 @@ def test_terminal_history_keeps_what_changed_and_when(terminal: Terminal, tmp_pa
     folder.mkdir(parents=True)
     store = folder / "agents.db"
     asyncio.run(fill(str(store), {MemoryKey("ada", "kyoto"): samples.entries(3)}))
-    drawn(terminal(80, "mark", "add", store, "new"))
+    drawn(terminal(80, "mark", "add", "--all", store, "new"))
     drawn(terminal(80, "undo", "--yes"))
     lines = STYLE.sub("", drawn(terminal(80, "history"))).splitlines()
     assert lines[0].split()[:5] == ["run", "command", "store", "changed", "when"]

@@ -176,7 +176,7 @@ def test_change_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, 
     before = path.read_bytes()
     words = {
         "delete": ("delete", path, "--mark", "hint", "--yes"),
-        "mark": ("mark", "add", path, "x"),
+        "mark": ("mark", "add", "--all", path, "x"),
     }
 
     def limit() -> None:
@@ -210,7 +210,7 @@ def test_change_state_folder_that_is_none(
         if what == "below a file":
             state = state / "memctl" / "deeper"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    for words in (("delete", path, "--mark", "hint", "--yes"), ("mark", "add", path, "x")):
+    for words in (("delete", path, "--mark", "hint", "--yes"), ("mark", "add", "--all", path, "x")):
         result = run(*words)
         fails(result, 3, "cannot be used", "XDG_STATE_HOME")
         assert path.read_bytes() == before
@@ -411,7 +411,7 @@ def test_change_second_run(run: Run, servers: Servers, postgresql_url: str, tmp_
     first = start("delete", place.text, "--mark", "hint", "--user", "user0", "--yes")
     wait_until(plan_is_there)
     fails(run("delete", place.text, "--mark", "a", "--yes"), 75, "another memctl run")
-    fails(run("mark", "add", place.text, "x"), 75, "another memctl run")
+    fails(run("mark", "add", "--all", place.text, "x"), 75, "another memctl run")
     assert run("delete", place.text, "--mark", "a", "--dry-run").exit_code == 0
     [going] = report(run("history", "--json"))["runs"]
     _, said = first.communicate(timeout=60)

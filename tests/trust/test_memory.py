@@ -35,7 +35,7 @@ TARGETS: dict[str, Callable[[Path, Servers], str]] = {
 
 
 CHANGES = {
-    "marks": ["mark", "add", "a.db", "reviewed"],
+    "marks": ["mark", "add", "--all", "a.db", "reviewed"],
     "compression": ["compress", "a.db", "--all", "--mode", "message"],
     "messages": ["migrate", "a.db", "b.db", "--no-verify"],
 }

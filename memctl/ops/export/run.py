@@ -41,7 +41,7 @@ from memctl.ops.export.rows import CsvFile
 from memctl.ops.export.trajectories import TrajectoryFile
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.migration import CopyRun, make_target
-from memctl.ops.names import note_absent_marks, refuse_absent_in
+from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
@@ -306,7 +306,7 @@ class Export:
     async def _refuse_absent(self, store: Store, found: int) -> None:
         if self._options.must_exist:
             await refuse_absent_in(self._where, found, store, observer=self._observer)
-        await note_absent_marks(self._where, found, store, self._observer)
+        await note_absent_values(self._where, found, store, self._observer)
 
     async def _copy(self, target: Location) -> None:
         copied, where = self.report.copied, self._where
