@@ -142,3 +142,16 @@ def test_a_name_that_is_no_uuid_is_refused(
     assert failure["code"] == "bad-name"
     assert "UUID" in failure["message"]
     assert len(ask(database(history), ROWS)) == len(MESSAGES)
+
+
+def test_a_new_table_is_not_that_of_the_class_for_postgresql(
+    run: Any, postgresql_url: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "s.jsonl"
+    said = {"messages": [{"role": "user", "content": "x"}], "memctl": {"session": SESSION}}
+    source.write_text(json.dumps(said))
+    place = f"{postgresql_url}?layout=langchain"
+    done = run("import", source, f"{place}&table=chat_history")
+    assert done.exit_code == 0, done.stderr
+    assert "for PostgresChatMessageHistory, create it with create_tables" in done.stderr
+    assert "PostgresChatMessageHistory" not in run("import", source, place).stderr

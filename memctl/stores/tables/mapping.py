@@ -103,6 +103,9 @@ class Mapping:
     """True if times without a zone are in UTC; False if they are local."""
     make: Callable[[Mapping, MetaData], None] | None = None
     """Declares the tables as the framework creates them; None if users create the tables."""
+    other_table: str = ""
+    """A warning if memctl makes a table of another name in PostgreSQL, where a class of the
+    framework reads another table."""
     name: str = "table"
     """The ``?layout=`` of the mapping."""
 

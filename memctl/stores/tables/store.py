@@ -123,6 +123,9 @@ class TableStore(SqlStore):
             metadata = MetaData()
             mapping.make(mapping, metadata)
             await self.database.create(partial(_create, mapping, metadata))
+            named = "table" in self.location.options and self.kind.startswith("postgresql")
+            if named and mapping.other_table:
+                self.warnings.append(mapping.other_table)
             columns = await self.database.run(examine)
             assert columns is not None
         self.mapping = mapping = mapping.of(columns.all)

@@ -35,5 +35,9 @@ PRESET = Mapping(
     LANGCHAIN,
     more={"time": "created_at"},
     make=_langchain,
+    other_table=(
+        "a new table is that of SQLChatMessageHistory; for PostgresChatMessageHistory, create it "
+        "with create_tables of the class, and copy then"
+    ),
     name="langchain",
 )
