@@ -598,7 +598,10 @@ _STORE, _CHANGED, _STATE = 8, 13, 15
 
 def run_changes(run: Run) -> str:
     """Return what a run changed, such as ``12 deleted, 3 marked``; empty without counts."""
-    words = [f"{number:,} {name}" for name, number in run.counts.items() if number]
+    repair = {"restored": "added"} if run.command == "doctor" else {}
+    words = [
+        f"{number:,} {repair.get(name, name)}" for name, number in run.counts.items() if number
+    ]
     return ", ".join(words)
 
 

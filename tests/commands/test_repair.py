@@ -291,6 +291,15 @@ def test_repair_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     assert "doctor" in run("history").stdout
 
 
+def test_repair_message_that_was_added_is_not_called_restored(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    asyncio.run(fill(str(path), {MemoryKey("u", "s"): entries([ASK, call("c1", "t1")])}))
+    assert run("doctor", path, "--repair", "--yes").exit_code == 0
+    undone = run("undo", "--yes")
+    assert (undone.exit_code, "1 message deleted" in undone.stdout) == (0, True)
+    assert re.search(r"the doctor of .* \(1 added", undone.stderr)
+
+
 def test_repair_no_room_for_the_undo(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
