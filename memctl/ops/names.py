@@ -17,6 +17,8 @@ from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
 
+ROLES = ("user", "assistant", "system", "tool")
+"""The usual roles of messages."""
 _COMPARED = 50_000
 """The largest number of names among which to look for similar names."""
 
@@ -96,10 +98,6 @@ async def _has_memory(store: Store, where: Selection) -> bool:
 
 def _wanted(where: Selection) -> str:
     return ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-
-
-ROLES = ("user", "assistant", "system", "tool")
-"""The usual roles of messages."""
 
 
 async def note_absent_values(
