@@ -467,7 +467,9 @@ class _Copy:
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
         self.compressed = 0
-        """The number of messages with the mark 'compressed' passed to the writer."""
+        """The number of written messages with the mark 'compressed'."""
+        self._compressed: dict[MemoryKey, int] = {}
+        """The number of these messages passed to the writer, of each memory without a result."""
         self._found: set[MemoryKey] = set()
         """The memories of the source, if there is a mirror."""
 
@@ -704,7 +706,8 @@ class _Copy:
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
-                self.compressed += sum([COMPRESSED in entry.marks for entry in page.messages])
+                marked = sum([COMPRESSED in entry.marks for entry in page.messages])
+                self._compressed[key] = self._compressed.get(key, 0) + marked
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)
@@ -714,6 +717,7 @@ class _Copy:
     def _count(self, result: WriteResult) -> None:
         report = self._report
         messages = self._passed.pop(result.key, 0)
+        compressed = self._compressed.pop(result.key, 0)
         self._settle(result.key)
         if self._recorder is not None:
             self._recorder.wrote(result)
@@ -722,6 +726,7 @@ class _Copy:
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
+        self.compressed += compressed
         report.memories.written += 1
         report.messages.written += result.written
         report.messages.deleted += result.deleted
