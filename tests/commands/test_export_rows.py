@@ -184,8 +184,9 @@ def test_csv_dry_run_force_and_rotation(run: Run, filled: str, tmp_path: Path) -
     assert run("export", filled, "-o", path, "--force").exit_code == 0
     assert len(rows_of(path.read_text())) == 100
     for _ in range(2):
-        assert run("export", filled, "-o", path, "--rotate", "last:1").exit_code == 0
-    assert len(list(tmp_path.glob("a-*.csv"))) == 1
+        nights = tmp_path / "nights.csv"
+        assert run("export", filled, "-o", nights, "--rotate", "last:1").exit_code == 0
+    assert len(list(tmp_path.glob("nights-*.csv"))) == 1
     fails(run("export", filled, "--as", "csv", "-o", tmp_path / "a.txt"), 2, "NAME.csv")
     fails(run("export", filled, "--as", "csv", "--user", "nobody"), 4, "'nobody'")
 

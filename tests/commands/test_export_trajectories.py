@@ -244,7 +244,8 @@ def test_atif_several_memories_are_lines(run: Run, filled: str, tmp_path: Path) 
     fails(run("export", filled, "--as", "atif", "-o", one, "--mark", "none"), 4, "no memory")
     assert not one.exists()
     fails(run("export", filled, "--as", "atif", "-o", tmp_path / "a.txt"), 2, "NAME.jsonl")
-    assert run("export", filled, "--as", "atif", "-o", path, "--rotate", "last:1").exit_code == 0
+    rotated = ("-o", tmp_path / "nights.jsonl", "--rotate", "last:1")
+    assert run("export", filled, "--as", "atif", *rotated).exit_code == 0
     about = report(run("export", filled, "--as", "atif", "-o", path, "--force", "-n", "--json"))
     assert (about["as"], about["memories"]["written"]) == ("atif", 4)
 
