@@ -456,6 +456,7 @@ def test_edit_of_agentscope2_refuses_to_delete_such_values(run: Run, tmp_path: P
     assert run("migrate", f"{tmp_path}/old.db", url, "--lossy").exit_code == 0
     with closing(sqlite3.connect(path)) as database:
         database.execute("ALTER TABLE messages ADD COLUMN extra TEXT DEFAULT 'x'")
+        database.execute("UPDATE messages SET extra = 'y'")
         database.commit()
     words = ("--last", "1", "--yes")
     fails(run("delete", url, *words), 8, "has values in the column 'extra' of the table 'messages'")
