@@ -689,7 +689,8 @@ def _tokens(report: CompressReport, *, dry_run: bool) -> str:
             f"would be summarized ({how})"
         )
     share = ((report.ratio or 0.0) - 1) * 100
-    return f"context: {report.before:,} to {report.after:,} tokens, {share:+.0f} % ({how})"
+    larger = f"; {count(report.not_smaller, 'memory')} not smaller" if report.not_smaller else ""
+    return f"context: {report.before:,} to {report.after:,} tokens, {share:+.0f} % ({how}){larger}"
 
 
 def _spent(report: CompressReport, *, dry_run: bool) -> str:

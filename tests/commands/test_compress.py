@@ -461,6 +461,17 @@ def test_compress_prompt_of_ones_own(run: Run, filled: str, tmp_path: Path) -> N
         fails(run(*words, option, tmp_path / "pipe"), 2, "not a regular file")
 
 
+def test_compress_says_which_memories_did_not_get_smaller(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place = one("sqlite")
+    for key, text in zip(place.keys(2), ("hi", "a word " * 500), strict=True):
+        put(place, [sample(key, [entry(f"m{number}", content=text) for number in range(3)])])
+    shown = run("compress", place.text, "--all", "--keep-recent", "1").stdout
+    assert "2 memories compressed by extractive" in shown
+    assert re.search(r"context: .* \(estimated\); 1 memory not smaller\n", shown)
+
+
 # What is confirmed
 
 

@@ -45,7 +45,8 @@ class CompressReport:
     """The number of messages to summarize."""
     messages: int = 0
     """The number of summarized messages whose summary is in the store."""
-
+    not_smaller: int = 0
+    """The number of compressed memories of which agents send no fewer tokens than before."""
     largest: LargestMemory | None = None
     """The memory with the most tokens, of all memories that were read."""
 
@@ -83,6 +84,7 @@ class CompressReport:
         self.summarised += case.tokens
         self.before += case.before
         self.after += after
+        self.not_smaller += after >= case.before
 
 
 def _changes(case: CompressionPlan, mode: CompressMode) -> ChangeCounts:
