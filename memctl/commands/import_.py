@@ -29,7 +29,7 @@ from memctl.commands._options import (
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import named_embedder, narrowed, readable, record
 from memctl.errors import NotFound, UsageError
-from memctl.location import visible
+from memctl.location import Location, visible
 from memctl.model import OnConflict
 from memctl.ops.migration import FILES
 from memctl.ops.retry import Transfer
@@ -68,8 +68,7 @@ def import_(
       memctl import kyoto.json agents.db --user ada --session kyoto
       memctl import sessions/ agents.db --dry-run
     """
-    _refuse_absent(run, file)
-    with readable(run.locate(file), where, path) as origin:
+    with readable(_located(run, file), where, path) as origin:
         if origin.kind not in FILES:
             hint = "copy a store with: memctl migrate"
             if run.locate(store).kind in FILES:
@@ -96,13 +95,18 @@ def import_(
         carry_out(run, outcome, destination, transfer, work, asks=asks)
 
 
-def _refuse_absent(run: Run, file: str) -> None:
-    """Refuse the name of a file that does not exist, whatever its extension.
+def _located(run: Run, file: str) -> Location:
+    """Return the location of the file to import.
 
     Raises:
-        NotFound: there is no such file, and no alias of this name.
+        NotFound: there is no such file, whatever its extension.
+        UsageError: as ``Run.locate``.
     """
-    path = Path(file)
-    named = ":" in file or "@" in file or file in run.configuration().stores
-    if path.suffix and not named and not path.exists():
-        raise NotFound(f"{visible(file)} does not exist", f"check the path: {path.absolute()}")
+    try:
+        return run.locate(file)
+    except UsageError:
+        path = Path(file)
+        if path.suffix and not {":", "@"} & {*file} and not path.exists():
+            hint = f"check the path: {path.absolute()}"
+            raise NotFound(f"{visible(file)} does not exist", hint) from None
+        raise
