@@ -204,7 +204,11 @@ class _Pruner:
         return text[start + 1 : end], len(members)
 
     def _end_of_some(self, opening: bytes, start: int) -> int:
-        """Return the end of the small members after the comma at ``start``; ``start`` if none."""
+        """Skip small members of an object or array, from the comma at ``start``; return their end.
+
+        ``opening`` is the first character of the object or array.  The result is ``start`` if the
+        next member is not small.
+        """
         walk, text = self._walk, self._text
         end = start
         while end < start + _LEAP and text.startswith(b",", end):

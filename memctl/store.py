@@ -418,7 +418,9 @@ class Store(ABC):
         return False
 
     async def other_layout(self) -> str | None:
-        """Return the name of the layout of the stored data; None if it is the layout of this store.
+        """Return the name of the layout of the stored data.
+
+        The result is None if it is the layout of this store, or if there are no data.
 
         The store must be open.  ``other_layout`` is for a store whose URL names no layout.
 

@@ -579,8 +579,9 @@ def _marks_of_parts(
 ) -> list[tuple[str, ...]]:
     """Return the marks for each of the ``count`` messages into which a message is split.
 
-    ``marks`` are the marks of the message to split.  If ``note`` has marks for the new messages,
-    these are used, with ``compressed`` added or removed as in ``marks``.
+    ``marks`` are the marks of the message to split, and are those of each new message unless
+    ``note`` has marks for the new messages.  Then ``compressed`` is added to those, or removed from
+    them, if it was added to the message to split, or removed from it.
     """
     if note is None or note.marks is None or len(note.marks) != count:
         return [marks] * count

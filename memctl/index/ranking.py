@@ -76,7 +76,10 @@ class Statistics:
             self.frequencies[unit] += index.frequency(unit)
 
     def rarity_in_blocks(self, unit: str) -> float:
-        """Return the weight of a word or phrase in a block of messages; rare words weigh more."""
+        """Return the weight of a word or phrase in the ranking of blocks of messages.
+
+        The fewer blocks have the word, the larger is its weight.
+        """
         return _rarity(self.frequencies[unit], self.blocks)
 
     def rarity(self, unit: str) -> float:

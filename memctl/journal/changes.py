@@ -181,9 +181,9 @@ def check_whole(path: Path) -> None:
 
 
 def is_growing(path: Path) -> bool:
-    """Return whether the changes in a file were carried out while the file was written.
+    """Return whether a file was written while the run carried out the changes in it.
 
-    Such a file may end anywhere.  If the first line of the file is not readable, the result is
+    Such a file may be cut off anywhere, even within a line, if the run was interrupted.  If the first line of the file is not readable, the result is
     False.
 
     Raises:

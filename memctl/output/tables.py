@@ -61,7 +61,7 @@ class Column:
         return max(cell_len(self.name), max((cell.cell_len for cell in self.cells), default=0))
 
     def needed(self, width: int) -> int:
-        """Return the width that is reserved for the column before other columns are left out.
+        """Return the smallest width of the column for which all other columns are kept.
 
         ``width`` is the full width of the column.
         """

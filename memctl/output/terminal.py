@@ -190,7 +190,7 @@ class Output:
             self._log("debug", event, text, **more)
 
     def done(self, command: str) -> None:
-        """Log the success of a run, if messages on stderr are JSON and not ``--quiet``."""
+        """Log the success of a run as JSON; do nothing with ``--quiet``, or if logs are text."""
         if self.log_format is LogFormat.JSON and not self.quiet:
             self._log("info", "done", f"memctl {command} is done", **self._ending(command))
 

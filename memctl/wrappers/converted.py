@@ -638,7 +638,7 @@ class _Run:
         return self.next is not None and self.next.offset > 0 and self._mode is WriteMode.ADD
 
     async def pages(self) -> AsyncGenerator[Page]:
-        """Yield the pages of the next memories, up to a memory that extends a stored memory."""
+        """Yield the pages of the next memories; stop before one for which ``goes_on`` is True."""
         begins = True
         while (page := self.next) is not None:
             if begins and self.goes_on:

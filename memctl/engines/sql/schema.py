@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Float, MetaData, inspect
 
 
 class TextForm(NamedTuple):
-    """How to exchange the values of a column that the driver does not convert exactly."""
+    """How to read and write a column as text, because the driver would change its values."""
 
     selected: str = "{}"
     """The SQL that selects a value exactly; ``{}`` stands for the quoted column."""

@@ -160,7 +160,7 @@ class Syntax(ABC):
         return column
 
     def earlier(self, column: str, seconds: int) -> str:
-        """Return SQL for the time in a column minus a number of seconds."""
+        """Return SQL for a time minus a number of seconds; ``column`` is the SQL of the time."""
         return f"{column} - INTERVAL '{seconds}' SECOND"
 
     def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL

@@ -66,7 +66,7 @@ class CompressReport:
         self.changes.planned.merge(_changes(case, mode))
 
     def leave(self, case: CompressionPlan, mode: CompressMode) -> None:
-        """Take a memory out of the planned changes, because the limit of the cost forbids it."""
+        """Move a memory from the planned changes to those beyond the limit of the cost."""
         self.over_budget += 1
         self.selected -= case.messages
         self.changes.planned.drop(_changes(case, mode))

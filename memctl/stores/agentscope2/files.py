@@ -85,7 +85,7 @@ class _Listed(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file that was read: its text, its value, the paths of its states, and when it changed."""
+    """A file that was read; ``paths`` lead to the states within its JSON value."""
 
     text: bytes
     value: Any

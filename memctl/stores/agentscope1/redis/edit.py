@@ -470,7 +470,10 @@ class ChangeApplier:
         return list(chain.from_iterable(remove_ids(self._marks[name].chunks(), drops)))
 
     def _clear(self) -> Iterator[Command]:
-        """Yield the command that deletes the mark lists and the index of a cleared memory."""
+        """Yield the command that deletes the lists of marks and ``marks_index``.
+
+        For a memory of which other commands delete all messages.
+        """
         lists = [its.key for its in self._snapshot.marks.values() if its.count]
         if lists or self._snapshot.index:
             yield (b"UNLINK", self._base + MARKS_INDEX, *lists)
