@@ -183,8 +183,8 @@ def check_whole(path: Path) -> None:
 def is_growing(path: Path) -> bool:
     """Return whether a file was written while the run carried out the changes in it.
 
-    Such a file may be cut off anywhere, even within a line, if the run was interrupted.  If the first line of the file is not readable, the result is
-    False.
+    Such a file may be cut off anywhere, even within a line, if the run was interrupted.  If the
+    first line is not readable, the result is False.
 
     Raises:
         Unavailable: the operating system refuses to read the file.
