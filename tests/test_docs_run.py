@@ -243,8 +243,9 @@ def test_docs_demo_prints_lines_that_can_be_pasted(
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
     printed, _, closing = done.stdout.rpartition("Three things to try:\n")
     begin, path, *commands = re.findall(r"\x1b\[1m\$ (.*)\x1b\[0m", printed)
-    commands += re.findall(r"^undo it with: (.*)", printed, re.MULTILINE)
-    assert len(commands) == 12
+    imported, *undos = re.findall(r"^undo it with: (.*)", printed, re.MULTILINE)
+    commands += reversed(undos)
+    assert len(commands) == 14
     assert path == f"export PATH={programs}:$PATH"
     # An unquoted ? fails, as it does in zsh.
     script = ["shopt -s failglob", 'memctl() { printf "%s\\0" "$@" --; }', begin, *commands]
@@ -258,6 +259,7 @@ def test_docs_demo_prints_lines_that_can_be_pasted(
     lines = [line.strip() for line in closing.splitlines() if line]
     assert lines[:2] == [begin, path]
     assert [line.split()[1] for line in lines[2:]] == ["inspect", "delete", "undo"]
+    assert imported.startswith("memctl undo ")
     before, deleted, undone = (at_terminal(f"{begin}; {line}") for line in lines[2:])
     assert "ada" in before
     assert "deleted" in deleted

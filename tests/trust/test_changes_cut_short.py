@@ -188,7 +188,7 @@ def test_change_no_room_for_what_is_to_be_changed(tmp_path: Path, command: str, 
     assert errors.count("memctl: error:") == 1
     assert errors.count("\n") == 2, "the error, and what to do"
     assert "File too large" in errors
-    assert "XDG_STATE_HOME" in errors
+    assert "hint: raise the limit: ulimit -f" in errors
     assert said == ""
     assert path.read_bytes() == before
     assert runs_kept() == []

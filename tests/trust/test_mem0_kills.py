@@ -157,7 +157,7 @@ def test_deletion_of_facts_killed_at_any_moment(backend: Backend, tmp_path: Path
     source = archive(tmp_path / "a.ndjson", memories)
     runs = Runs(tmp_path, backend.name)
     place = testing.new_place(backend, _folder(tmp_path, "places"))
-    runs.whole("migrate", source, place.text)
+    runs.whole("migrate", source, place.text, "--no-backup")
     words = ("delete", place.text, "--match", "message 1", "--yes")
     for _ in range(KILLS):
         runs.killed(*words)
