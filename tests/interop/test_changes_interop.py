@@ -49,7 +49,7 @@ CASES = {
         ("--id", "0-m1", "--id", "0-m4", "--yes"),
         ["delete", {"msg_ids": ["0-m1", "0-m4"]}],
     ),
-    "add to all": Case(("mark", "add"), ("new",), updated("new")),
+    "add to all": Case(("mark", "add"), ("new", "--until", "2099-01-01"), updated("new")),
     "add by id": Case(
         ("mark", "add"),
         ("it's 😀", "--id", "0-m2", "--id", "0-m8"),
