@@ -284,10 +284,9 @@ async def copy(
     ``checksum`` compares the contents of messages to find what differs, not only ids, order and
     marks.  ``jobs`` is the number of concurrent writers.  Without ``backup``, the copy cannot be
     undone.  ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of
-    seconds:
-    the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded for undo.
-    ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, the copy fails if
-    ``where`` names a memory that the source lacks.
+    seconds: the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded
+    for undo.  ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, the copy
+    fails if ``where`` names a memory that the source lacks.
 
     ``observer`` gets warnings and the progress.  ``report`` is filled in, even if an error ends the
     copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older

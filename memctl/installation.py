@@ -116,7 +116,7 @@ def _uv_tool(receipt: Path, extra: str) -> list[str] | None:
 
 
 def _written(requirement: dict[str, Any]) -> str | None:
-    """Return a requirement of a receipt as text; None if it has a source of its own."""
+    """Return a requirement of a receipt as text; None for one from a URL, Git or a folder."""
     if requirement.keys() - {"name", "extras", "specifier"}:
         return None
     extras = ",".join(requirement.get("extras", ()))

@@ -175,7 +175,7 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """What a copy does with a memory that the target holds with other data."""
+    """The treatment, in a copy, of a memory that the target holds with other data."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -184,7 +184,7 @@ class OnConflict(StrEnum):
 
 
 class ToolPairPolicy(StrEnum):
-    """What a deletion does with a tool call if only the call or only its result is selected."""
+    """The treatment, in a deletion, of a tool call of which only the call or result is selected."""
 
     SPLIT = "split"
     KEEP = "keep"

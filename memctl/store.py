@@ -773,8 +773,8 @@ class Store(ABC):
         """Return a right that a deletion or its undo would need and the login lacks, or no text.
 
         This is called before the deletion.  Examples of the result are ``INSERT on 'message'`` and
-        ``RPUSH``.  ``key`` is a memory that has messages to delete; None means that no such memory
-        is known yet.  The text is also empty if the store does not tell the rights of the login.
+        ``RPUSH``.  ``key`` is a memory that has messages to delete; None before the first such
+        memory is known.  The text is also empty if the store does not tell the rights of the login.
 
         Raises:
             MemctlError: as ``read``.

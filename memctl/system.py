@@ -60,7 +60,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit: ulimit -n") | {
     errno.EFBIG: "raise the limit: ulimit -f"
 }
-"""What to do about errors that limits of the process or of the system cause."""
+"""The hints for errors that limits of the process or of the system cause, by ``errno``."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The errors that mean too little memory or too many open files, whatever file is opened."""

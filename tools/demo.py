@@ -44,7 +44,7 @@ def make(folder: Path) -> None:
         state = json.dumps({"memory": memory}, ensure_ascii=False)
         (incoming / f"{name}.json").write_text(state, "utf-8")
     subprocess.run(
-        [sys.executable, "-m", "memctl", "-q", "import", "incoming", STORE],
+        [sys.executable, "-m", "memctl", "-q", "import", "incoming", STORE, "--no-backup"],
         cwd=folder,
         check=True,
         stdout=subprocess.DEVNULL,

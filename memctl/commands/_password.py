@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import sys
 from contextlib import suppress
 from functools import partial
@@ -18,7 +19,7 @@ from memctl.system import at_terminal
 if TYPE_CHECKING:
     from memctl.engines.sql.database import Database
 
-PATIENCE = 5.0
+PATIENCE = 2.0
 """The seconds to wait for a server that is asked whether it wants a password."""
 _SERVERS = frozenset({"postgresql", "mysql"})
 
@@ -26,8 +27,8 @@ _SERVERS = frozenset({"postgresql", "mysql"})
 def ask_password(location: Location) -> Location:
     """Return the location with the password that the user types, if its server wants one.
 
-    Return the location unchanged without a terminal, if the URL has a password, if the server takes
-    the login, or if it does not answer: the command then reports that.
+    The location stays unchanged without a terminal, if the URL or the environment has a password,
+    if the server takes the login, or if it does not answer: the command then reports that.
 
     Raises:
         Interrupted: a signal came instead of a password.
@@ -55,6 +56,8 @@ async def _wants_password(location: Location) -> bool:
     with suppress(MemctlError, TimeoutError):
         async with asyncio.timeout(PATIENCE):
             database = make_database(location, location.label)
+            if os.environ.get(database.password_variable):
+                return False
             try:
                 await database.start(OpenMode.READ, partial(_log_in, database))
             except PasswordMissing:

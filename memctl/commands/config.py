@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -23,9 +23,8 @@ from memctl.commands._defaults import (
 )
 from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
-from memctl.config import Alias, Config, nearest, write_sample
+from memctl.config import Config, ConfiguredModel, nearest, write_sample
 from memctl.config.shown import HIDDEN, redacted, shown
-from memctl.embedder import Embedder
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
@@ -35,7 +34,6 @@ from memctl.output import tables
 from memctl.output.report import Report
 from memctl.registry import make_store, title_of
 from memctl.store import Store
-from memctl.summarizer import Summarizer
 from memctl.wrappers.timeout import Timeout
 
 app = group()
@@ -277,6 +275,8 @@ def _checked(found: list[Check]) -> Report:
 
 
 HINT = "see the report for each"
+T = TypeVar("T")
+
 _HINTS = {
     "timeout": "raise --timeout; a local model may have to be loaded first",
     "rate-limited": "try again later: the server is busy",
@@ -324,20 +324,16 @@ async def check_all(
 
     A check fails after ``seconds``.  Without ``asks``, summarizers and embedders get no request.
     """
-
-    def store(alias: Alias) -> Callable[[Check], Awaitable[None]]:
-        return lambda check: _try_store(check, alias, environment, seconds)
-
-    def summarizer(name: str) -> Callable[[Check], Awaitable[None]]:
-        return lambda check: _try_summarizer(check, config, name, environment, seconds, asks=asks)
-
-    def embedder(name: str) -> Callable[[Check], Awaitable[None]]:
-        return lambda check: _try_embedder(check, config, name, environment, seconds, asks=asks)
-
-    tried = [(Check("store", name), store(alias)) for name, alias in config.stores.items()]
-    tried += [(Check("summarizer", name), summarizer(name)) for name in config.summarizers]
-    tried += [(Check("embedder", name), embedder(name)) for name in config.embedders]
-    return await asyncio.gather(*(_tried(check, work, seconds) for check, work in tried))
+    trial = _Trial(config, environment, seconds, asks)
+    checks = [
+        ("store", trial.store, config.stores),
+        ("summarizer", trial.summarizer, config.summarizers),
+        ("embedder", trial.embedder, config.embedders),
+    ]
+    tried = [
+        _tried(Check(what, name), check, seconds) for what, check, names in checks for name in names
+    ]
+    return await asyncio.gather(*tried)
 
 
 async def _tried(check: Check, work: Callable[[Check], Awaitable[None]], seconds: float) -> Check:
@@ -358,20 +354,62 @@ def _fail(check: Check, code: str, message: str, hint: str | None) -> None:
     check.error = {"code": code, "message": message, "hint": hint}
 
 
-async def _try_store(
-    check: Check, alias: Alias, environment: Mapping[str, str], seconds: float
-) -> None:
-    # Fetching a password and loading a driver may block; threads keep the other checks going.
-    location = await asyncio.to_thread(alias.locate, environment, seconds)
-    check.kind = location.kind
-    store = await asyncio.to_thread(make_store, location)
-    check.capabilities = store.features.capabilities()
-    try:
-        async with Timeout(store, seconds) as opened:
-            check.capabilities = opened.features.capabilities()
-            check.note = f"opened as {title_of(opened.location)}; {await _contents(opened)}"
-    except Uninitialised as error:
-        check.note = f"{error.message}; usable as a target"
+@dataclass(frozen=True)
+class _Trial:
+    """The checks of a store, a summarizer and an embedder, each by its name."""
+
+    config: Config
+    environment: Mapping[str, str]
+    seconds: float
+    """The time limit of a check."""
+    asks: bool
+    """True if summarizers and embedders get a request."""
+
+    async def store(self, check: Check) -> None:
+        # Fetching a password and loading a driver may block; threads keep the other checks going.
+        alias = self.config.stores[check.name]
+        location = await asyncio.to_thread(alias.locate, self.environment, self.seconds)
+        check.kind = location.kind
+        store = await asyncio.to_thread(make_store, location)
+        check.capabilities = store.features.capabilities()
+        try:
+            async with Timeout(store, self.seconds) as opened:
+                check.capabilities = opened.features.capabilities()
+                check.note = f"opened as {title_of(opened.location)}; {await _contents(opened)}"
+        except Uninitialised as error:
+            check.note = f"{error.message}; usable as a target"
+
+    async def summarizer(self, check: Check) -> None:
+        from memctl.summarizers.registry import make_summarizer  # only needed for a summarizer
+
+        check.kind = _model_kind(self.config.summarizers[check.name])
+        made = await self._made(check.name, self.config.summarizer, make_summarizer)
+        ChunkedSummarizer(made, lambda *_: None)  # raises if the context window is too small
+        if self.asks:
+            async with asyncio.timeout(self.seconds), made as summarizer:
+                await summarizer.check()
+        check.note = "wrote a summary" if self.asks else _NOT_ASKED
+
+    async def embedder(self, check: Check) -> None:
+        from memctl.embedders.registry import make_embedder  # only needed for an embedder
+
+        check.kind = _model_kind(self.config.embedders[check.name])
+        made = await self._made(check.name, self.config.embedder, make_embedder)
+        check.note = _NOT_ASKED
+        if self.asks:
+            async with asyncio.timeout(self.seconds), made as embedder:
+                check.note = f"{await embedder.dimensions()} dimensions"
+
+    async def _made(
+        self, name: str, find: Callable[[str], ConfiguredModel], make: Callable[..., T]
+    ) -> T:
+        """Return what ``make`` makes of a configured model, whose key may take a while to get."""
+
+        def made() -> T:
+            configured = find(name)
+            return make(configured.settings, configured.key(self.environment, self.seconds))
+
+        return await asyncio.to_thread(made)
 
 
 async def _contents(store: Store) -> str:
@@ -381,58 +419,6 @@ async def _contents(store: Store) -> str:
         return "no memories" if await store.is_empty() else "memories found"
     except UsageError as error:  # a vector store that cannot list its documents
         return error.message
-
-
-async def _try_summarizer(
-    check: Check,
-    config: Config,
-    name: str,
-    environment: Mapping[str, str],
-    seconds: float,
-    *,
-    asks: bool,
-) -> None:
-    check.kind = _model_kind(config.summarizers[name])
-
-    def make() -> Summarizer:
-        from memctl.summarizers.registry import make_summarizer  # only needed for a summarizer
-
-        configured = config.summarizer(name)
-        return make_summarizer(configured.settings, configured.key(environment, seconds))
-
-    made = await asyncio.to_thread(make)
-    ChunkedSummarizer(made, lambda *_: None)  # raises if the context window is too small
-    if not asks:
-        check.note = _NOT_ASKED
-        return
-    async with asyncio.timeout(seconds), made as summarizer:
-        await summarizer.check()
-    check.note = "wrote a summary"
-
-
-async def _try_embedder(
-    check: Check,
-    config: Config,
-    name: str,
-    environment: Mapping[str, str],
-    seconds: float,
-    *,
-    asks: bool,
-) -> None:
-    check.kind = _model_kind(config.embedders[name])
-
-    def make() -> Embedder:
-        from memctl.embedders.registry import make_embedder  # only needed for an embedder
-
-        configured = config.embedder(name)
-        return make_embedder(configured.settings, configured.key(environment, seconds))
-
-    made = await asyncio.to_thread(make)
-    if not asks:
-        check.note = _NOT_ASKED
-        return
-    async with asyncio.timeout(seconds), made as embedder:
-        check.note = f"{await embedder.dimensions()} dimensions"
 
 
 def _model_kind(table: Any) -> str | None:

@@ -164,7 +164,7 @@ class Shown:
 
     @property
     def lacks_summary(self) -> bool:
-        """Whether compressed messages are left out, and the store cannot hold their summary."""
+        """True if compressed messages are left out, and the store cannot hold their summary."""
         found = self.of_summary or self.info.marks.get(SUMMARY)
         return bool(self.left_out and not found and not self.store.features.summaries)
 

@@ -99,7 +99,7 @@ def _located(run: Run, file: str) -> Location:
     """Return the location of the file to import.
 
     Raises:
-        NotFound: there is no such file, whatever its extension.
+        NotFound: the file does not exist; its extension may be unknown.
         UsageError: as ``Run.locate``.
     """
     try:

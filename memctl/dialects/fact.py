@@ -133,7 +133,7 @@ class FactDialect(Dialect):
 
 
 def build(fields: Mapping[str, Any]) -> bytes:
-    """Return the JSON text of a fact: the ``fields`` in ``FIELDS``, without those that are None."""
+    """Return the JSON text of a fact with the ``fields`` that ``FIELDS`` names and are not None."""
     found = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
     vector = found.pop("vector", None)
     text = jsonio.dumps(found)

@@ -743,6 +743,9 @@ async def compare(
     """
     heard = progress or SilentProgress()
     left, right = comparable(left, right)
+    for side in (left, right):
+        if isinstance(side, ConvertedStore):
+            side.compared = True
     return await leaving_damaged(
         lambda: _Comparison(left, right, where, copied, heard, concurrent=concurrent).run()
     )

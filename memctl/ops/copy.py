@@ -376,7 +376,7 @@ async def copy(
 
     await leaving_damaged(attempt)
     _report_damage(source, report)
-    if compressed and not inside(target).dialect.holds_marks:
+    if compressed:
         report.warnings.append(
             f"agents do not see marks in {target.label}: they read compressed messages again, "
             f"{compressed:,} with this copy; leave them out with --exclude-mark {COMPRESSED}"
@@ -466,8 +466,10 @@ class _Copy:
         """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
+        self._hides_marks = not inside(target).dialect.holds_marks
+        """True if the agents of the target do not see marks."""
         self.compressed = 0
-        """The number of written messages with the mark 'compressed'."""
+        """The number of written messages with the mark 'compressed', if agents do not see marks."""
         self._compressed: dict[MemoryKey, int] = {}
         """The number of these messages passed to the writer, of each memory without a result."""
         self._found: set[MemoryKey] = set()
@@ -706,8 +708,9 @@ class _Copy:
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
-                marked = sum([COMPRESSED in entry.marks for entry in page.messages])
-                self._compressed[key] = self._compressed.get(key, 0) + marked
+                if self._hides_marks:
+                    marked = sum([COMPRESSED in entry.marks for entry in page.messages])
+                    self._compressed[key] = self._compressed.get(key, 0) + marked
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)

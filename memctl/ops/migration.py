@@ -354,7 +354,7 @@ class Migration:
         self._retries = Retries(transfer.retries if named else 0, self._observer.retry)
         self._passes = 0
         self._named: set[MemoryKey] = set()
-        """The memories left unchanged of which ``follow`` has warned."""
+        """The memories left unchanged of which ``follow`` has warned, and the first one more."""
 
     @property
     def id(self) -> str | None:
@@ -482,13 +482,15 @@ class Migration:
     def _warn_of_failures(self) -> None:
         """Warn of each memory that a copy leaves unchanged for the first time, up to a limit."""
         for key, failure in self.report.failures:
+            if len(self._named) > _NAMED_MEMORIES:
+                return
             if key in self._named:
                 continue
-            if len(self._named) == _NAMED_MEMORIES:
-                self._observer.warn("more memories are left unchanged: the report names all")
-                return
             self._named.add(key)
-            self._observer.warn(f"{key} is left unchanged: {failure.message}")
+            if len(self._named) <= _NAMED_MEMORIES:
+                self._observer.warn(f"{key} is left unchanged: {failure.message}")
+            else:
+                self._observer.warn("more memories are left unchanged: the report names all")
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:

@@ -1,4 +1,4 @@
-"""Which kept runs changed a store, however its URL or path is written.
+"""The kept runs that changed a store, however its URL or path is written.
 
 A store on a server is known by its engine, its server and its database.  The login, the driver and
 options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.
@@ -29,8 +29,8 @@ _SOCKETS = ("/run/postgresql", "/var/run/postgresql", "/var/pgsql_socket", "/tmp
 def is_on(kept: Run, location: Location, locate: Locate = parse) -> bool:
     """Return whether the recorded run ``kept`` changed the store at ``location``.
 
-    A run on the session states that ``?state=`` adds to the store counts, too.  If memctl cannot
-    tell the places apart, the result is True.
+    A run on the session states that ``?state=`` adds to the store counts, too.  The result is False
+    if the run named the store by an alias of a file that no longer exists.
     """
     try:
         own = as_recorded(recorded_location(kept, locate), kept.options)

@@ -69,7 +69,7 @@ _READ_BYTES = 1 << 20
 def last_success(path: Path) -> float | None:
     """Return the end of the last successful run, from its file of metrics.
 
-    None if there is no such file, or it cannot be read.
+    The result is None if the file does not exist or cannot be read.
     """
     if not path.is_file():
         return None

@@ -285,9 +285,9 @@ class Output:
     def cause(self, error: MemctlError) -> MemctlError:
         """Return the error to report in place of ``error``.
 
-        If a memory was not found, and damaged memories were left out, this is the error about the
-        damaged memories: the missing memory may be one of them.  In all other cases, this is
-        ``error`` itself.
+        If a memory was not found, and damaged memories were left out, the result is the error about
+        the damaged memories: the missing memory may be among them.  Otherwise the result is
+        ``error``.
         """
         if isinstance(error, NotFound) and self.left_out:
             return damage(self.left_out, others=self.read)

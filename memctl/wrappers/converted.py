@@ -129,6 +129,8 @@ class ConvertedStore(StoreWrapper):
         self._writing = conversion(dialect, store.dialect)
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed on to the store inside, for each memory in progress."""
+        self.compared = False
+        """True for a comparison: then reads fill ``sizes`` and ``reduced``."""
         self.sizes: dict[MemoryKey, int] = {}
         """The numbers of messages that the store inside has, of the memories read."""
         self.reduced: set[MemoryKey] = set()
@@ -400,7 +402,7 @@ class ConvertedStore(StoreWrapper):
         async with aclosing(pages):
             async for page in pages:
                 key, last = page.memory.key, page.last
-                if way is self._reading:
+                if self.compared:
                     before = self.sizes.get(key, 0) if page.offset else 0
                     self.sizes[key] = before + len(page.messages)
                 if builder is None and not skipped:
@@ -427,7 +429,7 @@ class ConvertedStore(StoreWrapper):
                         out = True
                         yield one
                     if last:
-                        if way is self._reading and converter.lost:
+                        if self.compared and converter.lost:
                             self.reduced.add(key)
                         yield builder.page(last=True)
                         builder = None

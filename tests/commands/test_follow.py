@@ -199,6 +199,29 @@ def test_follow_what_somebody_else_wrote_is_left_alone(
     assert [id for id, _ in held_if_any(target)[ONE]] == [*(e.id for e in ALL[:10]), "own"]
 
 
+def test_follow_names_ten_memories_that_are_left_alone(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    path = Path(target.removeprefix("sqlite:///"))
+    keys = [MemoryKey("ada", f"s{number}") for number in range(12)]
+    for key in keys:
+        add(source, key, ALL[:2], 0)
+    wait_until(lambda: {*keys} <= held_if_any(target).keys(), following)
+    for key in keys:
+        add(path, key, [samples.entry("own", 99)], 2)
+        add(source, key, ALL[2:3], 2)
+    for session in ("later", "last"):  # two more rounds
+        key = MemoryKey("ada", session)
+        add(source, key, ALL[:1], 0)
+        wait_until(lambda key=key: key in held_if_any(target), following)
+    following.send_signal(signal.SIGINT)
+    output, said = following.communicate(timeout=30)
+    assert following.returncode == 5, said
+    assert said.count(" is left unchanged: ") == 10
+    assert said.count("more memories are left unchanged: the report names all") == 1
+    assert len(json.loads(output)["failures"]) == 12
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -110,6 +110,29 @@ def test_missing_right_to_lock_rows_is_found_before_a_deletion(
     assert report(run(*words, "--yes", "--json"))["messages"]["deleted"] == 20
 
 
+@pytest.mark.parametrize(
+    ("layout", "table"),
+    [("agentscope2", "sessions"), ("openai-agents", "agent_messages"), ("agno", "agno_sessions")],
+)
+def test_missing_right_to_lock_rows_of_other_layouts_is_found_before_a_deletion(
+    run: Run, servers: Servers, tmp_path: Path, layout: str, table: str
+) -> None:
+    place = new_place(f"postgresql-{layout}", tmp_path, servers)
+    samples.use(place.backend.style)
+    put(place, [samples.sample(place.keys(1)[0], samples.entries(9))])
+    samples.use(Style())
+    url, _, query = place.text.partition("?")
+    login, admin = f"limited_{uuid4().hex[:8]}", servers.postgresql.admin_url(url)
+    grant = f"GRANT SELECT, INSERT, DELETE ON ALL TABLES IN SCHEMA public TO {login}"
+    servers.postgresql.execute(admin, f"CREATE ROLE {login} LOGIN PASSWORD 'secret'; {grant}")
+    limited = servers.postgresql.url(url.rpartition("/")[2], user=login, password="secret")
+    words = ("delete", f"{limited}?{query}", "--all")
+    for more in "--dry-run", "--yes":
+        fails(run(*words, more), 3, f"UPDATE on {table!r}")
+    servers.postgresql.execute(admin, f"GRANT UPDATE ON ALL TABLES IN SCHEMA public TO {login}")
+    assert report(run(*words, "--yes", "--json"))["messages"]["deleted"]
+
+
 class Denied(NamedTuple):
     """A memory in Redis, the URL of a user with few rights, and a client of the owner."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Float, MetaData, inspect
 
 
 class TextForm(NamedTuple):
-    """How to read and write a column as text, because the driver would change its values."""
+    """The form as text of a column whose values the driver would change."""
 
     selected: str = "{}"
     """The SQL that selects a value exactly; ``{}`` stands for the quoted column."""

@@ -52,6 +52,9 @@ class SqlSimpleStore(SimpleStore):
     async def lock(self, owner: str) -> None:
         await self.database.lock(owner, self.warnings)
 
+    async def generation(self) -> str:
+        return await self.database.generation()
+
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
         """Yield a connection in a transaction for reading."""

@@ -172,7 +172,7 @@ class CompressionPlanner:
         self._dialect = dialect
         self._tokens = array("q")
         self._candidates = bytearray()
-        """1 for each position whose message is selected, else 0."""
+        """A byte for each position: 1 if the message is selected, else 0."""
         self._breaks: list[int] = []
         """The positions before which every tool call has its result."""
         self._calls: dict[str, int] = {}

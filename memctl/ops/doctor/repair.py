@@ -463,7 +463,7 @@ class RepairRun(ChangeRun):
 
     @property
     def noun(self) -> str:
-        """What to call the data that ``deleted`` counts."""
+        """The noun for the data that ``deleted`` counts."""
         return "item" if self._store_repairs.quarantined else self.report.noun
 
     def repaired(self) -> list[Finding]:

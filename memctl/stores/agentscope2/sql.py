@@ -1245,7 +1245,7 @@ class SqlAgentscope2Store(SqlStore):
             await self.database.create(create_tables)
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
-        return await self.database.missing_right(("messages",))
+        return await self.database.missing_right(("messages",), locked=("sessions",))
 
     async def unrestorable(self, where: Selection) -> str:
         condition = session_condition(where)

@@ -374,7 +374,7 @@ def _id_of(message: Any) -> str:
 
 
 def _without_copies(data: dict[str, Any], stay: Iterable[Any]) -> dict[str, Any]:
-    """Return the data of a run, of the data that repeats messages only copies of ``stay``."""
+    """Return the data of a run without repeated messages, but for those in ``stay``."""
     stay = [one for one in stay if not is_hidden(one)]
     said = {
         role: [one["content"] for one in stay if one.get("role") == role and "content" in one]

@@ -125,9 +125,6 @@ class AgnoStore(SqlSimpleStore):
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._sessions}"
 
-    async def generation(self) -> str:
-        return await self.database.generation()
-
     async def prepare(self) -> None:
         names = (self._sessions, self._runs)
         look = partial(_examine, names, self.database)
@@ -156,7 +153,7 @@ class AgnoStore(SqlSimpleStore):
                 raise BadData(text, "it is not a table of Agno 3")
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
-        return await self.database.missing_right((self._runs,))
+        return await self.database.missing_right((self._runs,), locked=(self._sessions, self._runs))
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         tables = {self._runs: session_condition(where)}

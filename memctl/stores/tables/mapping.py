@@ -104,8 +104,10 @@ class Mapping:
     make: Callable[[Mapping, MetaData], None] | None = None
     """Declares the tables as the framework creates them; None if users create the tables."""
     other_table: str = ""
-    """A warning if memctl makes a table of another name in PostgreSQL, where a class of the
-    framework reads another table."""
+    """A warning for a new table that ``?table=`` names in PostgreSQL, empty for most frameworks.
+
+    A further class of the framework, with a table of its own form, may be meant.
+    """
     name: str = "table"
     """The ``?layout=`` of the mapping."""
 

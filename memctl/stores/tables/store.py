@@ -84,7 +84,8 @@ class TableStore(SqlStore):
         return f"{await self.database.identity()}#{self.mapping.table}"
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
-        return await self.database.missing_right((self.mapping.table,))
+        tables = (self.mapping.table,)
+        return await self.database.missing_right(tables, locked=tables)
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         tables = {self.mapping.table: Condition(*self._codec.condition(where))}

@@ -106,7 +106,7 @@ PAGED = (
 def memories(place: Place, step: int) -> list[Sample]:
     """Return a memory that ends with the messages of ``odd``, and small memories.
 
-    The first has one of ``step`` sample messages, so that each selection divides them.
+    The first memory has every ``step``-th of the sample messages: each selection divides them.
     """
     keys = place.keys(6)
     found = [sample(keys[0], [*samples.entries(2345)[1::step], *odd()])]
