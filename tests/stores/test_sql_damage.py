@@ -790,6 +790,33 @@ def test_escapes_that_the_encoding_lacks_damage_nothing(
     assert run("verify", any_bytes, archive).exit_code == 0
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "EUC_CN"])
+def test_escapes_that_an_older_encoding_lacks_damage_nothing(
+    run: Run, servers: Servers, tmp_path: Path, encoding: str
+) -> None:
+    options = f"TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+    url = servers.postgresql.create(options)
+    try:
+        said = {"Zoé": "é", "小明": "你好", "Ada": "😀"}
+        entries = [
+            samples.entry(f"m{number}", number, name=name, role="user", content=text)
+            for number, (name, text) in enumerate(said.items())
+        ]
+        asyncio.run(fill_store(url, {MemoryKey("ada", "kyoto"): entries}))
+        before = contents(url)
+        assert report(run("inspect", url, "--json"))["totals"]["roles"] == {"user": 3}
+        for name in said:
+            found = report(run("inspect", url, "--name", name, "--json"))
+            assert found["totals"]["messages"] == 1
+        assert run("export", url, "-o", tmp_path / "all.ndjson").exit_code == 0
+        assert run("delete", url, "--name", "小明", "--yes").exit_code == 0
+        assert run("undo", "--store", url, "--yes").exit_code == 0
+        assert contents(url) == before
+        assert run("verify", url, tmp_path / "all.ndjson").exit_code == 0
+    finally:
+        servers.postgresql.drop(url)
+
+
 def test_bytes_that_are_not_utf8_come_through_pgbouncer(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path
 ) -> None:

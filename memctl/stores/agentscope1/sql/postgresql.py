@@ -20,8 +20,8 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 # surrogates.
 _UNREADABLE = r"\\u(0000|[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u)[dD][c-fC-F]..)"
 _BEYOND_ASCII = r"\\u(0000|(?!00[0-7])[0-9a-fA-F]{4})"
-"""The escapes that the operators refuse in a database with ``SQL_ASCII``."""
-_ANY_BYTES = "current_setting('server_encoding') = 'SQL_ASCII'"
+"""The escapes that the operators may refuse in a database that is not in UTF-8."""
+_NOT_UTF8 = "current_setting('server_encoding') <> 'UTF8'"
 
 
 async def _copy_format(rows: list[Any]) -> AsyncGenerator[bytes]:
@@ -60,8 +60,8 @@ class PostgresqlStatements(Statements, PostgresqlSyntax):
             super().source(rows) + " CROSS JOIN LATERAL (SELECT CASE "
             "WHEN strpos(t.msg, '\\u0000') = 0 AND strpos(t.msg, '\\ud') = 0 "
             "AND strpos(t.msg, '\\uD') = 0 "
-            f"AND (NOT {_ANY_BYTES} OR strpos(t.msg, '\\u') = 0) THEN m.msg "
-            f"ELSE CAST(regexp_replace(t.msg, CASE WHEN {_ANY_BYTES} THEN '{_BEYOND_ASCII}' "
+            f"AND (NOT {_NOT_UTF8} OR strpos(t.msg, '\\u') = 0) THEN m.msg "
+            f"ELSE CAST(regexp_replace(t.msg, CASE WHEN {_NOT_UTF8} THEN '{_BEYOND_ASCII}' "
             f"ELSE '{_UNREADABLE}' END, '\\u0001', 'g') AS json) END AS msg "
             "FROM (SELECT CAST(m.msg AS TEXT) AS msg) t) j"
         )
