@@ -33,6 +33,7 @@ from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
+from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
@@ -109,6 +110,9 @@ def erase(
         try:
             target.attempt(output, OpenMode.CHANGE, work)
         finally:
+            if target.run.begun:
+                erased = record(run, "erase", target.entry.argument, target.location)
+                note_unrecorded(erased, output.warn)
             if outcome.begun:
                 receipts.save()
     if not outcome.begun:

@@ -13,7 +13,8 @@
 
 Runs are ordered by when they changed the store.  A run gets the next number of the file
 ``counter`` at its start, and a new number, under the lock of its store, before its first change.
-The file ``unrecorded`` holds the number, command and store of the last run with ``--no-backup``.
+The file ``unrecorded`` holds the number, command and store of the last run that changed a store
+without a record: with ``--no-backup``, an erase, or a followed copy.
 Ids and times are in UTC.
 """
 

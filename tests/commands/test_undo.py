@@ -264,7 +264,7 @@ def test_undo_without_a_run_after_an_import_into_a_new_store(
     assert counts(run, new) == {}
 
 
-@pytest.mark.parametrize("command", ["delete", "import"])
+@pytest.mark.parametrize("command", ["delete", "import", "erase"])
 def test_undo_without_a_run_after_one_without_a_record(
     run: Run, filled: str, tmp_path: Path, command: str
 ) -> None:
@@ -273,10 +273,11 @@ def test_undo_without_a_run_after_one_without_a_record(
     assert run("export", filled, "-o", archive).exit_code == 0
     marked = report(run("mark", "add", "--all", filled, "seen", "--json"))["run"]
     words, where = {
-        "delete": (("delete", filled, "--mark", "hint", "--yes"), filled),
-        "import": (("import", archive, other), other),
+        "delete": (("delete", filled, "--mark", "hint", "--yes", "--no-backup"), filled),
+        "import": (("import", archive, other, "--no-backup"), other),
+        "erase": (("erase", "--user", "user0", filled, "--yes"), filled),
     }[command]
-    assert run(*words, "--no-backup").exit_code == 0
+    assert run(*words).exit_code == 0
     done = run("undo", "--yes")
     assert done.exit_code == 2
     assert f"the last run, {command} on {where}, has no undo record" in done.stderr
