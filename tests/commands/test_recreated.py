@@ -167,4 +167,4 @@ def test_recreated_store_is_told_without_erased_users(run: Run, target: Target) 
     assert run("erase", target.url, "--user", "bob", "--yes").exit_code == 0
     assert "bob" not in path.read_text()
     assert json.loads(path.read_text())["witnesses"] == []
-    assert run("undo", "--yes").exit_code == 0
+    assert run("undo", "--store", target.url, "--yes").exit_code == 0
