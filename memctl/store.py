@@ -33,7 +33,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.storekit.catalog import catalog
+from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
 
@@ -198,6 +198,8 @@ class Features:
     """``outline`` does not read the messages."""
     cheap_positions: bool = False
     """``read_with_anchors`` does not read unselected messages."""
+    cheap_windows: bool = False
+    """``window`` reads only about as many messages as it returns."""
     search: bool = False
     """The service of the store searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
@@ -484,6 +486,32 @@ class Store(ABC):
             async for page in pages:
                 if page.offset == 0:
                     yield page.memory
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        """Yield the keys of the selected memories, each once, without looking at messages.
+
+        ``where`` selects by users and sessions.  A key may belong to a memory without messages,
+        and a damaged memory may be missing.  A store overrides ``list_keys`` to be quick.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        async with aclosing(self.headers(where)) as memories:
+            async for memory in memories:
+                yield memory.key
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        """Return at most ``count`` messages of a memory from the index ``start`` on, as one page.
+
+        A negative ``start`` counts from the end.  ``Page.offset`` is the index of the first
+        message; if ``start`` is beyond the end, the page is empty, and its offset is the number of
+        messages.  None if the memory does not exist.  No transaction and no cursor stay open.  A
+        store that reads only the returned messages claims ``Features.cheap_windows``.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return await window(self.read(Selection(keys=frozenset({key}))), start, count)
 
     async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         """Yield each selected memory without messages, and the number of its repeated messages.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from itertools import islice
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
-from memctl.model import MemoryInfo, Page, StoredMessage
+from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 
 _EXACT = 1 << 16
 _PARTS = 256
@@ -33,6 +35,25 @@ async def catalog(
             if page.last:
                 yield info
                 info = None
+
+
+async def window(pages: AsyncGenerator[Page], start: int, count: int) -> Page | None:
+    """Return at most ``count`` messages of the pages of one memory; see ``Store.window``."""
+    memory: Memory | None = None
+    kept: deque[StoredMessage] = deque(maxlen=-start if start < 0 else None)
+    total = 0
+    async with aclosing(pages):
+        async for page in pages:
+            memory = page.memory
+            for entry in page.messages:
+                if start < 0 or start <= total < start + count:
+                    kept.append(entry)
+                total += 1
+    if memory is None:
+        return None
+    first = total - len(kept) if start < 0 else min(start, total)
+    found = list(islice(kept, count))
+    return Page(memory, found, first, last=first + len(found) == total)
 
 
 def count(

@@ -128,6 +128,12 @@ class StoreWrapper(Store):
     def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         return self._store.headers(where)
 
+    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self._store.list_keys(where)
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        return await self._store.window(key, start, count)
+
     def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         return self._store.duplicates(where)
 

@@ -1,0 +1,77 @@
+"""Text in HTML pages: stored texts are shown, never obeyed; a page loads nothing.
+
+A page is one file with its style and, perhaps, its script.  A Content Security Policy with their
+digests allows nothing else, so no stored text can run as a script or fetch anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from hashlib import sha256
+from html import escape
+from typing import Any
+
+from memctl.location import visible
+
+_JOINERS = frozenset("\u200c\u200d")
+"""Invisible characters that Persian, Indic scripts and emoji need; they stay as they are."""
+_LAYOUT = frozenset("\n\t")
+_SPACES = frozenset("\u00a0\u3000")
+"""Spaces that Python counts as not printable; Chinese and French texts need them."""
+_IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+
+
+def text(stored: str) -> str:
+    """Return a stored text as HTML; control characters and bidi overrides become visible escapes.
+
+    Line feeds, tabs and wide spaces stay.
+    """
+    return _escaped(stored, _JOINERS | _LAYOUT | _SPACES)
+
+
+def name(stored: str) -> str:
+    """Return a stored name as HTML on one line, isolated from the direction of the text around."""
+    return f"<bdi>{_escaped(stored, _JOINERS | _SPACES)}</bdi>"
+
+
+def attribute(stored: str) -> str:
+    """Return a stored text as the value of an HTML attribute, without the quotes around."""
+    return _escaped(stored, _JOINERS | _SPACES)
+
+
+def data(value: Any) -> str:
+    """Return a value as JSON for a script element: ASCII, without characters of HTML."""
+    return json.dumps(value, ensure_ascii=True).translate(_IN_SCRIPT)
+
+
+def _escaped(stored: str, kept: frozenset[str]) -> str:
+    if not stored.isprintable():
+        stored = "".join(one if one in kept else visible(one) for one in stored)
+    return escape(stored)
+
+
+def opening(title: str, style: str, script: str = "") -> str:
+    """Return the beginning of a page up to the start tag of ``body``.
+
+    ``title`` is plain text.  ``style`` and ``script`` are parts of memctl, never stored text.
+    """
+    sources = [f"style-src {_digest(style)}"] + [f"script-src {_digest(script)}"] * bool(script)
+    policy = "; ".join(["default-src 'none'", *sources, "base-uri 'none'", "form-action 'none'"])
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{attribute(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    )
+
+
+def closing(script: str = "") -> str:
+    """Return the end of a page, with the script that ``opening`` was given."""
+    return (f"<script>{script}</script>\n" if script else "") + "</body>\n</html>\n"
+
+
+def _digest(code: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(code.encode()).digest()).decode()}'"
