@@ -11,7 +11,7 @@ from memctl.model import MemoryKey
 class Day:
     """The messages of one day, by role; ``other`` counts the messages of systems and tools.
 
-    ``day`` is an ISO date in local time, such as ``2026-01-31``.
+    ``day`` is an ISO date in local time, such as ``2026-01-31``.  ``other`` counts facts, too.
     """
 
     day: str
@@ -35,7 +35,11 @@ class Bin:
 
 @dataclass(slots=True)
 class Tokens:
-    """Numbers of tokens, by the kind of text that a model is sent."""
+    """Numbers of tokens, by the kind of text that a model is sent.
+
+    The sum is the number that ``memctl context`` shows.  The speaker of a message belongs to its
+    text, and that of a message with only tool results to the results.
+    """
 
     summary: int = 0
     user: int = 0
@@ -90,7 +94,7 @@ class UserRow:
 
 @dataclass(slots=True)
 class ToolRow:
-    """The calls and results of a tool; ``tokens`` and ``largest`` are about its results.
+    """The calls and results of a tool; ``tokens`` and ``largest`` are about its stored results.
 
     ``largest`` is the size in bytes of the largest result.
     """
@@ -104,21 +108,25 @@ class ToolRow:
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """The findings of one code: affected messages or other data, and affected memories."""
+    """The findings of one code: affected messages or other data, and affected memories.
+
+    ``remedy`` is as in ``Finding``: what the user can do, if the text of the code does not fit.
+    """
 
     code: str
     count: int
     memories: int
+    remedy: str = ""
 
 
 @dataclass(slots=True)
 class FactStatistics:
     """What only stores of facts have.
 
-    ``owners`` counts facts by scope: user, and the agent or run in ``session``.  ``lengths`` is a
-    histogram of the numbers of characters.  ``metadata`` counts facts by the most frequent keys of
-    their metadata.  ``expiring`` is the number of facts with an expiration date, ``expired`` the
-    number of those whose date has passed.
+    ``owners`` has the ``top`` scopes with the most facts: user, and the agent or run in
+    ``session``.  ``lengths`` is a histogram of the numbers of characters.  ``metadata`` counts
+    facts by the ``top`` most frequent keys of their metadata.  ``expiring`` is the number of facts
+    with an expiration date, ``expired`` the number of those whose date has passed.
     """
 
     owners: list[tuple[MemoryKey, int]] = field(default_factory=list)
@@ -132,16 +140,19 @@ class FactStatistics:
 class Statistics:
     """The statistics of the selected messages of a store.
 
-    ``tokens_stored`` counts all messages, ``sent`` only what the agents send.  ``context_bins``,
-    ``median`` and ``percentile95`` are about the tokens of the context of each memory.  ``hours``
-    has a row for each weekday from Monday, with 24 numbers of messages, in local time.  ``ages``
-    has the numbers of messages by age: up to 7, 30, 90, 365 days, and older.  ``untimed`` counts
-    messages without a readable time, ``odd_times`` those before 2000 or after tomorrow; neither
-    are in ``days``.  Lists of rows hold the largest ``top`` rows; ``idle`` has the memories that
-    are longest without a message, ``expiring`` those that expire first.
+    ``first`` and ``last`` are the earliest and the latest time, as stored.  ``tokens_stored``
+    counts all messages and summaries, ``sent`` only what the agents send.  ``days`` has the days
+    with messages, in order.  ``context_bins``, ``median`` and ``percentile95`` are about the tokens
+    of the context of each memory.  ``size_bins`` is about the sizes of messages in bytes.
+    ``hours`` has a row for each weekday from Monday, with 24 numbers of messages, in local time.
+    ``ages`` has the numbers of messages by age: up to 7, 30, 90, 365 days, and older.  ``untimed``
+    counts messages without a readable time, ``odd_times`` those before 2000 or after tomorrow;
+    neither are in ``days`` and ``hours``.  Lists of rows hold the largest ``top`` rows; ``idle``
+    has the memories that are longest without a message, ``expiring`` those that expire first.
 
     ``findings`` is None if the selection leaves out messages, or if no findings are wanted.
-    ``facts`` is None for stores of messages.  ``damaged`` has the memories that were left out, each
+    ``facts`` is None for stores of messages; with it, ``hours``, ``tools`` and all numbers of
+    tokens are empty or 0.  ``damaged`` has the memories that were left out, wholly or in part, each
     with the reason.
     """
 
