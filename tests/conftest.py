@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 
 import pytest
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from tests.support.chromium import Chromium, started
 from tests.support.servers import folder_in_memory
-from tests.support.servers.pool import Servers
+from tests.support.servers.pool import Servers, start
 
 _parser = cache(get_command)
 
@@ -118,6 +120,13 @@ def client(servers: Servers, redis_url: str) -> Iterator[redis.Redis]:
     """A client of a new and empty database in Redis."""
     with servers.redis.client(redis_url) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """A browser."""
+    with ExitStack() as ends:
+        yield start(lambda: ends.enter_context(started()))
 
 
 @pytest.fixture(autouse=True)
