@@ -8,36 +8,39 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from hashlib import sha256
 from html import escape
 from typing import Any
 
 from memctl.location import visible
 
-_JOINERS = frozenset("\u200c\u200d")
+_JOINERS = "\u200c\u200d"
 """Invisible characters that Persian, Indic scripts and emoji need; they stay as they are."""
-_LAYOUT = frozenset("\n\t")
-_SPACES = frozenset("\u00a0\u3000")
-"""Spaces that Python counts as not printable; Chinese and French texts need them."""
+_SPACES = "\u00a0\u2000-\u200a\u202f\u3000"
+"""Spaces that Python counts as not printable; Chinese and French texts and times need them."""
+_IN_NAME = re.compile(f"[^ -~{_JOINERS}{_SPACES}]+")
+_IN_TEXT = re.compile(f"[^ -~{_JOINERS}{_SPACES}\n\t]+")
+"""Characters that are shown as escapes unless they are printable."""
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
 def text(stored: str) -> str:
     """Return a stored text as HTML; control characters and bidi overrides become visible escapes.
 
-    Line feeds, tabs and wide spaces stay.
+    Line feeds, tabs and spaces of all widths stay.  CR LF is a line feed.
     """
-    return _escaped(stored, _JOINERS | _LAYOUT | _SPACES)
+    return _escaped(stored.replace("\r\n", "\n"), _IN_TEXT)
 
 
 def name(stored: str) -> str:
     """Return a stored name as HTML on one line, isolated from the direction of the text around."""
-    return f"<bdi>{_escaped(stored, _JOINERS | _SPACES)}</bdi>"
+    return f"<bdi>{_escaped(stored, _IN_NAME)}</bdi>"
 
 
 def attribute(stored: str) -> str:
     """Return a stored text as the value of an HTML attribute, without the quotes around."""
-    return _escaped(stored, _JOINERS | _SPACES)
+    return _escaped(stored, _IN_NAME)
 
 
 def data(value: Any) -> str:
@@ -45,9 +48,9 @@ def data(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True).translate(_IN_SCRIPT)
 
 
-def _escaped(stored: str, kept: frozenset[str]) -> str:
+def _escaped(stored: str, unusual: re.Pattern[str]) -> str:
     if not stored.isprintable():
-        stored = "".join(one if one in kept else visible(one) for one in stored)
+        stored = unusual.sub(lambda found: visible(found[0]), stored)
     return escape(stored)
 
 

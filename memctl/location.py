@@ -142,6 +142,8 @@ def _inner(value: str) -> str:
 
 def visible(text: str) -> str:
     """Return the text with escapes in place of control characters and invisible characters."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
