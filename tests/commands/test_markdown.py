@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.export import markdown
-from memctl.ops.export.markdown import file_name
+from memctl.ops.export.folder import file_name
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 
@@ -98,6 +98,20 @@ def test_markdown_tools_are_folded_whatever_they_say() -> None:
     assert "\x1b" not in text
 
 
+def test_markdown_value_nested_too_deep_leaves_the_rest(run: Run, tmp_path: Path) -> None:
+    call = [{"type": "tool_use", "id": "c", "name": "look", "input": "?"}]
+    deep = '{"a":' * 1020 + "1" + "}" * 1020
+    value = {"id": "1", "name": "F", "role": "assistant", "content": call, "metadata": {}}
+    text = orjson.dumps({**value, "timestamp": "2026-01-01 10:00:00"}).decode()
+    store = tmp_path / "deep.ndjson"
+    message = StoredMessage("1", text.replace('"?"', deep).encode())
+    asyncio.run(fill(str(store), {KEYS[0]: [message, *samples.entries(2)]}))
+    assert run("export", store, "--as", "markdown", "-o", tmp_path / "pages").exit_code == 0
+    written = (tmp_path / "pages" / "ada" / "kyoto.md").read_text()
+    assert "(nested too deep to be shown)" in written
+    assert written.count("\n## ") == 3
+
+
 KEYS = [
     *(MemoryKey("ada", "kyoto"), MemoryKey("Ada", "kyoto"), MemoryKey("ADA", "kyoto")),
     *(MemoryKey("", ""), MemoryKey("..", "../../etc/passwd"), MemoryKey("a:b", '*?"<>|')),
@@ -118,20 +132,22 @@ KEYS = [
 
 
 def test_markdown_every_memory_has_a_file_of_its_own_on_every_file_system() -> None:
-    names = [file_name(key) for key in KEYS]
+    names = [file_name(key, ".md") for key in KEYS]
     assert len({name.casefold() for name in names}) == len(KEYS)
     for name in names:
         assert re.fullmatch(r"[^/]+/[^/]+\.md", name)
         for part in name.split("/"):
             assert len(part.encode()) <= 255
             assert not re.search(r'[\\:*?"<>|\x00-\x1f]|^[.~ -]|[. ]$', part), part
-    assert file_name(MemoryKey("ada", "kyoto", "agent.memory")) == "ada/kyoto+agent.memory.md"
-    assert "京都" in file_name(MemoryKey("京都", "x"))
+    assert (
+        file_name(MemoryKey("ada", "kyoto", "agent.memory"), ".md") == "ada/kyoto+agent.memory.md"
+    )
+    assert "京都" in file_name(MemoryKey("京都", "x"), ".md")
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_markdown_two_names_are_two_files(one: str, other: str) -> None:
-    same = file_name(MemoryKey(one, "s")) == file_name(MemoryKey(other, "s"))
+    same = file_name(MemoryKey(one, "s"), ".md") == file_name(MemoryKey(other, "s"), ".md")
     assert same == (one == other)
 
 
@@ -187,7 +203,12 @@ def test_markdown_what_is_gone_stays_unless_pruned(run: Run, tmp_path: Path) -> 
     assert only["removed"] == [str(folder / "ada" / "kyoto.md")]
     assert len(report(run(*export, "--prune", "--dry-run"))["removed"]) == written - 2
     assert len(report(run(*export, "--prune"))["removed"]) == written - 2
-    assert set(times(folder)) == {"README.md", file_name(KEYS[1]), "notes.txt", "ada/notes.md"}
+    assert set(times(folder)) == {
+        "README.md",
+        file_name(KEYS[1], ".md"),
+        "notes.txt",
+        "ada/notes.md",
+    }
 
 
 def test_markdown_file_that_is_not_whole_is_written_again(run: Run, tmp_path: Path) -> None:

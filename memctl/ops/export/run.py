@@ -36,7 +36,8 @@ from memctl.ops.export.destination import (
     refuse_taken,
     shape_of,
 )
-from memctl.ops.export.markdown import FORM, MarkdownFile, MarkdownFolder
+from memctl.ops.export.folder import FORM, FolderFormat, MemoryFolder
+from memctl.ops.export.markdown import MarkdownFile, MarkdownFolder
 from memctl.ops.export.rows import CsvFile
 from memctl.ops.export.trajectories import TrajectoryFile
 from memctl.ops.export.writer import PageWriter
@@ -139,7 +140,7 @@ class Export:
         self._rotation = None if rotate is None else parse_rotation(rotate)
         self._stream = stream
         self._observer: Observer = observer or Unobserved()
-        self._folder: MarkdownFolder | None = None
+        self._folder: MemoryFolder | None = None
         self._cleaner = NoteCleaner()
 
     async def prepare(self) -> None:
@@ -165,8 +166,8 @@ class Export:
                 "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
             )
         self.report.shape, self.report.file = shape, output
-        if shape is Shape.MARKDOWN and is_folder(output, shape):
-            self._folder = MarkdownFolder(Path(output))
+        if shape in _FOLDERS and is_folder(output, shape):
+            self._folder = MemoryFolder(Path(output), _FOLDERS[shape]())
         elif not rotates:
             refuse_taken(output, shape, force=options.force)
         else:
@@ -417,7 +418,7 @@ class Export:
         copied.memories.skipped += writer.left_out
         return writer.remarks()
 
-    async def _write_folder(self, folder: MarkdownFolder) -> None:
+    async def _write_folder(self, folder: MemoryFolder) -> None:
         """Write the memories whose Markdown file is not up to date to the folder.
 
         With the option ``prune``, remove the files of memories that no longer exist.
@@ -438,10 +439,10 @@ class Export:
         elif self._options.prune:
             self._observer.warn("no memory found: no file is removed")
         if not self._options.dry_run:
-            folder.write_index()
+            folder.write_index(store.dialect.noun)
         self._refuse_damage_alone(store)
 
-    async def _changed(self, store: Store, folder: MarkdownFolder) -> _Found:
+    async def _changed(self, store: Store, folder: MemoryFolder) -> _Found:
         found, copied = _Found(), self.report.copied
         with self._observer.progress("comparing"):
             prints = await leaving_damaged(
@@ -458,7 +459,7 @@ class Export:
             copied.memories.written, copied.messages.written = len(found.changed), new
         return found
 
-    async def _write_changed(self, store: Store, where: Selection, folder: MarkdownFolder) -> None:
+    async def _write_changed(self, store: Store, where: Selection, folder: MemoryFolder) -> None:
         if not where.keys:
             return
         with self._observer.progress("exporting") as progress:
@@ -477,7 +478,7 @@ class Export:
                     if file is not None:
                         file.discard()
 
-    def _prune(self, folder: MarkdownFolder, there: set[MemoryKey], damaged: LeftOut) -> None:
+    def _prune(self, folder: MemoryFolder, there: set[MemoryKey], damaged: LeftOut) -> None:
         for path, stamp in folder.files():
             gone = stamp.key not in there and not damaged.may_have(stamp.key)
             if gone and self._where.has_key(stamp.key):
@@ -531,6 +532,7 @@ async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: s
         raise NotFound("no memory is selected", "list the memories with: memctl inspect")
 
 
+_FOLDERS: dict[Shape, type[FolderFormat]] = {Shape.MARKDOWN: MarkdownFolder}
 _WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: TrajectoryFile}
 
 
