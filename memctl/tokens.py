@@ -25,6 +25,8 @@ def estimate(text: str) -> int:
     result is close for English, and a little too high for most other languages (one token per
     character for Chinese, Japanese and Korean).
     """
+    if text.isascii():
+        return -(-len(text) // ASCII_PER_TOKEN)
     ascii_characters = len(text.encode("ascii", "ignore"))
     others = len(text.encode("utf-8", "surrogatepass")) - ascii_characters
     return -(-ascii_characters // ASCII_PER_TOKEN) + -(-others // OTHER_BYTES_PER_TOKEN)

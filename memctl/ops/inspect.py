@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from memctl.dialects.view import Dialect
-from memctl.model import MemoryInfo, StoredMessage
+from memctl.model import Memory, MemoryInfo, Page, StoredMessage
+from memctl.ops.reading import gather
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
@@ -139,32 +141,45 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
 
 async def _grouped(store: Store, where: Selection, by: GroupBy) -> dict[str, Group]:
     groups: dict[str, Group] = {}
-    async with aclosing(store.read(where)) as pages:
-        async for page in pages:
-            seen: set[str] = set()
-            for entry in page.messages:
-                for name in _names(by, page.memory.key.user, entry, store.dialect):
-                    found = groups.setdefault(name, Group(name))
-                    found.messages += 1
-                    found.bytes += len(entry.message)
-                    seen.add(name)
-            if page.offset == 0:
-                counted: set[str] = set()
-            for name in seen - counted:
-                groups[name].memories += 1
-            counted |= seen
+    begin = partial(_MemoryGroups, store.dialect, by)
+    async with aclosing(gather(store, where, begin)) as memories:
+        async for memory in memories:
+            for name, one in memory.groups.items():
+                found = groups.setdefault(name, Group(name))
+                found.memories += 1
+                found.messages += one.messages
+                found.bytes += one.bytes
     return groups
 
 
-def _names(by: GroupBy, user: str, message: StoredMessage, dialect: Dialect) -> Iterable[str]:
-    match by:
-        case GroupBy.USER:
-            return (user,)
-        case GroupBy.MARK:
-            return dict.fromkeys(message.marks)
-        case GroupBy.ROLE:
-            return (dialect.outline(message.message).role or "",)
-        case GroupBy.NAME:
-            return (dialect.outline(message.message).name or "",)
-        case GroupBy.DAY:
-            return ((dialect.outline(message.message).time or "")[:10],)
+class _MemoryGroups:
+    """The groups of the messages of one memory, by name."""
+
+    def __init__(self, dialect: Dialect, by: GroupBy, memory: Memory) -> None:
+        self.groups: dict[str, Group] = {}
+        self._dialect = dialect
+        self._by = by
+        self._user = memory.key.user
+
+    def take(self, page: Page) -> None:
+        groups = self.groups
+        for entry in page.messages:
+            for name in self._names(entry):
+                found = groups.get(name)
+                if found is None:
+                    found = groups[name] = Group(name)
+                found.messages += 1
+                found.bytes += len(entry.message)
+
+    def _names(self, message: StoredMessage) -> Iterable[str]:
+        match self._by:
+            case GroupBy.USER:
+                return (self._user,)
+            case GroupBy.MARK:
+                return dict.fromkeys(message.marks)
+            case GroupBy.ROLE:
+                return (self._dialect.outline(message.message).role or "",)
+            case GroupBy.NAME:
+                return (self._dialect.outline(message.message).name or "",)
+            case GroupBy.DAY:
+                return ((self._dialect.outline(message.message).time or "")[:10],)

@@ -44,13 +44,21 @@ def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
         ValueError: the message is not a JSON object.
     """
     huge = len(text) >= HUGE_BYTES
-    view = dialect.outline(text) if huge else dialect.parse(text)
+    return transcribe_view(dialect.outline(text) if huge else dialect.parse(text), len(text))
+
+
+def transcribe_view(view: MessageView, size: int) -> TranscriptMessage:
+    """Turn a message into text for a summarizer, as ``transcribe`` does.
+
+    ``size`` is that of its JSON text.  From ``HUGE_BYTES`` on, ``view`` is an outline.
+    """
+    huge = size >= HUGE_BYTES
     blocks = view.blocks
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not huge:
         return TranscriptMessage(Turn(_role(view), _speaker(view), blocks[0].text), (), ())
-    lines = _lines(blocks)
+    lines = block_lines(blocks)
     if huge:
-        lines.append(f"[a message of {len(text):,} bytes, its long texts left out]")
+        lines.append(f"[a message of {size:,} bytes, its long texts left out]")
     calls = tuple(block.id for block in blocks if isinstance(block, ToolCallBlock))
     results = tuple(block.id for block in blocks if isinstance(block, ToolResultBlock))
     role = "tool" if results and len(results) == len(blocks) else _role(view)
@@ -68,13 +76,14 @@ def _speaker(view: MessageView) -> str:
     return " ".join(line[:_LONGEST_SPEAKER].split())
 
 
-def _lines(blocks: list[Block]) -> list[str]:
+def block_lines(blocks: list[Block]) -> list[str]:
+    """Return the texts for a summarizer of the blocks that have one."""
     lines: list[str] = []
     for block in blocks:
         if isinstance(block, (TextBlock, HintBlock)):
             lines.append(block.text)
         elif isinstance(block, ToolResultBlock):
-            lines.append(f"[result of {block.name}] " + "\n".join(_lines(block.output)))
+            lines.append(f"[result of {block.name}] " + "\n".join(block_lines(block.output)))
         elif isinstance(block, ToolCallBlock):
             given = json.dumps(block.input, ensure_ascii=False)
             lines.append(f"[calls {block.name}] {given}")

@@ -8,11 +8,13 @@ has this mark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import blake2b
+from itertools import repeat
 from typing import NamedTuple
 
 from memctl import jsonio
@@ -20,6 +22,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import (
     Dialect,
+    MessageView,
     NotAnObject,
     TextBlock,
     ThinkingBlock,
@@ -31,7 +34,8 @@ from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
-from memctl.ops.report import Progress, SilentProgress
+from memctl.ops.reading import gather
+from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -144,6 +148,14 @@ def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
         return ExaminedMessage(fault="no object")
     except ValueError as error:
         return ExaminedMessage(fault=f"not JSON: {error}")
+    return examine_view(view, text, dialect)
+
+
+def examine_view(view: MessageView, text: bytes, dialect: Dialect) -> ExaminedMessage:
+    """Return the properties of a message that the checks need.
+
+    ``view`` is the outline of its JSON text, or, below ``LARGE_BYTES``, the parsed text.
+    """
     fault = view.fault
     if fault:
         return ExaminedMessage(fault=fault)
@@ -379,21 +391,25 @@ class MemoryExaminer:
         self._has_summary = False
         """True if a message has the mark ``summary``."""
 
-    def take(self, page: Page) -> None:
-        """Examine the messages of the next page of the memory."""
-        for entry in page.messages:
-            self._take(entry)
+    def take(self, page: Page, examined: Iterable[ExaminedMessage | None] = repeat(None)) -> None:
+        """Examine the messages of the next page of the memory.
+
+        ``examined`` are the results of ``examine`` for the messages, if the caller has them.
+        """
+        for entry, found in zip(page.messages, examined, strict=False):
+            self._take(entry, found)
             self.messages += 1
         if self._bare is not None:
             bare = [one._replace(marks=without_mark(one.marks)) for one in page.messages]
             self._bare.take(replace(page, messages=bare))
 
-    def _take(self, entry: StoredMessage) -> None:
+    def _take(self, entry: StoredMessage, found: ExaminedMessage | None) -> None:
         if self._dialect.is_encrypted(entry.message):
             self._note("encrypted-message", _Spot(self.messages, entry.id, hash(entry.message)))
             self._leading.clear()  # the reasoning may belong to this item
             return
-        found = examine(entry.message, self._dialect)
+        if found is None:
+            found = examine(entry.message, self._dialect)
         alone = found.only_tools and found.is_read and not _has_calls(found)
         spot = _Spot(
             *(self.messages, entry.id, hash(entry.message)),
@@ -741,17 +757,21 @@ class FactExaminer:
         self._texts: set[int] = set()
         self._found: dict[str, _Examples] = {}
 
-    def take(self, page: Page) -> None:
-        """Examine the facts of the next page of the memory."""
+    def take(self, page: Page, views: Iterable[MessageView | None] = repeat(None)) -> None:
+        """Examine the facts of the next page of the memory.
+
+        ``views`` are the outlines of the facts, if the caller has them; None for one that it could
+        not read.
+        """
         self.messages += len(page.messages)
-        for fact in page.messages:
-            for code, detail in self._faults(fact):
+        for fact, view in zip(page.messages, views, strict=False):
+            for code, detail in self._faults(fact, view):
                 self._found.setdefault(code, _Examples()).add(fact.id, detail)
 
-    def _faults(self, fact: StoredMessage) -> Iterator[tuple[str, str]]:
+    def _faults(self, fact: StoredMessage, view: MessageView | None) -> Iterator[tuple[str, str]]:
         """Yield the code and detail of each finding of a fact."""
         try:
-            view = FACT.outline(fact.message)
+            view = view or FACT.outline(fact.message)
             vector = vector_of(fact.message)
         except ValueError as error:
             yield "fact-without-text", str(error)
@@ -811,7 +831,6 @@ async def check(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    progress = progress or SilentProgress()
     found = Diagnosis(store.kind, store.dialect.noun)
     async with aclosing(examinations(store, where, limits, progress=progress)) as examined:
         async for one in examined:
@@ -820,26 +839,25 @@ async def check(
             found.faults += one.faults()
     async with aclosing(store.maintenance().check(where)) as faults:
         found.faults += [fault async for fault in faults]
-    if store.features.summaries:
-        found.faults = [
-            replace(fault, remedy=_KEEP_STATES) if fault.code == _SUMMARY_ELSEWHERE else fault
-            for fault in found.faults
-        ]
-    try:
-        store.refuse_changes()
-    except UsageError as error:  # no repair is possible
-        remedy = error.hint or ""
-        found.faults = [
-            fault
-            if KINDS[fault.code].repair is RepairMethod.NONE
-            else replace(fault, remedy=remedy)
-            for fault in found.faults
-        ]
+    found.faults = [fitting(fault, store) for fault in found.faults]
     found.faults.sort(key=lambda fault: (ORDER[fault.code], fault.key or ("", "", "")))
     return found
 
 
-async def examinations(
+def fitting(fault: Finding, store: Store) -> Finding:
+    """Return a finding with a remedy that fits the store, if that of its code does not."""
+    remedy = ""
+    if fault.code == _SUMMARY_ELSEWHERE and store.features.summaries:
+        remedy = _KEEP_STATES
+    if KINDS[fault.code].repair is not RepairMethod.NONE:
+        try:
+            store.refuse_changes()
+        except UsageError as error:  # no repair is possible
+            remedy = error.hint or ""
+    return replace(fault, remedy=remedy) if remedy else fault
+
+
+def examinations(
     store: Store,
     where: Selection,
     limits: Limits,
@@ -854,26 +872,19 @@ async def examinations(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    progress = progress or SilentProgress()
     store.skip_damage()
-    repeats = store.features.duplicate_ids
-    memory: MemoryExaminer | FactExaminer | None = None
-    async with aclosing(store.read(where)) as pages:
-        async for page in pages:
-            if page.offset == 0 or memory is None:
-                if store.dialect.facts:
-                    memory = FactExaminer(page.memory, store.embedding)
-                else:
-                    memory = MemoryExaminer(
-                        *(page.memory, limits),
-                        repeats=repeats,
-                        treated=treated,
-                        dialect=store.dialect,
-                    )
-            memory.take(page)
-            progress.advance(messages=len(page.messages))
-            if page.last:
-                yield memory
-                memory = None
-                progress.advance(memories=1)
-            del page  # free a large page before the next read
+    return gather(store, where, partial(examiner, store, limits=limits, treated=treated), progress)
+
+
+def examiner(
+    store: Store, memory: Memory, *, limits: Limits, treated: frozenset[str] = frozenset()
+) -> MemoryExaminer | FactExaminer:
+    """Return a new examination of a memory of the store."""
+    if store.dialect.facts:
+        return FactExaminer(memory, store.embedding)
+    return MemoryExaminer(
+        *(memory, limits),
+        repeats=store.features.duplicate_ids,
+        treated=treated,
+        dialect=store.dialect,
+    )
