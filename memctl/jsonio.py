@@ -55,6 +55,8 @@ def loads(text: bytes) -> Any:
 
 def _has_long_number(text: bytes) -> bool:
     """Return whether the text has 19 consecutive digits."""
+    if len(text) <= _PIECE:
+        return _LONG_NUMBER in text.translate(_AS_ZEROS)
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE + len(_LONG_NUMBER) - 1]
         if _LONG_NUMBER in piece.translate(_AS_ZEROS):

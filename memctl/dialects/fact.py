@@ -21,7 +21,7 @@ import sys
 import uuid
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from memctl import jsonio
@@ -73,6 +73,15 @@ class FactView(MessageView):
     def metadata(self) -> dict[str, Any]:
         found = self.value.get("metadata")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def expiry(self) -> date | None:
+        """The last day on which mem0 finds the fact; None if the fact has no valid date."""
+        found = self.metadata.get("expiration_date")
+        try:
+            return date.fromisoformat(found) if isinstance(found, str) else None
+        except ValueError:
+            return None
 
     @property
     def entities(self) -> list[dict[str, Any]]:

@@ -44,35 +44,39 @@ def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
         ValueError: the message is not a JSON object.
     """
     huge = len(text) >= HUGE_BYTES
-    return transcribe_view(dialect.outline(text) if huge else dialect.parse(text), len(text))
+    view = dialect.outline(text) if huge else dialect.parse(text)
+    return transcribe_view(view, view.blocks, len(text))
 
 
-def transcribe_view(view: MessageView, size: int) -> TranscriptMessage:
-    """Turn a message into text for a summarizer, as ``transcribe`` does.
+def transcribe_view(view: MessageView, blocks: list[Block], size: int) -> TranscriptMessage:
+    """Turn a message with these blocks into text for a summarizer, as ``transcribe`` does.
 
     ``size`` is that of its JSON text.  From ``HUGE_BYTES`` on, ``view`` is an outline.
     """
     huge = size >= HUGE_BYTES
-    blocks = view.blocks
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not huge:
-        return TranscriptMessage(Turn(_role(view), _speaker(view), blocks[0].text), (), ())
+        role = _role(view)
+        return TranscriptMessage(Turn(role, _speaker(view, role), blocks[0].text), (), ())
     lines = block_lines(blocks)
     if huge:
         lines.append(f"[a message of {size:,} bytes, its long texts left out]")
     calls = tuple(block.id for block in blocks if isinstance(block, ToolCallBlock))
     results = tuple(block.id for block in blocks if isinstance(block, ToolResultBlock))
-    role = "tool" if results and len(results) == len(blocks) else _role(view)
-    return TranscriptMessage(Turn(role, _speaker(view), "\n".join(lines)), calls, results)
+    role = _role(view)
+    speaker = _speaker(view, role)
+    if results and len(results) == len(blocks):
+        role = "tool"
+    return TranscriptMessage(Turn(role, speaker, "\n".join(lines)), calls, results)
 
 
 def _role(view: MessageView) -> str:
     return "user" if view.role is None else view.role
 
 
-def _speaker(view: MessageView) -> str:
-    role, name = _role(view), view.name
+def _speaker(view: MessageView, role: str) -> str:
+    name, time = view.name, view.time
     who = f"{role} {name}" if name not in (None, "", role) else role
-    line = f"{who}, {view.time}" if view.time else who
+    line = f"{who}, {time}" if time else who
     return " ".join(line[:_LONGEST_SPEAKER].split())
 
 

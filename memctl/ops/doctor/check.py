@@ -21,6 +21,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import (
+    Block,
     Dialect,
     MessageView,
     NotAnObject,
@@ -118,7 +119,7 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class ExaminedMessage:
-    """The properties of a message that the checks need.
+    """The properties of a message that the checks need, and its blocks.
 
     ``fault`` is the reason why AgentScope cannot load or send the message; it is empty for a good
     message.  ``sides`` are the tool calls and tool results, in order.  ``only_tools`` is True if
@@ -138,6 +139,7 @@ class ExaminedMessage:
     """See ``Dialect.leads``."""
     value: int | None = None
     """A hash of the content of a message with a unique id; None if the content was not read."""
+    blocks: list[Block] = field(default_factory=list)
 
 
 def examine(text: bytes, dialect: Dialect) -> ExaminedMessage:
@@ -160,9 +162,10 @@ def examine_view(view: MessageView, text: bytes, dialect: Dialect) -> ExaminedMe
     if fault:
         return ExaminedMessage(fault=fault)
     large = len(text) >= LARGE_BYTES
-    found = ExaminedMessage(id=view.id, moment=view.moment, role=view.role)
+    blocks = view.blocks
+    found = ExaminedMessage(id=view.id, moment=view.moment, role=view.role, blocks=blocks)
     blank = True
-    for index, block in enumerate(view.blocks):
+    for index, block in enumerate(blocks):
         if isinstance(block, TextBlock):
             # The long texts of a large message are read as empty texts.
             if large or block.text.strip():
