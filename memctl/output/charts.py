@@ -17,6 +17,10 @@ from memctl import html
 MOST_TICKS = 4
 _LEAST = 0.6
 """The least height of a value above zero, in percent."""
+_WIDEST = 8
+"""The greatest width of a column of a chart without edges, in percent."""
+_THIN = 2
+"""The height up to which no gap of a pixel fits around a value, in percent."""
 _DENSE = 60
 """The number of columns from which no gap of a pixel fits between them."""
 
@@ -90,6 +94,8 @@ def columns(
     scale = ticks(max(sums, default=0))
     width = 100 / max(number, 1)
     gap = width * (0.1 if number > _DENSE else 0.07)
+    if not axis.edges:
+        gap = max(gap, (width - _WIDEST) / 2)
     parts = []
     for place, tip in enumerate(tips):
         left, base = place * width, 100.0
@@ -98,7 +104,8 @@ def columns(
             if value := one.values[place]:
                 height = max(value / scale[-1] * 100, _LEAST)
                 base -= height
-                parts.append(_rect(one.css, left + gap, base, width - 2 * gap, height))
+                css = one.css if height > _THIN else f"{one.css} thin"
+                parts.append(_rect(css, left + gap, base, width - 2 * gap, height))
         parts.append("</g>")
     points = [
         f"{_number(place + 0.5)},{_number(100 - value / scale[-1] * 100)}"
@@ -180,11 +187,15 @@ def bars(label: str, rows: Iterable[Bar], css: str) -> str:
     """Draw a list with a bar in each row; all bars have one scale."""
     items = [
         f'<li><span class="name">{row.name}</span><svg aria-hidden="true" class="bar">'
-        f"{_rect('rest', 0, 0, 100, 100)}{_rect(css, 0, 0, max(row.share * 100, _LEAST), 100)}"
+        f"{_rect('rest', 0, 0, 100, 100)}{_filled(css, row.share)}"
         f'</svg><span class="value">{row.value}</span></li>\n'
         for row in rows
     ]
     return f'<ol class="bars" aria-label="{html.attribute(label)}">\n{"".join(items)}</ol>\n'
+
+
+def _filled(css: str, share: float) -> str:
+    return _rect(css, 0, 0, max(share * 100, _LEAST), 100) if share else ""
 
 
 def _chart(css: str, label: str, parts: Iterable[str], row: str = "") -> str:
@@ -217,9 +228,11 @@ def _below(axis: Axis, apart: float | None = None) -> str:
     marks = len(axis.labels) - axis.edges
     first = 0.0 if axis.edges or apart is not None else 0.5
     step = 100 / max(marks, 1) if apart is None else apart
+    last = 100 / step if step else 0
     shown = [(place, label) for place, label in enumerate(axis.labels) if label]
     return "".join(
-        f'<text class="x{" minor" if number % 2 else ""}" x="{_number((place + first) * step)}%" '
+        f'<text class="x{" minor" * (number % 2)}{" last" * (place + first == last)}" '
+        f'x="{_number((place + first) * step)}%" '
         f'y="100%" dy="18">{html.text(label)}</text>'
         for number, (place, label) in enumerate(shown)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from importlib.resources import files
 from itertools import accumulate
@@ -84,7 +84,7 @@ def write(file: TextIO, about: About, statistics: Statistics, runs: list[dict[st
     """Write the page.  ``runs`` are the last runs on the store, as rows of ``history``."""
     style, script = (_part(f"report_page.{kind}") for kind in ("css", "js"))
     page = _Page(about, statistics, runs)
-    cards = list(page.cards())
+    cards = _paired(page.cards())
     file.write(html.opening(about.title, style, script))
     file.writelines(page.head())
     if cards:
@@ -155,6 +155,15 @@ class _Period:
     sums: Day
 
 
+def _paired(cards: Iterable[_Card]) -> list[_Card]:
+    """Return the cards; one that has no other card next to it becomes wide."""
+    found = list(cards)
+    narrow = [place for place, card in enumerate(found) if not card.wide]
+    if len(narrow) % 2:
+        found[narrow[-1]] = replace(found[narrow[-1]], wide=True)
+    return found
+
+
 class _Page:
     """The parts of a page, as HTML."""
 
@@ -165,6 +174,7 @@ class _Page:
         self._found = statistics
         self._runs = runs
         self._nouns = f"{about.noun}s"
+        self._memory = "memory" if statistics.facts is None else "scope"
         self._kinds = _ROLES if statistics.facts is None else _FACTS
         self._today = about.now.date()
         self._days = _every_day(statistics.days, self._today)
@@ -178,11 +188,12 @@ class _Page:
             " ".join(filter(None, (names[0], html.text(names[1])))),
             *([self._period()] if found.first else []),
             html.text(about.selection or ("all memories" if found.facts is None else "all facts")),
-            f"by memctl {html.text(about.version)} on {_time_of(about.now)}",
+            f"by memctl {html.text(about.version)} on <b>{_time_of(about.now)}</b>",
         ]
         yield (
-            f"<header>\n<div><h1>{html.name(about.title)}</h1>\n<p>{' · '.join(said)}</p></div>\n"
-            '<button id="theme" hidden>Theme: system</button>\n</header>\n<dl class="tiles">\n'
+            f"<header>\n<h1>{html.name(about.title)}</h1>\n"
+            '<button id="theme" hidden>Theme: system</button>\n'
+            f'<p>{" · ".join(said)}</p>\n</header>\n<dl class="tiles">\n'
         )
         for name, value, below, css in self._tiles():
             yield f'<div><dt>{name}</dt><dd class="{css}">{value}</dd><dd>{below}</dd></div>\n'
@@ -234,9 +245,9 @@ class _Page:
             yield self._lengths(facts)
             if self._periods:
                 yield self._stored()
-            yield self._ages("Age and expiry")
             if facts.metadata:
                 yield self._metadata(facts)
+            yield self._ages("Age and expiry")
         if self._runs:
             yield self._last_runs()
 
@@ -264,7 +275,7 @@ class _Page:
         first, last = (
             html.text(local_time(time or "")[:10]) for time in (self._found.first, self._found.last)
         )
-        return first if first == last else f"{first} to {last}"
+        return f"<b>{first}</b>" if first == last else f"<b>{first}</b> to <b>{last}</b>"
 
     def _tiles(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield the name, the number, what is below it, and the class of each tile."""
@@ -339,16 +350,18 @@ class _Page:
         said += f" Busiest: {busiest.name} with {self._of(busiest.sums):,}.{self._undated()}"
         mean = {"day": 7, "week": 4, "month": 3}[unit]
         sums = [self._of(one.sums) for one in periods]
+        line = _means(sums, mean) if unit == "day" else [*_means(sums[:-1], mean), None]
         chart = charts.columns(
             f"{title}: {_spoken(periods)}; most {max(sums):,}",
             [Series(kind.css, [kind.of(one.sums) for one in periods]) for kind in kinds],
             [self._tip(one) for one in periods],
             Axis(charts.spread([one.label for one in periods], _WIDE)),
             _short,
-            line=_means(sums, mean),
+            line=line,
         )
         legend = [(kind.css, kind.name) for kind in kinds if len(kinds) > 1]
-        legend.append(("mean", f"mean of {mean} {unit}s"))
+        if any(line):
+            legend.append(("mean", f"mean of {mean} {unit}s"))
         parts = [kind.name for kind in kinds] if len(kinds) > 1 else []
         rows = [
             [
@@ -403,7 +416,7 @@ class _Page:
         kind = KINDS[row.code]
         repair = ["--repair"] if kind.repair is not RepairMethod.NONE else []
         command = _code(["memctl", "doctor", *self._about.words, row.code, *repair])
-        where = f" in {count(row.memories, 'memory')}" if row.memories else ""
+        where = f" in {count(row.memories, self._memory)}" if row.memories else ""
         return (
             f'<details class="finding {kind.severity}"><summary><b>{_SIGNS[kind.severity]} '
             f"{kind.severity}</b> {html.text(kind.what)}: <strong>{row.count:,}</strong>{where}"
@@ -521,7 +534,7 @@ class _Page:
             else f"{label}, in {len(tips)} steps",
             [Series("user", [one.count for one in shown])],
             tips,
-            Axis(["" if end is None else edge(end) for end in ends], edges=True),
+            Axis(charts.spread(["" if end is None else edge(end) for end in ends], 8), edges=True),
             _short,
             limit=line,
         )
@@ -611,7 +624,7 @@ class _Page:
             for one, stored in pairs
         ]
         table = _folded("stored size", [self._unit, "more", "stored"], rows)
-        return _Card("stored", "Size", "Stored size", said, chart + table)
+        return _Card("stored", "Stored", "Stored size", said, chart + table)
 
     def _tools(self) -> _Card:
         found = self._found
@@ -684,14 +697,13 @@ class _Page:
 
     def _ages(self, title: str) -> _Card:
         found, facts = self._found, self._found.facts
-        older = [*accumulate(reversed(found.ages))][::-1]
-        said = [
-            f"{count(older[place], self._about.noun)} "
-            f"({_percent(older[place], found.messages)}) would go by a rule of {days} days"
-            for place, days in ((2, 30), (3, 90))
-            if len(found.ages) == len(_AGES)
+        rests = [*[*accumulate(reversed(found.ages))][-2::-1], 0]
+        going = [
+            f"<strong>{count(rests[place], self._about.noun)}</strong> "
+            f"({_percent(rests[place], found.messages)})"
+            for place in (1, 2)
         ]
-        answer = f"<strong>{said[0]}</strong>, {said[1].replace(' would go', '')}." if said else ""
+        answer = f"A rule of 30 days would delete {going[0]}, one of 90 days {going[1]}."
         if found.untimed:
             answer += f" {found.untimed:,} have no readable time."
         if facts is not None:
@@ -704,7 +716,7 @@ class _Page:
             else f"older than {low} days"
             for low, high in _AGES
         ]
-        pairs = list(zip(names, found.ages, older[1:], strict=False))
+        pairs = list(zip(names, found.ages, rests, strict=True))
         most = max(found.ages, default=0) or 1
         drawn = charts.bars(
             f"{self._nouns.capitalize()} by age",
