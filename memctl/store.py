@@ -490,28 +490,35 @@ class Store(ABC):
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         """Yield the keys of the selected memories, each once, without looking at messages.
 
-        ``where`` selects by users and sessions.  A key may belong to a memory without messages,
-        and a damaged memory may be missing.  A store overrides ``list_keys`` to be quick.
+        ``where`` selects by users and sessions.  A key may belong to a memory without messages or
+        to a damaged memory; a damaged memory may also be missing.  No transaction and no cursor
+        stay open between two keys.  A store overrides ``list_keys`` to be quick.
 
         Raises:
             MemctlError: as ``read``.
         """
         async with aclosing(self.headers(where)) as memories:
-            async for memory in memories:
-                yield memory.key
+            keys = dict.fromkeys([memory.key async for memory in memories])
+        for key in keys:
+            yield key
 
     async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
         """Return at most ``count`` messages of a memory from the index ``start`` on, as one page.
 
         A negative ``start`` counts from the end.  ``Page.offset`` is the index of the first
         message; if ``start`` is beyond the end, the page is empty, and its offset is the number of
-        messages.  None if the memory does not exist.  No transaction and no cursor stay open.  A
-        store that reads only the returned messages claims ``Features.cheap_windows``.
+        messages.  None if the memory does not exist, or if ``read`` leaves it out as damaged: then
+        ``left_out`` names it.  No transaction and no cursor stay open.  A store that reads only the
+        returned messages claims ``Features.cheap_windows``; it may not notice damaged messages
+        outside of the window.
 
         Raises:
             MemctlError: as ``read``.
         """
-        return await window(self.read(Selection(keys=frozenset({key}))), start, count)
+        try:
+            return await window(self.read(Selection(keys=frozenset({key}))), start, count)
+        except DamagedMemory:
+            return None
 
     async def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         """Yield each selected memory without messages, and the number of its repeated messages.

@@ -37,6 +37,15 @@ async def catalog(
                 info = None
 
 
+def span(total: int, start: int, count: int) -> range:
+    """Return the indexes of the messages in a window of a memory; see ``Store.window``.
+
+    ``total`` is the number of messages of the memory.
+    """
+    first = max(total + start, 0) if start < 0 else min(start, total)
+    return range(first, min(first + count, total))
+
+
 async def window(pages: AsyncGenerator[Page], start: int, count: int) -> Page | None:
     """Return at most ``count`` messages of the pages of one memory; see ``Store.window``."""
     memory: Memory | None = None
@@ -51,9 +60,9 @@ async def window(pages: AsyncGenerator[Page], start: int, count: int) -> Page | 
                 total += 1
     if memory is None:
         return None
-    first = total - len(kept) if start < 0 else min(start, total)
-    found = list(islice(kept, count))
-    return Page(memory, found, first, last=first + len(found) == total)
+    places = span(total, start, count)
+    found = list(islice(kept, len(places)))
+    return Page(memory, found, places.start, last=places.stop == total)
 
 
 def count(

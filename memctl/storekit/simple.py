@@ -241,11 +241,14 @@ class SimpleStore(Store):
             return replace(result, before=before if there.exists else MADE)
         return WriteResult(key, failure=CHANGED)
 
-    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(self.keys()) as keys:
-            async for key in keys:
-                if where.has_key(key):
-                    yield key
+            found = dict.fromkeys([key async for key in keys])
+        for key in filter(where.has_key, found):
+            yield key
+
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self.list_keys(where)
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
         for _ in range(EDIT_ATTEMPTS):

@@ -158,6 +158,7 @@ class ConvertedStore(StoreWrapper):
             duplicate_ids=True,
             cheap_outline=False,
             cheap_positions=False,
+            cheap_windows=False,
             search=False,
         )
 
@@ -185,6 +186,10 @@ class ConvertedStore(StoreWrapper):
             async for page in pages:
                 if page.offset == 0:
                     yield page.memory
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        # The conversion joins or splits messages: the places of shown messages are its result.
+        return await Store.window(self, key, start, count)
 
     def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         return Store.duplicates(self, where)

@@ -62,6 +62,12 @@ class DryRun(StoreWrapper):
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return super().list_memories(where) if self._exists else _nothing()
 
+    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return super().list_keys(where) if self._exists else _nothing()
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        return await super().window(key, start, count) if self._exists else None
+
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return super().read(where) if self._exists else _nothing()
 

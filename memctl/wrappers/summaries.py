@@ -275,6 +275,30 @@ class SummaryOverlay(StoreWrapper):
             async for memory in memories:
                 yield memory
 
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        seen: set[MemoryKey] = set()
+        async with aclosing(self._messages.list_keys(where)) as keys:
+            async for key in keys:
+                seen.add(key)
+                yield key
+        async with aclosing(self._without_messages(where, seen)) as memories:
+            others = [memory.key async for memory in memories]
+        for key in others:
+            yield key
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        page = await self._messages.window(key, start, count)
+        if page is not None:
+            state = await self._readable_state(key)
+            if state is None:
+                return None
+            return replace(page, memory=replace(page.memory, summary=state.summary))
+        where = Selection(keys=frozenset({key}))
+        async with aclosing(self._without_messages(where, set())) as memories:
+            async for memory in memories:
+                return Page(memory, [])
+        return None
+
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return self._summarised(self._messages.read(where), where)
 

@@ -193,6 +193,13 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().search(query, where, top)
 
+    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self._clock.each(super().list_keys(where))
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        async with self._clock.answer():
+            return await super().window(key, start, count)
+
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return self._clock.each(super().list_memories(where))
 

@@ -21,6 +21,7 @@ from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
 from memctl.testing.suite.shared import SharedTests
 from memctl.testing.suite.version import VersionTests
+from memctl.testing.suite.window import NameTests, WindowTests
 from memctl.testing.suite.write import WriteTests
 
 
@@ -61,6 +62,8 @@ class StoreSuite(
     CatalogTests,
     SelectionTests,
     OutlineTests,
+    NameTests,
+    WindowTests,
     WriteTests,
     EditTests,
     EraseTests,
@@ -74,5 +77,7 @@ class StoreSuite(
 
 
 @pytest.mark.asyncio
-class FactSuite(Suite, PlaceTests, FactTests, LockTests, SearchTests, ServiceSearchTests):
+class FactSuite(
+    Suite, PlaceTests, FactTests, WindowTests, LockTests, SearchTests, ServiceSearchTests
+):
     """All tests of the contract of a store of facts; the ``Backend`` needs a style of facts."""

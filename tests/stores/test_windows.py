@@ -1,0 +1,64 @@
+"""Lists of keys and windows of memories: through wrappers, while others write, of damaged rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from memctl.dialects.registry import DIALECTS
+from memctl.model import Memory, MemoryKey, Page
+from memctl.registry import make_store, parse
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+from memctl.testing import samples
+from memctl.testing.drive import read, write_all
+from memctl.testing.samples import Sample, sample
+from memctl.wrappers.converted import shown_as
+from memctl.wrappers.dry_run import DryRun
+
+KEY = samples.key(0)
+
+
+async def keys(store: Store) -> list[MemoryKey]:
+    return [key async for key in store.list_keys(Selection())]
+
+
+def window_of(found: Sample, start: int, stop: int) -> Page:
+    entries = found.entries[start:stop]
+    return Page(found.memory, entries, start, start + len(entries) == len(found.entries))
+
+
+async def test_windows_have_the_summary_of_a_session_state(tmp_path: Path) -> None:
+    async def states() -> AsyncGenerator[Page]:
+        yield Page(Memory(KEY, "so far"), samples.entries(5))
+        yield Page(Memory(samples.key(1), "nothing else"), [])
+
+    text = f"sqlite:///{tmp_path}/m.db?state={tmp_path}/states"
+    async with make_store(parse(text), OpenMode.CREATE) as store:
+        assert not [result async for result in store.write(states()) if result.failure]
+        assert sorted(await keys(store)) == [KEY, samples.key(1)]
+        found = await read(store)
+        assert await store.window(KEY, 1, 2) == window_of(found[KEY], 1, 3)
+        assert await store.window(samples.key(1), 0, 2) == Page(found[samples.key(1)].memory, [])
+        assert await store.window(samples.key(2), 0, 2) is None
+
+
+async def test_windows_of_a_converted_store_are_of_shown_messages(tmp_path: Path) -> None:
+    tools = samples.MESSAGES["tools"]
+    written = [samples.entry(f"m{n}", n, **(tools if n % 2 else {})) for n in range(6)]
+    async with make_store(parse(f"{tmp_path}/a.ndjson"), OpenMode.CREATE) as store:
+        await write_all(store, [sample(KEY, written)])
+    async with shown_as(make_store(parse(f"{tmp_path}/a.ndjson")), DIALECTS["openai"]) as store:
+        found = (await read(store))[KEY]
+        assert len(found.entries) != len(written)
+        assert not store.features.cheap_windows
+        assert await keys(store) == [KEY]
+        for start in range(len(found.entries)):
+            assert await store.window(KEY, start, 2) == window_of(found, start, start + 2)
+
+
+async def test_windows_of_a_missing_target_are_none(tmp_path: Path) -> None:
+    target = DryRun(make_store(parse(f"sqlite:///{tmp_path}/none.db"), OpenMode.CREATE))
+    async with target as store:
+        assert await keys(store) == []
+        assert await store.window(KEY, 0, 5) is None
