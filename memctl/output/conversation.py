@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -40,6 +41,23 @@ INDENT = "   "
 """The indentation of the lines of a message."""
 
 _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
+
+
+class Extent(NamedTuple):
+    """How much of a message is drawn.
+
+    ``text`` is the maximum number of characters of a text, and ``rest`` says where the rest is.
+    With ``unfolded``, tool calls, tool results and thinking are drawn whole.  Long texts of a
+    message above ``parsed`` bytes are left out.
+    """
+
+    text: int = READABLE
+    rest: str = "--format json has all"
+    unfolded: bool = False
+    parsed: int | None = None
+
+
+_INSPECTED = Extent()
 
 
 class _Lines:
@@ -81,7 +99,7 @@ def heading(memory: Memory) -> RenderableType:
         text.append(f"  expires in {duration(memory.ttl)}", "not bold dim")
     parts = [_Lines(text, "")]
     if memory.summary:
-        parts.append(_body(memory.summary, "italic"))
+        parts.append(_body(memory.summary, _INSPECTED, "italic"))
     return Group(*parts)
 
 
@@ -93,6 +111,7 @@ def message(
     tokens: int | None = None,
     fault: str = "",
     dialect: Dialect = AGENTSCOPE1,
+    extent: Extent = _INSPECTED,
 ) -> RenderableType:
     """Draw a message: a line with sender, time and marks, then its blocks.
 
@@ -101,7 +120,8 @@ def message(
     unless it is empty.
     """
     shown = jsonio.pruned(entry.message)
-    view = dialect.parse(shown)
+    outlined = extent.parsed is not None and len(shown) > extent.parsed
+    view = dialect.outline(shown) if outlined else dialect.parse(shown)
     role = "?" if view.role is None else view.role
     text = Text()
     text.append(f"#{number} ", "dim")
@@ -117,12 +137,16 @@ def message(
         text.append(f"  {count(tokens, 'token')}", "dim")
     if shown is not entry.message:
         text.append("  more values than are shown", "yellow")
+    if outlined:
+        text.append(f"  {size(len(shown))}, long texts left out", "yellow")
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
-    return Group(_Lines(text, ""), *(_block(block) for block in view.blocks))
+    return Group(_Lines(text, ""), *(_block(block, extent) for block in view.blocks))
 
 
-def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableType:
+def fact(
+    entry: StoredMessage, number: int, *, ids: bool = False, extent: Extent = _INSPECTED
+) -> RenderableType:
     """Draw a fact: a line with its time and age, then its text, entities and metadata.
 
     ``number`` is its position in the memory, from 1.  ``ids`` shows its id.
@@ -137,7 +161,7 @@ def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableT
         text.append(f"  {duration(age)} ago" if age >= 0 else f"  in {duration(-age)}", "dim")
     if ids:
         text.append(f"  {visible(entry.id)}", "cyan")
-    parts = [_Lines(text, ""), *(_block(block) for block in view.blocks)]
+    parts = [_Lines(text, ""), *(_block(block, extent) for block in view.blocks)]
     if view.fault:
         parts.append(_Lines(Text(view.fault, "bold red")))
     entities = [one.get("text") for one in view.entities]
@@ -149,12 +173,21 @@ def fact(entry: StoredMessage, number: int, *, ids: bool = False) -> RenderableT
     return Group(*parts)
 
 
-def _block(block: Block) -> _Lines:
+def _block(block: Block, extent: Extent) -> RenderableType:
     match block:
         case TextBlock(text):
-            return _body(text)
+            return _body(text, extent)
+        case ThinkingBlock(text) if extent.unfolded:
+            return Group(_line("thinking", "", "dim italic"), _body(text, extent, "dim italic"))
         case ThinkingBlock(text):
             return _line("thinking", fold(text), "dim italic")
+        case ToolCallBlock(_, name, given) if extent.unfolded:
+            shown = json.dumps(given, ensure_ascii=False, indent=2)
+            return Group(_line(f"→ {visible(name)}", "", "cyan"), _body(shown, extent, "dim"))
+        case ToolResultBlock(_, name, output) if extent.unfolded:
+            said = _said(output)
+            head = _line(f"← {visible(name)}", count(len(said), "character"), "cyan")
+            return Group(head, _body(said, extent, "dim"))
         case _:
             return _line(*describe(block), "cyan")
 
@@ -171,10 +204,7 @@ def describe(block: Block) -> tuple[str, str]:
         case ToolCallBlock(_, name, given):
             return f"→ {visible(name)}", fold(json.dumps(given, ensure_ascii=False))
         case ToolResultBlock(_, name, output):
-            said = "\n".join(
-                one.text if isinstance(one, TextBlock) else " ".join(describe(one))
-                for one in output
-            )
+            said = _said(output)
             return f"← {visible(name)}", f"{count(len(said), 'character')}  {fold(said)}"
         case MediaBlock():
             return block.kind, media(block)
@@ -182,6 +212,13 @@ def describe(block: Block) -> tuple[str, str]:
             return visible(kind), ""
         case _:
             return visible(block.kind), fold(json.dumps(block.value, ensure_ascii=False))
+
+
+def _said(output: list[Block]) -> str:
+    """Return what a tool answered, as text; media and other blocks are described."""
+    return "\n".join(
+        one.text if isinstance(one, TextBlock) else " ".join(describe(one)) for one in output
+    )
 
 
 def media(block: MediaBlock) -> str:
@@ -206,8 +243,8 @@ def _line(label: str, said: str, style: str) -> _Lines:
     return _Lines(text)
 
 
-def _body(text: str, style: str = "") -> _Lines:
-    more = len(text) - READABLE
+def _body(text: str, extent: Extent, style: str = "") -> _Lines:
+    more = len(text) - extent.text
     if more > 0:
-        text = f"{text[:READABLE]}\n… and {count(more, 'character')} more: --format json has all"
+        text = f"{text[: extent.text]}\n… and {count(more, 'character')} more: {extent.rest}"
     return _Lines(Text("\n".join(visible(line) for line in text.split("\n")), style))

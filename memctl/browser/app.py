@@ -1,0 +1,618 @@
+"""The application: the screens, the conversation next to them, the status line and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from rich.cells import cell_len
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input
+from textual.worker import WorkerFailed
+
+from memctl.browser.catalogue import Catalogue
+from memctl.browser.commands import commands_for
+from memctl.browser.conversation import Conversation
+from memctl.browser.document import Context, Document, Whole, Windows
+from memctl.browser.names import Names
+from memctl.browser.overlay import KEYS, Choice, MessageSheet, Overlay, help_text
+from memctl.browser.pane import (
+    ASCII,
+    BOLD,
+    DIM,
+    ERROR,
+    LINK,
+    PLAIN,
+    WARNING,
+    ListPane,
+    Pane,
+    Part,
+    Sheet,
+    Signs,
+    cut_before,
+    line,
+    spread,
+)
+from memctl.browser.screens import SCREENS, Setting
+from memctl.browser.source import Reader, Source
+from memctl.errors import MemctlError
+from memctl.location import visible
+from memctl.model import MemoryInfo, MemoryKey, StoredMessage
+from memctl.numbers import count, size
+from memctl.ops.names import refuse_absent_in
+
+WIDE = 100
+"""The columns from which on two panes are side by side."""
+LEAST = (60, 15)
+"""The smallest terminal, in columns and lines."""
+SOUGHT = 1000
+"""The number of messages that are searched at once."""
+
+
+class Line(Widget):
+    """One line of parts; ``left`` is cut to leave room for ``right``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name)
+        self.left: list[Part] = []
+        self.right: list[Part] = []
+
+    def set(self, left: list[Part], right: list[Part] | None = None) -> None:
+        """Show other parts."""
+        self.left, self.right = left, right or []
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - there is one
+        """Return the line."""
+        width = self.size.width
+        return line(spread(self.left, self.right, width, "…"), width)
+
+
+class Prompt(Input):
+    """The line in which a text is typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.give_up", show=False)]
+
+
+class Browser(App[None]):
+    """The browser of one store.
+
+    After its end, ``failure`` is the error that ended it, and ``copied`` are the commands that were
+    copied.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("ctrl+q", "leave", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+    ]
+    CSS = """
+    Screen { layout: vertical; background: $background; }
+    Line { height: 1; }
+    #head, #foot { text-style: none; }
+    #status { display: none; }
+    #body { height: 1fr; }
+    Pane {
+        width: 1fr; height: 100%; border: round $foreground;
+        border-title-style: bold; border-subtitle-align: right;
+    }
+    Pane:focus { border: round $primary; }
+    .ascii Pane, .ascii Pane:focus { border: ascii $foreground; }
+    .ascii Pane:focus { border: ascii $primary; }
+    Prompt, Prompt:focus { border: none; height: 1; padding: 0; display: none; }
+    #small { display: none; height: 1fr; }
+    .small #small { display: block; }
+    .small #body, .small #head, .small #foot { display: none; }
+    """
+
+    def __init__(self, source: Source, *, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.theme = "ansi-light" if _is_light() else "ansi-dark"
+        self.source = source
+        self.failure: BaseException | None = None
+        self.copied: list[str] = []
+        self._signs = ASCII if ascii_only else Signs()
+        self._ascii = ascii_only
+        self._catalogue = Catalogue()
+        setting = Setting(source, self._catalogue, self._signs)
+        self._screens = {key: screen.make(setting) for key, screen in SCREENS.items()}
+        self._shown = "1"
+        self._inside = False
+        """True if the right pane is in use; where there is one pane, it is seen."""
+        self._conversation = Conversation(self._signs)
+        self._sheet = Sheet(self._signs)
+        self._head, self._foot, self._status = Line("head"), Line("foot"), Line("status")
+        self._prompt = Prompt(id="prompt", select_on_focus=False)
+        self._answer: Callable[[str | None, bool], object] | None = None
+        self._small = Line("small")
+        self._reader: Reader | None = None
+        self._lister: Reader | None = None
+
+    # Structure
+
+    def compose(self) -> ComposeResult:
+        """Yield the lines and panes."""
+        yield self._head
+        with Horizontal(id="body"):
+            yield from self._screens.values()
+            yield self._conversation
+            yield self._sheet
+        yield self._small
+        yield self._status
+        yield self._prompt
+        yield self._foot
+
+    @property
+    def left(self) -> ListPane:
+        """The list of the screen that is shown."""
+        return self._screens[self._shown]
+
+    @property
+    def names(self) -> Names:
+        """The list of memories."""
+        names = self._screens["1"]
+        assert isinstance(names, Names)
+        return names
+
+    @property
+    def right(self) -> Pane:
+        """The pane on the right: the conversation, or a text."""
+        return self._sheet if self._sheet.has_class("-shown") else self._conversation
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.screen.set_class(self._ascii, "ascii")
+        self.source.notices.tell = self._notice
+        self._conversation.tell("", "Enter opens a memory.")
+        self._arrange()
+        self.left.focus()
+        self.run_worker(self._begin(), group="store", exclusive=True)
+
+    def on_resize(self) -> None:
+        """Show as many panes as there is room for."""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        width, height = self.size
+        small = width < LEAST[0] or height < LEAST[1]
+        self.screen.set_class(small, "small")
+        self._small.set([(f"memctl browse needs {LEAST[0]} columns and {LEAST[1]} lines", PLAIN)])
+        two = width >= WIDE
+        for pane in self._screens.values():
+            pane.display = pane is self.left and (two or not self._inside)
+            pane.styles.width = pane.share if two else "1fr"
+        right = self.right
+        for other in (self._conversation, self._sheet):
+            other.display = other is right and (two or self._inside)
+        self._draw_lines()
+
+    def _draw_lines(self) -> None:
+        known = self._catalogue
+        facts = [visible(self.source.location.label)]
+        if self._lister is not None and hasattr(self._lister, "store"):
+            store = self._lister.store
+            facts.append(store.kind)
+            if known.counted:
+                number = count(known.messages, store.dialect.noun)
+                facts.append(f"{number} · {size(known.bytes)}")
+        facts.append("read-only")
+        right: list[Part] = []
+        if self.size.width >= WIDE and len(SCREENS) > 1:
+            for key, screen in SCREENS.items():
+                style = BOLD if key == self._shown else DIM
+                right += [(key, LINK), (f" {screen.title} ", style)]
+        others = "".join(f"   {one}" for one in facts[1:])
+        room = self.size.width - cell_len(others) - sum(cell_len(text) for text, _ in right) - 2
+        self._head.set([(" ", PLAIN), (cut_before(facts[0], room), BOLD), (others, DIM)], right)
+        pane = self.right if self._inside else self.left
+        hints = [*pane.hints(), ("?", "Help"), ("q", "Quit")]
+        parts: list[Part] = []
+        room = self.size.width - 15  # for the last two
+        for key, what in hints:
+            room -= cell_len(key) + cell_len(what) + 3
+            if room >= 0 or key in "?q":
+                parts += [(key, LINK), (f" {what}  ", PLAIN)]
+        self._foot.set(parts)
+
+    # Reading
+
+    async def _begin(self) -> None:
+        """List the memories, then count them, with a store of its own."""
+        names, known, where = self.names, self._catalogue, self.source.where
+        self._lister = lister = self.source.reader()
+        try:
+            await lister.open()
+            self._draw_lines()
+            await lister.stream(lambda store: store.list_keys(where), self._take_keys)
+            known.listed = True
+            names.unfold_few()
+            if not known.memories:
+                if where.named:
+                    await lister.run(lambda store: refuse_absent_in(where, 0, store))
+                names.nothing = await lister.run(_contents) or "no memories"
+            names.update_rows()
+            if where.named and known.memories == 1:
+                self._open(next(iter(next(iter(known.users.values())).memories)), None, None)
+            await lister.stream(lambda store: store.list_memories(where), self._take_counts)
+            known.finish(dict(lister.store.left_out.failures))
+        finally:
+            await lister.close()
+        names.update_rows()
+        self._draw_lines()
+
+    def _take_keys(self, keys: list[MemoryKey]) -> None:
+        self._catalogue.add_keys(keys)
+        self.names.update_rows()
+
+    def _take_counts(self, infos: list[MemoryInfo]) -> None:
+        self._catalogue.add_counts(infos)
+        self.names.update_rows()
+
+    async def _store(self) -> Reader:
+        """Return the reader of messages, which is opened when the first memory is."""
+        if self._reader is None:
+            reader = self.source.reader()
+            await reader.open()
+            self._reader = reader
+        return self._reader
+
+    def on_pane_opened(self, event: Pane.Opened) -> None:
+        """Open a memory."""
+        event.stop()
+        self._open(event.key, event.at, event.id)
+
+    def _open(self, key: MemoryKey, at: int | None, id: str | None) -> None:
+        self._go_in(self._conversation)
+        self.run_worker(self._show(key, at, id), group="open", exclusive=True)
+
+    async def _show(
+        self, key: MemoryKey, at: int | None, id: str | None, *, context: bool = False
+    ) -> None:
+        pane, title = self._conversation, _title(key)
+        before = pane.document
+        fresh = before is None or before.key != key
+        if fresh:
+            pane.tell(title, "reading…")
+        try:
+            reader = await self._store()
+            dialect = reader.store.dialect
+            document: Document
+            if context:
+                document = Context(reader, key)
+            elif reader.store.features.cheap_windows:
+                document = Windows(reader, key)
+            else:
+                document = Whole(reader, key)
+            await document.open(self._tell_number)
+            if at is None and id is not None:
+                at = await _find(document, lambda entry: entry.id == id, 0, 1, lambda _: None)
+        except MemctlError as error:
+            if fresh:
+                pane.tell(title, error.message)
+            self._fail_softly(error)
+            return
+        self._tell("")
+        if before is not None:
+            before.close()
+        if isinstance(document, Context):
+            total = sum(document.tokens.values())
+            pane.show(
+                *(f"{title} · context", document, dialect, None),
+                f"about {count(total, 'token')}",
+                _shares(document.tokens),
+            )
+        else:
+            pane.show(title, document, dialect, at)
+
+    def _tell_number(self, number: int) -> None:
+        self._tell(f"reading… {number:,}" if number >= SOUGHT else "")
+
+    def on_conversation_wanted(self, event: Conversation.Wanted) -> None:
+        """Load a page of the conversation."""
+        self.run_worker(self._load(event.document, event.page), group="page")
+
+    async def _load(self, document: Document, page: int) -> None:
+        pane, deleted = self._conversation, document.deleted
+        try:
+            await document.load(page)
+        except MemctlError as error:
+            pane.failed(page, error)
+            self._fail_softly(error)
+            return
+        if document.deleted > deleted:
+            self._tell(f"{count(document.deleted - deleted, 'message')} were deleted meanwhile")
+        if pane.document is document:
+            pane.loaded(page)
+
+    def on_conversation_context_toggled(self) -> None:
+        """Show what the model is sent, or all messages again."""
+        pane = self._conversation
+        assert pane.document is not None
+        if self._reader is not None and self._reader.store.dialect.facts:
+            self._tell("facts have no context")
+            return
+        context = not isinstance(pane.document, Context)
+        self.run_worker(
+            self._show(pane.document.key, None, None, context=context), group="open", exclusive=True
+        )
+
+    def on_conversation_sought(self, event: Conversation.Sought) -> None:
+        """Look for a message, and move to it."""
+        self.run_worker(self._seek(event), group="seek", exclusive=True)
+
+    async def _seek(self, event: Conversation.Sought) -> None:
+        pane = self._conversation
+        document = pane.document
+        if document is None:
+            return
+        self._tell("searching… Esc stops")
+        start = pane.cursor + event.step
+        try:
+            index = await _find(
+                *(document, event.matches, start, event.step),
+                lambda number: self._tell(f"searching… {number:,} messages; Esc stops"),
+            )
+        except MemctlError as error:
+            self._fail_softly(error)
+            return
+        if index is None:
+            self._tell(f"no {'further' if event.step > 0 else 'earlier'} {event.what}")
+        elif pane.document is document:
+            self._tell("")
+            pane.go_to(index)
+
+    def _fail_softly(self, error: MemctlError) -> None:
+        """Show an error, and keep what was read."""
+        self._tell(f"{error.message}; r reads again", error=True)
+
+    def _notice(self, text: str) -> None:
+        """Show a warning of a store, which comes from its thread."""
+        with suppress(RuntimeError):  # the browser has ended
+            self.call_later(self._tell, text)
+
+    # Status and prompt
+
+    def _tell(self, text: str, *, error: bool = False) -> None:
+        self._status.display = bool(text)
+        self._status.set([(f" {visible(text)}", ERROR if error else WARNING)])
+
+    def on_pane_told(self, event: Pane.Told) -> None:
+        """Show a text of a pane."""
+        event.stop()
+        self._tell(event.text, error=event.error)
+
+    def on_pane_asked(self, event: Pane.Asked) -> None:
+        """Let the user type a text."""
+        event.stop()
+        self._answer = event.answer
+        self._prompt.placeholder = event.label
+        self._prompt.value = event.text
+        self._prompt.cursor_position = len(event.text)
+        self._prompt.display = True
+        self._foot.display = False
+        self._prompt.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Pass on what is typed."""
+        if self._answer is not None and self._prompt.display:
+            self._answer(event.value, False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Pass on what was typed."""
+        self._end_prompt(event.value)
+
+    def action_give_up(self) -> None:
+        """End the prompt without an answer."""
+        self._end_prompt(None)
+
+    def _end_prompt(self, text: str | None) -> None:
+        answer, self._answer = self._answer, None
+        self._prompt.display = False
+        self._foot.display = True
+        (self.right if self._inside else self.left).focus()
+        if answer is not None:
+            answer(text, True)
+
+    # Moving between panes
+
+    def _go_in(self, pane: Pane) -> None:
+        self._sheet.set_class(pane is self._sheet, "-shown")
+        self._inside = True
+        self._arrange()
+        pane.focus()
+
+    def on_pane_described(self, event: Pane.Described) -> None:
+        """Show a text next to the list."""
+        event.stop()
+        self._sheet.show(event.shown)
+        self._go_in(self._sheet)
+        self._sheet.call_after_refresh(self._sheet.name_it, event.title, "")
+
+    def on_pane_left(self, event: Pane.Left) -> None:
+        """Go back to the list, or from another screen to the memories."""
+        event.stop()
+        self._tell("")
+        self.workers.cancel_group(self, "seek")
+        if self._inside:
+            self._inside = False
+            self._arrange()
+            self.left.focus()
+        else:
+            self._change_screen("1")
+
+    def _change_screen(self, key: str) -> None:
+        self._shown = key
+        self._inside = False
+        self._arrange()
+        self.left.focus()
+        self.left.entered()
+
+    # Keys that mean the same everywhere
+
+    def on_key(self, event: events.Key) -> None:
+        """Do what a key means everywhere."""
+        if self._prompt.has_focus:
+            return
+        key = event.character or event.key
+        if key == "q":
+            self.action_leave()
+            return
+        if len(self.screen_stack) > 1:
+            return
+        if key in SCREENS:
+            self._change_screen(key)
+        elif event.key in ("tab", "shift+tab"):
+            self._change_pane()
+        elif key == "?":
+            self._overlay(self._help(), "Help", "Esc goes back", len(KEYS) + 2)
+        elif key == "x":
+            self._show_commands()
+        elif key == "y":
+            self._copy((self.right if self._inside else self.left).copied())
+        elif key == "r":
+            self._read_anew()
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+    def _change_pane(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._arrange()
+            self.left.focus()
+        else:
+            self._go_in(self.right)
+
+    def _help(self) -> Sheet:
+        sheet = Sheet(self._signs)
+        sheet.show(help_text())
+        return sheet
+
+    def on_conversation_entered(self, event: Conversation.Entered) -> None:
+        """Show a message whole."""
+        assert self._reader is not None
+        sheet = MessageSheet(self._signs, event.entry, self._reader.store.dialect)
+        self._overlay(sheet, f"#{event.entry.number}", "v JSON · Esc goes back", 1000)
+
+    def _show_commands(self) -> None:
+        subject = (self.right if self._inside else self.left).subject()
+        store = self._lister.store if self._lister is not None else None
+        facts = store is not None and store.dialect.facts
+        parts = store is not None and store.features.parts
+        found = commands_for(self.source.argument, subject, facts=facts, parts=parts)
+        pane = Choice(self._signs, found)
+        self._overlay(pane, "Commands", "Enter copies one · Esc goes back", len(found) + 4)
+
+    def _overlay(self, pane: Pane, title: str, foot: str, lines: int) -> None:
+        self.push_screen(Overlay(pane, title, foot, lines))
+
+    def on_choice_copied(self, event: Choice.Copied) -> None:
+        """Copy a command, and keep it for the end."""
+        self._copy(event.command)
+        if event.command not in self.copied:
+            self.copied.append(event.command)
+
+    def _copy(self, text: str) -> None:
+        if text:
+            self.copy_to_clipboard(text)
+            self._tell(f"copied: {text}")
+
+    def _read_anew(self) -> None:
+        self._tell("")
+        if self._shown != "1":
+            self.left.read_anew()
+            return
+        self.run_worker(self._again(), group="store", exclusive=True)
+
+    async def _again(self) -> None:
+        """Open the store again; the conversation stays where it is."""
+        pane = self._conversation
+        key = pane.document.key if pane.document is not None else None
+        at, context = pane.cursor, isinstance(pane.document, Context)
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+        self._catalogue.clear()
+        self.names.update_rows()
+        if key is not None:
+            self.run_worker(
+                self._show(key, at, None, context=context), group="open", exclusive=True
+            )
+        await self._begin()
+
+    # The end
+
+    def action_leave(self) -> None:
+        """Quit."""
+        self.exit()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End the browser; Textual would print the values of variables, and so stored texts."""
+        if self.failure is None:
+            self.failure = error.error if isinstance(error, WorkerFailed) else error
+        self.exit()
+
+    async def close_stores(self) -> None:
+        """Close what is open; what is running is cancelled."""
+        readers = [one for one in (self._lister, self._reader) if one is not None]
+        await asyncio.gather(*(reader.close() for reader in readers))
+        if self._conversation.document is not None:
+            self._conversation.document.close()
+
+
+async def _contents(store: Any) -> str:
+    return await store.other_contents() if await store.is_empty() else ""
+
+
+async def _find(
+    document: Document,
+    matches: Callable[[StoredMessage], bool],
+    start: int,
+    step: int,
+    told: Callable[[int], object],
+) -> int | None:
+    """Return the index of the nearest message that matches, from ``start`` on; None without one."""
+    searched = 0
+    while 0 <= start < document.total:
+        first = start if step > 0 else max(start - SOUGHT + 1, 0)
+        entries = await document.entries(first, SOUGHT if step > 0 else start - first + 1)
+        if not entries:
+            return None
+        places = range(len(entries))
+        for place in places if step > 0 else reversed(places):
+            if matches(entries[place].message):
+                return first + place
+        searched += len(entries)
+        told(searched)
+        await asyncio.sleep(0)
+        start = first + len(entries) if step > 0 else first - 1
+    return None
+
+
+def _title(key: MemoryKey) -> str:
+    names = " / ".join(name for name in key[:2] if name) or "''"
+    return f"{names} ({key.part})" if key.part else names
+
+
+def _shares(tokens: dict[str, int]) -> str:
+    total = sum(tokens.values())
+    if not total:
+        return ""
+    return "tokens: " + ", ".join(
+        f"{kind} {number * 100 // total} %" for kind, number in tokens.items() if number
+    )
+
+
+def _is_light() -> bool:
+    """Return whether the terminal says that its background is light."""
+    return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")

@@ -1,0 +1,32 @@
+"""The screens of the browser: their keys, their titles, and what makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from memctl.browser.catalogue import Catalogue
+from memctl.browser.names import Names
+from memctl.browser.pane import ListPane, Signs
+from memctl.browser.source import Source
+
+
+class Setting(NamedTuple):
+    """What a screen is made with."""
+
+    source: Source
+    catalogue: Catalogue
+    signs: Signs
+
+
+class Screen(NamedTuple):
+    """A screen: its title, and what makes its list."""
+
+    title: str
+    make: Callable[[Setting], ListPane]
+
+
+SCREENS: dict[str, Screen] = {
+    "1": Screen("Memories", lambda setting: Names(setting.catalogue, setting.signs)),
+}
+"""The screens by their keys."""

@@ -1,0 +1,204 @@
+"""The store that is browsed: opened in threads of its own, so that the screen always answers.
+
+Each method of a ``Reader`` ends its transaction before it returns: between two keys, no transaction
+is open.  Only ``list_keys``, ``list_memories``, ``window`` and ``read`` of a store are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from memctl.location import Location
+from memctl.ops.observer import Unobserved, opened
+from memctl.selection import Selection
+from memctl.store import DamagedMemory, Store
+
+T = TypeVar("T")
+
+BATCH = 1000
+"""The maximum number of items that are handed over at once."""
+PAUSE = 0.1
+"""The seconds after which items are handed over, although there are fewer."""
+CLOSING = 0.3
+"""The seconds to wait for a store to close when the browser ends."""
+
+
+class Notices(Unobserved):
+    """The warnings of stores: the status line shows them, and the end of the browser prints them.
+
+    ``tell`` is called with each new warning, in the thread of the store.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        super().__init__()
+        self.timeout = timeout
+        self.warnings: list[str] = []
+        self.tell: Callable[[str], object] = lambda _: None
+
+    def warn(self, text: str, /) -> None:
+        """Keep a warning, and tell it unless it is known."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.tell(text)
+
+    def retry(self, text: str, /) -> None:
+        """Keep a warning about a lost connection."""
+        self.warn(text)
+
+
+class Reader:
+    """An open store in a thread with an event loop of its own.
+
+    ::
+
+        reader = Reader(make, notices)
+        await reader.open()
+        page = await reader.run(lambda store: store.window(key, 0, 200))
+        await reader.close()
+    """
+
+    def __init__(self, make: Callable[[], Store], notices: Notices) -> None:
+        self._make = make
+        self._notices = notices
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="memctl-store", daemon=True)
+        self._stack = AsyncExitStack()
+        self._turn = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
+        self.store: Store
+        """The store, once ``open`` has returned; only its label, dialect and features are read."""
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def open(self) -> None:
+        """Open the store.
+
+        Raises:
+            MemctlError: as ``Store.open``.
+        """
+        self._thread.start()
+        self.store = await self._submit(self._open())
+
+    async def _open(self) -> Store:
+        return await self._stack.enter_async_context(opened(self._make(), self._notices))
+
+    async def run(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Return what ``work`` returns; it runs in the thread of the store, after earlier work.
+
+        Raises:
+            MemctlError: as the methods of the store.
+        """
+        return await self._submit(self._alone(work))
+
+    async def _alone(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        async with self._turn:
+            return await work(self.store)
+
+    async def stream(
+        self,
+        items: Callable[[Store], AsyncGenerator[T]],
+        take: Callable[[list[T]], object],
+    ) -> None:
+        """Hand all items over to ``take``, in batches, in the thread of the caller.
+
+        After a damaged memory, the items come again from the beginning, without this memory.
+
+        Raises:
+            MemctlError: as the methods of the store.
+        """
+        caller = asyncio.get_running_loop()
+
+        async def work(store: Store) -> None:
+            while True:
+                with suppress(DamagedMemory):
+                    async with aclosing(items(store)) as found:
+                        await _hand_over(found, lambda some: _call(caller, take, some))
+                    return
+
+        await self.run(work)
+
+    async def _submit(self, work: Coroutine[Any, Any, T]) -> T:
+        async def tracked() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
+            try:
+                return await work
+            finally:
+                self._running.discard(task)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(tracked(), self._loop))
+
+    async def close(self) -> None:
+        """Cancel what is running, and close the store; a store that takes long is left alone."""
+        if not self._thread.is_alive():
+            self._loop.close()
+            return
+        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await asyncio.wrap_future(closing)
+                await asyncio.to_thread(self._thread.join, CLOSING)
+
+    async def _close(self) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        try:
+            await self._stack.aclose()
+        finally:
+            self._loop.call_soon(self._loop.stop)
+
+
+async def _hand_over(items: AsyncGenerator[T], take: Callable[[list[T]], object]) -> None:
+    batch: list[T] = []
+    began = time.monotonic()
+    async for item in items:
+        batch.append(item)
+        if len(batch) >= BATCH or time.monotonic() - began > PAUSE:
+            take(batch)
+            batch = []
+            began = time.monotonic()
+            await asyncio.sleep(0)  # a store that reads a file does not pause by itself
+    take(batch)
+
+
+def _call(
+    loop: asyncio.AbstractEventLoop, take: Callable[[list[T]], object], some: list[T]
+) -> None:
+    with suppress(RuntimeError):  # the browser has ended
+        loop.call_soon_threadsafe(take, some)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is browsed: a store, and the selected memories in it.
+
+    ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
+    store, not yet open.  ``address`` returns the location of a store by its name, as the journal
+    of runs needs it.
+    """
+
+    argument: str
+    location: Location
+    where: Selection
+    make: Callable[[], Store]
+    notices: Notices
+    address: Callable[[str], Location]
+
+    def reader(self) -> Reader:
+        """Return a new reader of the store, not yet open."""
+        return Reader(self.make, self.notices)

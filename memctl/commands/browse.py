@@ -1,0 +1,146 @@
+"""``memctl browse``: looks through a store in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memctl.commands._context import Run
+from memctl.commands._options import (
+    PathOption,
+    SessionOption,
+    StoreArgument,
+    UserOption,
+    opens_stores,
+)
+from memctl.commands._run import readable, wait_for
+from memctl.errors import UsageError
+from memctl.location import redact_value
+from memctl.output.terminal import Format
+from memctl.registry import make_store
+from memctl.selection import Selection
+
+if TYPE_CHECKING:
+    from memctl.browser.app import Browser
+
+
+@opens_stores
+def browse(
+    run: Run,
+    store: StoreArgument,
+    user: UserOption = None,
+    session: SessionOption = None,
+    ascii_: Annotated[
+        bool, typer.Option("--ascii", help="Draw with ASCII characters alone.")
+    ] = False,
+    path: PathOption = None,
+) -> None:
+    """Look through a store in the terminal. Changes nothing.
+
+    Shows memories, conversations, hits of searches, marks, findings and runs. The key ? lists the
+    keys, x shows the commands for what is selected, q quits.
+
+    Examples:
+      memctl browse agents.db
+      memctl browse prod --user ada
+    """
+    if run.output.format is not Format.TABLE:
+        raise UsageError("browse draws on a terminal", "use inspect --messages --json")
+    place = run.locate(store)
+    _require_terminal(piped=place.kind == "stdio")
+    _require_textual()
+    from memctl.browser.app import Browser  # Textual is slow to load, and optional
+    from memctl.browser.source import Notices, Source
+
+    where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
+    notices = Notices(run.output.timeout)
+    with readable(place, where, path) as location, _keyboard(piped=place.kind == "stdio"):
+        source = Source(
+            *(redact_value(store), location, where, partial(make_store, location), notices),
+            run.address,
+        )
+        browser = Browser(source, ascii_only=ascii_)
+        try:
+            wait_for(_browse(browser))
+        finally:
+            for text in notices.warnings:
+                run.output.warn(text)
+    for command in browser.copied:
+        sys.stdout.write(f"{command}\n")
+    if browser.failure is not None:
+        raise browser.failure
+
+
+async def _browse(browser: Browser) -> None:
+    """Run the browser; a signal ends it as the key q does, so that the screen is restored."""
+    running = asyncio.ensure_future(browser.run_async())
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        browser.exit()
+        await running
+        raise
+    finally:
+        await browser.close_stores()
+
+
+def _require_terminal(*, piped: bool) -> None:
+    """Refuse to run without a terminal; with ``piped``, stdin is the store.
+
+    Raises:
+        UsageError: there is no terminal, or it cannot move its cursor.
+    """
+    hint = "use inspect --messages, or export --as html for a page that a screen reader can read"
+    if not (sys.stderr.isatty() and (piped or sys.stdin.isatty())):
+        raise UsageError("browse needs a terminal on stdin and stderr", hint)
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        raise UsageError("the terminal cannot move its cursor: TERM is not set, or dumb", hint)
+
+
+def _require_textual() -> None:
+    """Refuse to run without Textual.
+
+    Raises:
+        UsageError: the extra ``browse`` is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("textual") is None:
+        from memctl.installation import install_command  # slow to load
+
+        raise UsageError(
+            "browse needs the library Textual, which is not installed", install_command("browse")
+        )
+
+
+@contextmanager
+def _keyboard(*, piped: bool) -> Iterator[None]:
+    """Make the terminal the standard input within the block, if a pipe was read from it.
+
+    Raises:
+        UsageError: the process has no terminal.
+    """
+    if not piped:
+        yield
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(
+            "browse needs a terminal: /dev/tty cannot be opened", "write the pipe to a file first"
+        ) from error
+    before = os.dup(0)
+    os.dup2(terminal, 0)
+    os.close(terminal)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)

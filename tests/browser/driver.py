@@ -1,0 +1,81 @@
+"""A browser without a terminal: its keys are pressed, and its screen is read as text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from rich.segment import Segment
+from textual.pilot import Pilot
+
+from memctl.browser.app import Browser
+from memctl.browser.source import Notices, Source
+from memctl.registry import make_store, parse
+from memctl.selection import Selection
+
+SMALL = 80, 24
+LARGE = 120, 40
+
+
+class Driver:
+    """A running browser."""
+
+    def __init__(self, browser: Browser, pilot: Pilot[None]) -> None:
+        self.browser = browser
+        self.pilot = pilot
+
+    async def settle(self) -> None:
+        """Wait until nothing is read or drawn any more."""
+        for _ in range(3):
+            await self.browser.workers.wait_for_complete()
+            await self.pilot.pause()
+
+    async def press(self, *keys: str) -> str:
+        """Press keys one after the other; return the screen after the last."""
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+        return self.screen()
+
+    async def type(self, text: str) -> str:
+        """Type a text, and return the screen."""
+        return await self.press(*text)
+
+    async def resize(self, columns: int, lines: int) -> str:
+        """Change the size of the terminal; return the screen."""
+        await self.pilot.resize_terminal(columns, lines)
+        await self.settle()
+        return self.screen()
+
+    def screen(self) -> str:
+        """Return the screen as text."""
+        strips = self.browser.screen._compositor.render_strips()
+        return "".join(f"{strip.text.rstrip()}\n" for strip in strips)
+
+    def segments(self) -> list[Segment]:
+        """Return the segments of the screen."""
+        strips = self.browser.screen._compositor.render_strips()
+        return [segment for strip in strips for segment in strip]
+
+
+def make_browser(text: str, where: Selection | None = None, **settings: Any) -> Browser:
+    """Return a browser of the store at a URL or path."""
+    location = parse(text)
+    make = partial(make_store, location)
+    label = location.path.name or location.label
+    source = Source(label, location, where or Selection(), make, Notices(), parse)
+    return Browser(source, **settings)
+
+
+@asynccontextmanager
+async def browsing(browser: Browser, size: tuple[int, int] = SMALL) -> AsyncIterator[Driver]:
+    """Run a browser within the block; raise the error that ended it."""
+    async with browser.run_test(size=size) as pilot:
+        driver = Driver(browser, pilot)
+        await driver.settle()
+        yield driver
+    await browser.close_stores()
+    if browser.failure is not None:
+        raise browser.failure
