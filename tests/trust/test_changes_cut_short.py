@@ -382,8 +382,8 @@ def test_change_signal_while_changing(
         "WHEN (OLD.id LIKE '%h7') EXECUTE FUNCTION wait()",
     )
     process = start("delete", place.text, "--mark", "hint", "--yes", "--json")
-    wait_until(plan_is_there)
-    time.sleep(0.3)
+    waiting = "SELECT wait_event FROM pg_stat_activity WHERE datname = current_database()"
+    wait_until(lambda: "PgSleep" in servers.postgresql.execute(postgresql_url, waiting))
     process.send_signal(number)
     output, said = process.communicate(timeout=60)
     assert process.returncode == code, said
