@@ -37,6 +37,7 @@ GROUPS = {
         "context": ("context", "Show what an agent sends to its model."),
         "search": ("search", "Find messages by words or by meaning, best first."),
         "browse": ("browse", "Look through a store in the terminal. Changes nothing."),
+        "report": ("report", "Write a page with charts of what is in a store."),
     },
     "Move": {
         "export": (

@@ -83,6 +83,12 @@ EmbedderOption = Annotated[
         help="Make missing vectors with this embedder of the configuration.",
     ),
 ]
+TokenizerOption = Annotated[
+    str,
+    typer.Option(
+        "--summarizer", metavar="NAME", help="Count tokens with the tokenizer of this summarizer."
+    ),
+]
 PagerOption = Annotated[
     bool,
     printing("--pager/--no-pager", help="Print long output at once, without PAGER or less."),

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
+from memctl.journal.runs import Run
 from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
@@ -171,6 +172,27 @@ def _failure(key: Any, failure: Any) -> dict[str, Any]:
     if key.part:
         row["path"] = key.part
     return row | {"message": failure.message}
+
+
+def run_row(run: Run, size: int) -> dict[str, Any]:
+    """Return the row of a kept run for JSON reports; ``size`` is its size in bytes."""
+    return {
+        "run": run.id,
+        "command": run.command,
+        "store": run.store,
+        "started": run.started,
+        "ended": run.ended or None,
+        "outcome": run.outcome,
+        "memories": run.memories,
+        **{
+            name: run.counts.get(name, 0)
+            for name in ("deleted", "marked", "restored", "added", "replaced")
+        },
+        "bytes": size,
+        "undoes": run.undoes or None,
+        "undone_by": run.undone_by or None,
+        "erased": run.erased,
+    }
 
 
 class ChangeOutcome:

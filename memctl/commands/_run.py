@@ -34,6 +34,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.stores.archive.rotation import LATEST, RotatedFile, Series
+from memctl.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -280,3 +281,13 @@ def named_embedder(run: Run, name: str | None) -> Embedder | None:
 
     configured = run.configuration().embedder(name)
     return make_embedder(configured.settings, configured.key(config.environment()))
+
+
+def token_counter(run: Run, name: str) -> TokenCounter:
+    """Return the token counter of the summarizer ``name``; neither its key nor its model is used.
+
+    Raises:
+        UsageError: as ``Config.summarizer`` and ``TokenCounter``.
+    """
+    settings = run.configuration().summarizer(name).settings
+    return TokenCounter(settings.path("tokenizer"))

@@ -18,10 +18,11 @@ from memctl.commands._options import (
     PathOption,
     SessionOption,
     StoreArgument,
+    TokenizerOption,
     UserOption,
     opens_stores,
 )
-from memctl.commands._run import readable, wait_for
+from memctl.commands._run import readable, token_counter, wait_for
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
 from memctl.numbers import count
@@ -51,14 +52,7 @@ def context(
         bool,
         typer.Option("--all", help="Show all messages, as for an agent without compression."),
     ] = False,
-    summarizer: Annotated[
-        str,
-        typer.Option(
-            "--summarizer",
-            metavar="NAME",
-            help="Count tokens with the tokenizer of this summarizer.",
-        ),
-    ] = "extractive",
+    summarizer: TokenizerOption = "extractive",
     path: PathOption = None,
     pager: PagerOption = True,
 ) -> None:
@@ -71,21 +65,11 @@ def context(
       memctl context agents.db --user ada --session kyoto
       memctl context agents.db --user ada --session kyoto --all
     """
-    counter = _counter(run, summarizer)
+    counter = token_counter(run, summarizer)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     with paged(run.output, wanted=pager), readable(run.locate(store), where, path) as location:
         wait_for(_show(run.output, location, where, counter, everything=everything))
         run.output.finish()
-
-
-def _counter(run: Run, name: str) -> TokenCounter:
-    """Return the token counter of the summarizer ``name``; neither its key nor its model is used.
-
-    Raises:
-        UsageError: as ``Config.summarizer`` and ``TokenCounter``.
-    """
-    settings = run.configuration().summarizer(name).settings
-    return TokenCounter(settings.path("tokenizer"))
 
 
 async def _show(

@@ -9,6 +9,7 @@ import typer
 
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import moment, takes_options
+from memctl.commands._reports import run_row
 from memctl.commands._run import is_on
 from memctl.journal.runs import Run, Runs, short_ids
 from memctl.output import tables
@@ -78,26 +79,7 @@ def _started(run: Run) -> datetime:
 
 def _report(found: list[Run], sizes: dict[str, int], names: dict[str, str], hidden: int) -> Report:
     def rows() -> list[dict[str, Any]]:
-        return [
-            {
-                "run": one.id,
-                "command": one.command,
-                "store": one.store,
-                "started": one.started,
-                "ended": one.ended or None,
-                "outcome": one.outcome,
-                "memories": one.memories,
-                **{
-                    name: one.counts.get(name, 0)
-                    for name in ("deleted", "marked", "restored", "added", "replaced")
-                },
-                "bytes": sizes[one.id],
-                "undoes": one.undoes or None,
-                "undone_by": one.undone_by or None,
-                "erased": one.erased,
-            }
-            for one in found
-        ]
+        return [run_row(one, sizes[one.id]) for one in found]
 
     return Report(
         "history",

@@ -30,7 +30,7 @@ from memctl.ops.doctor.check import (
     examiner,
     fitting,
 )
-from memctl.ops.doctor.findings import ORDER
+from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.reading import gather
 from memctl.ops.report import HUGE_BYTES, Progress
@@ -43,7 +43,7 @@ USERS = 200
 """The largest number of users with a row of their own."""
 _CONTEXTS = (0, *(1000 << power for power in range(8)))
 """The lower limits of the bins of contexts, in tokens."""
-_AGES = (7, 30, 90, 365)
+AGES = (7, 30, 90, 365)
 """The upper limits of the ages of messages, in days."""
 _EARLIEST = date(2000, 1, 1)
 """The first day in a report: an earlier time is that of a wrong clock."""
@@ -317,9 +317,9 @@ class _Counts:
         self._users: dict[str, UserRow] = {}
         self._days: dict[date, Day] = {}
         self._tomorrow = options.now.date() + timedelta(days=1)
-        self._oldest = [options.now - timedelta(days=days) for days in _AGES]
+        self._oldest = [options.now - timedelta(days=days) for days in AGES]
         self._findings: dict[str, _FindingCount] | None = {} if findings else None
-        found.ages = [0] * (len(_AGES) + 1)
+        found.ages = [0] * (len(AGES) + 1)
         if store.dialect.facts:
             found.facts = FactStatistics()
         else:
@@ -414,6 +414,8 @@ class _Counts:
         if fault.key not in (None, found.latest):
             found.memories += 1
             found.latest = fault.key
+        if fault.key is not None and fault.code in UNREAD:
+            self.found.damaged[fault.key] = fault.detail or KINDS[fault.code].what
 
     def tool(self, name: str) -> ToolRow | None:
         """Return the row of a tool; None if there are too many names."""
@@ -448,8 +450,6 @@ class _Counts:
             found.facts.owners = self.owners.rows()
             found.facts.lengths = _bins(self.lengths)
             found.facts.metadata = dict(heapq.nsmallest(top, self.metadata.items(), _by_count))
-        damage = (one for one in self.store.damage if one.key and self.where.has_key(one.key))
-        found.damaged = {one.key: one.detail or one.code for one in damage if one.key}
         failures = self.store.left_out.failures
         found.damaged |= {key: failure.message for key, failure in failures.items()}
         return found

@@ -628,3 +628,15 @@ ORDER: dict[str, int] = {
     )
 }
 """The place of each code in reports: errors first, then warnings, then notices."""
+
+UNREAD = frozenset(
+    {
+        "damaged-state",
+        "trailing-data",
+        "damaged-message",
+        "damaged-fact",
+        "damaged-row",
+        "unreadable-checkpoint",
+    }
+)
+"""The codes of data that ``Store.read`` leaves out."""

@@ -1,0 +1,390 @@
+"""``memctl report``: writes a page with charts of what is in a store."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Annotated, Any, NamedTuple
+
+import typer
+
+from memctl.commands._context import Run
+from memctl.commands._options import (
+    PathOption,
+    StoreArgument,
+    TokenizerOption,
+    opens_stores,
+    printing,
+)
+from memctl.commands._reports import run_row
+from memctl.commands._run import readable, runs_on, token_counter, wait_for
+from memctl.errors import Failure, UsageError
+from memctl.journal.runs import Runs
+from memctl.location import Location, is_one_file, visible
+from memctl.model import MemoryKey
+from memctl.numbers import count
+from memctl.ops.doctor.findings import KINDS
+from memctl.ops.export.destination import STDOUT, is_device
+from memctl.ops.names import note_absent_values, refuse_absent_in
+from memctl.ops.observer import opened, warn_of_other_contents
+from memctl.ops.report import Total, count_all, damage
+from memctl.ops.statistics import (
+    AGES,
+    Bin,
+    FactStatistics,
+    FindingRow,
+    MemoryRow,
+    MessageRow,
+    Statistics,
+    StatisticsOptions,
+    UserRow,
+    collect,
+    pseudonymous,
+)
+from memctl.output import report_page
+from memctl.output.report import Report
+from memctl.output.report_page import About
+from memctl.output.terminal import Format, Output
+from memctl.registry import make_store, title_of
+from memctl.selection import Selection
+from memctl.storekit.files import AtomicFile
+from memctl.version import __version__
+
+RUNS = 10
+"""The number of runs in a report."""
+
+
+@opens_stores
+def report(
+    run: Run,
+    store: StoreArgument,
+    where: Selection,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write to this file.", show_default="stdout"
+        ),
+    ] = STDOUT,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    title: Annotated[
+        str | None,
+        typer.Option(
+            "--title", metavar="TEXT", help="Heading of the page.", show_default="the store"
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="Show at most N rows of each list.")
+    ] = 20,
+    context_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--context-limit",
+            metavar="N",
+            min=1,
+            help="Count the memories whose agents send more than N tokens.",
+        ),
+    ] = None,
+    summarizer: TokenizerOption = "extractive",
+    findings: Annotated[
+        bool,
+        typer.Option("--findings/--no-findings", help="Leave out the findings of memctl doctor."),
+    ] = True,
+    pseudonyms: Annotated[
+        bool,
+        printing(
+            "--pseudonyms", help="Show numbers instead of the store, users, sessions and ids."
+        ),
+    ] = False,
+    path: PathOption = None,
+) -> None:
+    """Write a page with charts of what is in a store.
+
+    The page is one file, which works offline. It has names and numbers, but no text of messages. A
+    new file gets mode 0600. With --json, the numbers are printed, and a page is only written to a
+    named file. A selection of messages leaves out the findings, which are about whole memories.
+
+    Examples:
+      memctl report agents.db -o report.html
+      memctl report prod --newer-than 90d -o memory.html --force
+      memctl report agents.db --json | jq '.days[-1]'
+    """
+    told = run.output
+    if told.format in (Format.NDJSON, Format.CSV):
+        raise UsageError(
+            f"a report cannot be written as {told.format.upper()}",
+            "use --json; memctl inspect STORE --by day prints rows",
+        )
+    prints = output == STDOUT and told.format is Format.TABLE
+    if prints and sys.stdout.isatty():
+        raise UsageError("a page cannot be shown in a terminal", "name a file: -o report.html")
+    counter = token_counter(run, summarizer)
+    place = run.locate(store)
+    with _file(output, place, force=force) as file:
+        with readable(place, where, path) as location:
+            options = StatisticsOptions(top, context_limit, findings, counter.count)
+            found = wait_for(_read(told, location, where, options))
+        label = found.what if pseudonyms else place.label
+        runs = [] if place.kind == "stdio" else _runs(run, place)
+        if pseudonyms:
+            found = found._replace(statistics=pseudonymous(found.statistics))
+            runs = [row | {"store": label} for row in runs]
+            told.warnings.clear()  # they were printed, and may have names
+        about = About(
+            *(title or label, label, found.what, datetime.now().astimezone()),
+            counted="estimated" if counter.name == "estimate" else f"by {counter.name}",
+            version=__version__,
+            words=("STORE",) if pseudonyms else _words(store, place, where, path),
+            selection="; ".join(_selected(where, path, named=not pseudonyms)),
+            noun=found.noun,
+            context_limit=context_limit,
+            pseudonyms=pseudonyms,
+            no_findings=_no_findings(where, wanted=findings),
+        )
+        data = _data(found, about, runs)
+        if file is not None or prints:
+            page = io.StringIO()
+            report_page.write(page, replace(about, data=data), found.statistics, runs)
+            (file or sys.stdout.buffer).write(page.getvalue().encode())
+        if isinstance(file, AtomicFile):
+            file.commit()
+            said = count(found.statistics.messages, found.noun)
+            told.note(f"{said} reported in {visible(output)}")
+    if told.format is Format.JSON:
+        told.report = Report("report", lambda: data, list, lambda: None)
+    if damaged := found.statistics.damaged:
+        failures = {key: Failure("damaged", why) for key, why in damaged.items()}
+        raise damage(failures, others=bool(found.statistics.memories))
+    told.emit()
+
+
+@contextmanager
+def _file(output: str, source: Location, *, force: bool) -> Iterator[AtomicFile | IO[bytes] | None]:
+    """Yield the file to write to; None for stdout.
+
+    Raises:
+        UsageError: the file exists without ``force``, is the store, or cannot be a file.
+        Unavailable: the operating system refuses the file.
+    """
+    path = Path(output)
+    if output == STDOUT:
+        yield None
+    elif is_device(path):
+        with path.open("wb") as device:
+            yield device
+    else:
+        if source.path != Path() and is_one_file(source.path, path):
+            raise UsageError(f"{output!r} is the store", "name another file")
+        if path.is_dir():
+            raise UsageError(f"{output!r} is a folder", "name a file: -o report.html")
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder of {output!r} does not exist", "create it first")
+        if path.exists() and not force:
+            raise UsageError(f"{output!r} exists", "use --force to replace it")
+        with AtomicFile(path) as file:
+            yield file
+
+
+class _Found(NamedTuple):
+    """What was read: the statistics, and the kind of the store."""
+
+    statistics: Statistics
+    kind: str
+    what: str
+    noun: str
+
+
+async def _read(
+    told: Output, location: Location, where: Selection, options: StatisticsOptions
+) -> _Found:
+    async with opened(make_store(location), told) as store:
+        total: Total | None = None
+        with told.progress("reading", lambda: total) as progress:
+            total = await count_all(store, where, progress)
+            found = await collect(store, where, options, progress)
+        number = found.memories or len(found.damaged)
+        if not number:
+            await warn_of_other_contents(store, told)
+        await refuse_absent_in(where, number, store, observer=told)
+        await note_absent_values(where, number, store, told)
+        return _Found(found, store.kind, title_of(store.location), store.dialect.noun)
+
+
+def _runs(run: Run, location: Location) -> list[dict[str, Any]]:
+    """Return rows of the last runs on a store."""
+    kept, found = Runs(), runs_on(run, location)[:RUNS]
+    for one in found:
+        one.outcome = kept.outcome(one)
+    return [run_row(one, kept.size(one)) for one in found]
+
+
+def _words(store: str, place: Location, where: Selection, path: str | None) -> tuple[str, ...]:
+    """Return the words of a command that name the store and the selected memories."""
+    if place.kind == "stdio":
+        store = "STORE"
+    elif "://" in store:
+        store = place.label  # without a password
+    named = [("user", name) for name in sorted(where.users)]
+    named += [("session", name) for name in sorted(where.sessions)]
+    if path is not None:
+        named.append(("path", path))
+    return (store, *(f"--{option}={value}" for option, value in named))
+
+
+def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[str]:
+    """Yield texts that say what is selected; without ``named``, they have no names."""
+    for noun, values in (
+        ("user", where.users),
+        ("session", where.sessions),
+        ("path", () if path is None else (path,)),
+        ("speaker", where.names),
+        ("id", where.ids),
+    ):
+        if values:
+            yield _listed(noun, values) if named else count(len(values), noun)
+    for noun, values in (
+        ("mark", where.marks),
+        ("without the mark", where.exclude_marks),
+        ("role", where.roles),
+    ):
+        if values:
+            yield _listed(noun, values)
+    if where.since is not None:
+        yield f"since {where.since:%Y-%m-%d %H:%M}"
+    if where.until is not None:
+        yield f"before {where.until:%Y-%m-%d %H:%M}"
+    if where.last is not None:
+        yield f"the newest {where.last:,} of each memory"
+    if where.match is not None:
+        yield f"messages with {where.match!r}" if named else "messages with a text"
+
+
+def _listed(noun: str, values: Iterable[str]) -> str:
+    return f"{noun} {' or '.join(sorted(values))}"
+
+
+def _no_findings(where: Selection, *, wanted: bool) -> str:
+    """Return why a report has no findings; empty if it has."""
+    if not wanted:
+        return "--no-findings"
+    return "" if where.whole else "they are about whole memories, and messages were selected"
+
+
+def _data(found: _Found, about: About, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the report as a JSON object; parts that do not apply are left out."""
+    has = found.statistics
+    store = {} if about.pseudonyms else {"url": about.store}
+    data: dict[str, Any] = {
+        "store": store | {"kind": found.kind, "what": found.what},
+        "title": about.title,
+        "time": about.now.isoformat(timespec="seconds"),
+        "noun": about.noun,
+        "selection": about.selection,
+        "pseudonyms": about.pseudonyms,
+        "totals": {
+            "users": has.users,
+            "without_user": has.without_user,
+            "memories": has.memories,
+            "messages": has.messages,
+            "bytes": has.bytes,
+            "marks": has.marks,
+            "roles": has.roles,
+            "first": has.first,
+            "last": has.last,
+            "summaries": has.summaries,
+            "without_time": has.untimed,
+            "odd_times": has.odd_times,
+        },
+        "days": [asdict(day) for day in has.days],
+        "sizes": {
+            "bins": _bins(has.size_bins),
+            "largest": [_message(row) for row in has.largest_messages],
+        },
+        "users": [asdict(row) for row in has.user_rows],
+        "other_users": None if has.other_users is None else _without_name(has.other_users),
+        "ages": [
+            {"days": days, "messages": number}
+            for days, number in zip((*AGES, None), has.ages, strict=True)
+        ],
+        "idle": [_memory(row) for row in has.idle],
+        "expiring": [_memory(row) for row in has.expiring],
+        "damaged": [_key(key) | {"message": why} for key, why in has.damaged.items()],
+        "runs": runs,
+    }
+    if has.findings is not None:
+        data["findings"] = [_finding(row) for row in has.findings]
+    if has.facts is not None:
+        data["facts"] = _facts(has.facts)
+        return data
+    return data | {
+        "tokens": {
+            "counted": about.counted,
+            "stored": has.tokens_stored,
+            "sent": has.sent.total,
+            "by_kind": asdict(has.sent),
+        },
+        "contexts": {
+            "bins": _bins(has.context_bins),
+            "median": has.median,
+            "percentile95": has.percentile95,
+            "limit": about.context_limit,
+            "over_limit": has.over_limit,
+            "largest": [_memory(row) for row in has.largest_contexts],
+        },
+        "tools": [asdict(row) for row in has.tools],
+        "hours": has.hours,
+    }
+
+
+def _key(key: MemoryKey) -> dict[str, Any]:
+    return {"user": key.user, "session": key.session} | ({"path": key.part} if key.part else {})
+
+
+def _memory(row: MemoryRow) -> dict[str, Any]:
+    return _key(row.key) | {
+        "messages": row.messages,
+        "tokens": row.tokens,
+        "last": row.last,
+        "ttl": row.ttl,
+    }
+
+
+def _message(row: MessageRow) -> dict[str, Any]:
+    return _key(row.key) | {"id": row.id, "role": row.role, "bytes": row.bytes}
+
+
+def _without_name(row: UserRow) -> dict[str, Any]:
+    found = asdict(row)
+    del found["user"]
+    return found
+
+
+def _bins(bins: list[Bin]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in bins]
+
+
+def _finding(row: FindingRow) -> dict[str, Any]:
+    kind = KINDS[row.code]
+    return {
+        "code": row.code,
+        "severity": kind.severity.value,
+        "count": row.count,
+        "memories": row.memories,
+        "what": kind.what,
+        "meaning": kind.meaning,
+        "remedy": row.remedy or kind.remedy,
+    }
+
+
+def _facts(facts: FactStatistics) -> dict[str, Any]:
+    return {
+        "owners": [_key(key) | {"facts": number} for key, number in facts.owners],
+        "lengths": _bins(facts.lengths),
+        "metadata": facts.metadata,
+        "expiring": facts.expiring,
+        "expired": facts.expired,
+    }
