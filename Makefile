@@ -69,9 +69,9 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/generate.py
 
-# The screens that tests/terminal compares with: read what has changed before you commit it.
+# The screens and pages that tests compare with: read what has changed before you commit it.
 screens: $(VENV)/.dev
-	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal
+	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal tests/report
 
 clean:
 	rm -rf $(VENV) .interop .interop2 .interop-* build dist .cache .mypy_cache .ruff_cache \

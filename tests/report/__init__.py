@@ -1,0 +1,1 @@
+"""The page of ``memctl report``, and its charts."""
