@@ -471,7 +471,7 @@ class _Page:
     def _sizes(self) -> _Card:
         found = self._found
         drawn = self._histogram(
-            "Messages by size", found.size_bins, self._about.noun, "bytes", edge=_binary
+            "Messages by size", found.size_bins, self._about.noun, "size", edge=_binary
         )
         usual = max(found.size_bins, key=lambda one: one.count, default=None)
         largest = max((row.bytes for row in found.largest_messages), default=0)
@@ -497,7 +497,7 @@ class _Page:
         said = "How many characters the texts of facts have."
         if usual is not None and usual.high is not None:
             share = _percent(usual.count, self._found.messages)
-            said = f"{share} have {usual.low:,} to {usual.high:,} characters."
+            said = f"{share} have {usual.low:,} to {usual.high:,} characters, more than any other."
         return _Card("sizes", "Length", "Length of facts", said, drawn)
 
     def _histogram(
@@ -517,37 +517,30 @@ class _Page:
         reached = 0 if limit is None else sum(one.low <= limit for one in bins) - 1
         shown = bins[full[0] : max(full[-1], reached) + 1]
         names = [
-            f"{edge(one.low)} to {edge(one.high)}"
-            if one.high is not None
-            else f"from {edge(one.low)}"
+            f"{edge(one.low)} to {edge(one.high)}" if one.high else f"from {edge(one.low)}"
             for one in shown
         ]
-        ends = [*(one.low for one in shown), shown[-1].high]
         tips = [
-            f"{name} {unit}: {count(one.count, noun)}"
+            f"{name} {unit}".removesuffix(" size") + f": {count(one.count, noun)}"
             for name, one in zip(names, shown, strict=True)
         ]
-        line = None if limit is None else (_place(shown, limit), f"limit {_short(limit)}")
+        most = max(range(len(shown)), key=lambda place: shown[place].count)
+        ends = [*(one.low for one in shown), shown[-1].high]
         chart = charts.columns(
-            f"{label}: {', '.join(tips)}"
-            if len(tips) < _ROWS
-            else f"{label}, in {len(tips)} steps",
+            f"{label}; most: {tips[most]}",
             [Series("user", [one.count for one in shown])],
             tips,
             Axis(charts.spread(["" if end is None else edge(end) for end in ends], 8), edges=True),
             _short,
-            limit=line,
+            limit=None if limit is None else (_place(shown, limit), f"limit {_short(limit)}"),
         )
         total = sum(one.count for one in bins)
         rows = [
-            [
-                _text(name, str(one.low)),
-                _amount(one.count),
-                f"<td>{_percent(one.count, total)}</td>",
-            ]
+            [_text(name, str(one.low)), _amount(one.count), _share(one.count, total)]
             for name, one in zip(names, shown, strict=True)
         ]
-        return chart + _folded(label.lower(), [unit, count(2, noun)[2:], "share"], rows)
+        nouns = count(0, noun).removeprefix("0 ")
+        return chart + _folded(label.lower(), [unit, nouns, "share"], rows)
 
     def _users(self) -> _Card:
         found = self._found
@@ -988,6 +981,10 @@ def _id(name: str) -> str:
 
 def _amount(number: int) -> str:
     return f"<td>{number:,}</td>"
+
+
+def _share(part: int, whole: int) -> str:
+    return f'<td data-v="{part}">{_percent(part, whole)}</td>'
 
 
 def _sized(number: int) -> str:
