@@ -19,7 +19,6 @@ from memctl.commands._options import (
     StoreArgument,
     TokenizerOption,
     opens_stores,
-    printing,
 )
 from memctl.commands._reports import run_row
 from memctl.commands._run import readable, runs_on, token_counter, wait_for
@@ -96,7 +95,7 @@ def report(
     ] = True,
     pseudonyms: Annotated[
         bool,
-        printing(
+        typer.Option(
             "--pseudonyms", help="Show numbers instead of the store, users, sessions and ids."
         ),
     ] = False,
