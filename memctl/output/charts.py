@@ -93,7 +93,7 @@ def columns(
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)]
     scale = ticks(max(sums, default=0))
     width = 100 / max(number, 1)
-    gap = width * (0.1 if number > _DENSE else 0.07)
+    gap = min(width * (0.1 if number > _DENSE else 0.07), 0.8)
     if not axis.edges:
         gap = max(gap, (width - _WIDEST) / 2)
     parts = []
@@ -116,9 +116,9 @@ def columns(
         parts.append(_lines(number, f'<polyline class="mean" points="{" ".join(points)}"/>'))
     if limit is not None:
         at, text = f"{_number(limit[0] * 100)}%", html.text(limit[1])
-        parts.append(f'<line class="limit" x1="{at}" x2="{at}" y1="-4" y2="100%"/>')
+        parts.append(f'<line class="limit" x1="{at}" x2="{at}" y1="-16" y2="100%"/>')
         turned = ' class="limit turned" dx="-4"' if limit[0] > 0.6 else ' class="limit" dx="4"'
-        parts.append(f'<text x="{at}" y="6"{turned}>{text}</text>')
+        parts.append(f'<text x="{at}" y="-7"{turned}>{text}</text>')
     css = "plot dense" if number > _DENSE else "plot"
     return _chart(css, label, [_scale(scale, written), *parts, _below(axis)])
 
