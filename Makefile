@@ -15,7 +15,7 @@ PYTEST = scripts/get-servers $(BIN)/python && \
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 REAL := $(wildcard tests/interop*)
 
-.PHONY: demo test trust interop dist-test soak fuzz lint format docs screens clean
+.PHONY: demo test trust interop dist-test soak fuzz lint format docs screens picture clean
 
 demo: $(VENV)/.package
 	@DEMO_PATH="$(CURDIR)/$(BIN)" PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
@@ -72,6 +72,10 @@ docs: $(VENV)/.dev
 # The screens and pages that tests compare with: read what has changed before you commit it.
 screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal tests/report
+
+# docs/report.png, the page of a report: look at it before you commit it.
+picture: $(VENV)/.dev
+	@$(BIN)/python -m tools.picture
 
 clean:
 	rm -rf $(VENV) .interop .interop2 .interop-* build dist .cache .mypy_cache .ruff_cache \
