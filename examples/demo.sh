@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Import a sample agent's memory from a state_dict into SQLite; inspect, compress, export, migrate and compare it.
+# Import a sample agent's memory from a state_dict into SQLite; inspect, compress, export, migrate, compare and chart it.
 # Each command is printed as it can be pasted into a shell; memctl keeps the undo records where it always does.
 set -euo pipefail
 friday=$(cd "$(dirname "$0")" && pwd)/friday.json
@@ -39,7 +39,9 @@ run migrate "$store" moved.ndjson.zst
 run migrate nightly.ndjson.gz sessions/ --path memory
 run verify "$store" moved.ndjson.zst
 run verify "$store" sessions/
+run report "$store" -o report.html --force
 
+printf '\nThe page is %s/report.html: open it in a browser.\n' "$demo"
 printf '\nThe store stays in %s. Three things to try:\n\n' "$demo"
 printf '  %s\n' "${begin[@]}" \
     "memctl inspect agents.db --by user" \

@@ -193,8 +193,9 @@ output_price = 0.0
     [
         ("changing", {"mark", "delete", "history", "undo", "doctor"}),
         ("compress", {"compress", "undo"}),
-        ("cron", {"export", "delete", "compress", "inspect", "verify", "import"}),
+        ("cron", {"export", "delete", "compress", "report", "inspect", "verify", "import"}),
         ("output", {"inspect", "context", "help"}),
+        ("report", {"report"}),
         ("stores/archive", {"export", "inspect"}),
         ("stores/session-folder", {"inspect", "export", "migrate"}),
         ("stores/sqlite", {"inspect"}),
@@ -212,6 +213,7 @@ def test_docs_page_is_run(
             ("https://hc-ping.com/UUID", monitor.url),
             ("/var/backups/", ""),
             ("/srv/conversations", "conversations"),
+            ("/srv/reports/", ""),
         ):
             text = text.replace(place, ours)
         ran = follow(text, run)
@@ -245,7 +247,7 @@ def test_docs_demo_prints_lines_that_can_be_pasted(
     begin, path, *commands = re.findall(r"\x1b\[1m\$ (.*)\x1b\[0m", printed)
     imported, *undos = re.findall(r"^undo it with: (.*)", printed, re.MULTILINE)
     commands += reversed(undos)
-    assert len(commands) == 14
+    assert len(commands) == 15
     assert path == f"export PATH={programs}:$PATH"
     # An unquoted ? fails, as it does in zsh.
     script = ["shopt -s failglob", 'memctl() { printf "%s\\0" "$@" --; }', begin, *commands]
@@ -255,6 +257,7 @@ def test_docs_demo_prints_lines_that_can_be_pasted(
     monkeypatch.chdir(demo)
     for words in shell.stdout.split("--\0")[:-1]:
         assert run(*words.split("\0")[:-1]).exit_code == 0, words
+    assert "Messages per day" in Path("report.html").read_text("utf-8")
 
     lines = [line.strip() for line in closing.splitlines() if line]
     assert lines[:2] == [begin, path]

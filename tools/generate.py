@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = 96
 _GUIDES = {
     "inspect": ("selection", "output"),
+    "report": ("report",),
     "context": ("compress",),
     "search": ("search",),
     "export": ("copying", "analysis", "cron"),
