@@ -16,6 +16,7 @@ from memctl.testing.suite.facts import FactTests
 from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
+from memctl.testing.suite.report import ReportTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
@@ -64,6 +65,7 @@ class StoreSuite(
     OutlineTests,
     NameTests,
     WindowTests,
+    ReportTests,
     WriteTests,
     EditTests,
     EraseTests,
@@ -78,6 +80,13 @@ class StoreSuite(
 
 @pytest.mark.asyncio
 class FactSuite(
-    Suite, PlaceTests, FactTests, WindowTests, LockTests, SearchTests, ServiceSearchTests
+    Suite,
+    PlaceTests,
+    FactTests,
+    WindowTests,
+    ReportTests,
+    LockTests,
+    SearchTests,
+    ServiceSearchTests,
 ):
     """All tests of the contract of a store of facts; the ``Backend`` needs a style of facts."""
