@@ -144,7 +144,7 @@ def report(
             pseudonyms=pseudonyms,
             no_findings=_no_findings(where, wanted=findings),
         )
-        data = _data(found, about, runs)
+        data = _data(found, about, counter.name, runs)
         if file is not None or prints:
             page = io.StringIO()
             report_page.write(page, replace(about, data=data), found.statistics, runs)
@@ -153,8 +153,7 @@ def report(
             file.commit()
             said = count(found.statistics.messages, found.noun)
             told.note(f"{said} reported in {visible(output)}")
-    if told.format is Format.JSON:
-        told.report = Report("report", lambda: data, list, lambda: None)
+    told.report = Report("report", lambda: data, list, lambda: None)
     if damaged := found.statistics.damaged:
         failures = {key: Failure("damaged", why) for key, why in damaged.items()}
         raise damage(failures, others=bool(found.statistics.memories))
@@ -273,8 +272,13 @@ def _no_findings(where: Selection, *, wanted: bool) -> str:
     return "" if where.whole else "they are about whole memories, and messages were selected"
 
 
-def _data(found: _Found, about: About, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the report as a JSON object; parts that do not apply are left out."""
+def _data(
+    found: _Found, about: About, counted_by: str, runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the report as a JSON object; parts that do not apply are left out.
+
+    ``counted_by`` is the name of the token counter.
+    """
     has = found.statistics
     store = {} if about.pseudonyms else {"url": about.store}
     data: dict[str, Any] = {
@@ -303,7 +307,7 @@ def _data(found: _Found, about: About, runs: list[dict[str, Any]]) -> dict[str, 
             "bins": _bins(has.size_bins),
             "largest": [_message(row) for row in has.largest_messages],
         },
-        "users": [asdict(row) for row in has.user_rows],
+        "by_user": [asdict(row) for row in has.user_rows],
         "other_users": None if has.other_users is None else _without_name(has.other_users),
         "ages": [
             {"days": days, "messages": number}
@@ -321,7 +325,7 @@ def _data(found: _Found, about: About, runs: list[dict[str, Any]]) -> dict[str, 
         return data
     return data | {
         "tokens": {
-            "counted": about.counted,
+            "counted_by": counted_by,
             "stored": has.tokens_stored,
             "sent": has.sent.total,
             "by_kind": asdict(has.sent),

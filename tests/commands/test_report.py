@@ -64,14 +64,14 @@ def test_report_has_the_numbers_of_the_other_commands(run: Run, talks: str) -> N
     )
     assert found["totals"]["marks"] == groups("mark")
     assert found["totals"]["roles"] == groups("role")
-    assert {row["user"]: row["messages"] for row in found["users"]} == groups("user")
+    assert {row["user"]: row["messages"] for row in found["by_user"]} == groups("user")
     sent = {
         key.user: report(
             run("context", talks, "--user", key.user, "--session", key.session, "--json")
         )["tokens"]["total"]
         for key in (ADA, BOB)
     }
-    assert {row["user"]: row["tokens"] for row in found["users"]} == sent
+    assert {row["user"]: row["tokens"] for row in found["by_user"]} == sent
     assert {row["user"]: row["tokens"] for row in found["contexts"]["largest"]} == sent
     assert found["tokens"]["sent"] == sum(found["tokens"]["by_kind"].values()) == sum(sent.values())
     checked = report(run("doctor", talks, "--json"), 6)["findings"]
@@ -151,11 +151,12 @@ def test_report_results_have_the_names_of_their_calls(run: Run, tmp_path: Path) 
 def test_report_counts_tokens_as_the_summarizer_does(
     run: Run, tmp_path: Path, talks: str, write: Path
 ) -> None:
-    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    words = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = tmp_path / "tokenizer.json"
+    words.save(str(tokenizer))
     write.write_text(
-        f'[summarizers.exact]\nkind = "openai"\nmodel = "m"\ntokenizer = "{tmp_path}/tokenizer.json"\n'
+        f'[summarizers.exact]\nkind = "openai"\nmodel = "m"\ntokenizer = "{tokenizer}"\n'
     )
     found = report(run("report", talks, "--json", "--summarizer", "exact"))
     one = report(
@@ -171,8 +172,8 @@ def test_report_counts_tokens_as_the_summarizer_does(
             "--json",
         )
     )
-    assert found["users"][1]["tokens"] == one["tokens"]["total"]
-    assert found["tokens"]["counted"] == f"by {tmp_path}/tokenizer.json"
+    assert found["by_user"][1]["tokens"] == one["tokens"]["total"]
+    assert found["tokens"]["counted_by"] == str(tokenizer)
 
 
 def test_report_page_is_a_new_private_file(run: Run, tmp_path: Path, talks: str) -> None:
@@ -192,6 +193,15 @@ def test_report_page_is_a_new_private_file(run: Run, tmp_path: Path, talks: str)
     assert page.read_text() != "old"
     assert page.stat().st_mode & 0o777 == 0o640
     assert run("report", talks, "--title", "Our <agents>").stdout.startswith("<!doctype html>")
+
+
+def test_report_counts_for_the_metrics(run: Run, tmp_path: Path, talks: str) -> None:
+    metrics = tmp_path / "memctl.prom"
+    run("--metrics-file", metrics, "report", talks, "-o", tmp_path / "r.html")
+    lines = [line.rpartition("{")[0::2] for line in metrics.read_text().splitlines()]
+    found = Counter(name for name, _ in lines if name)
+    assert found["memctl_users"] == found["memctl_tokens_sent"] == found["memctl_damaged"] == 1
+    assert found["memctl_findings"] == 3
 
 
 def test_report_refuses_what_it_cannot_write(run: Run, tmp_path: Path, talks: str) -> None:
@@ -247,7 +257,7 @@ def test_report_with_pseudonyms_has_no_names(run: Run, tmp_path: Path, talks: st
     words = ("report", talks, "--pseudonyms", "--user", ADA.user, "--user", BOB.user)
     found = run(*words, "-o", page, "--json")
     told = report(found)
-    assert [row["user"] for row in told["users"]] == ["user 1", "user 2"]
+    assert [row["user"] for row in told["by_user"]] == ["user 1", "user 2"]
     assert [row["session"] for row in told["contexts"]["largest"]] == ["session 1", "session 2"]
     assert told["selection"] == "2 users"
     assert len(told["runs"]) == 1
