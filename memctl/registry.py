@@ -744,10 +744,10 @@ def _parse_path(text: str) -> Location:
     if kind is None and os.path.isfile(path):
         if found := foreign.of_file(path):
             raise found.refusal(visible(text))
-        if path.suffix.lower() in (".md", ".parquet", ".csv"):
+        if path.suffix.lower() in (".md", ".html", ".htm", ".parquet", ".csv"):
             raise UsageError(
-                f"{visible(text)} is not a store: memctl writes Markdown, Parquet and CSV, but "
-                "does not read them",
+                f"{visible(text)} is not a store: memctl writes HTML, Markdown, Parquet and CSV, "
+                "but does not read them",
                 "export an archive, which memctl reads: memctl export STORE -o FILE.ndjson",
             )
         raise UsageError(

@@ -79,6 +79,7 @@ def test_shell_device_is_written_to_not_replaced() -> None:
         ["migrate", "sessions/"],
         ["export", "--output=x.md"],
         ["export", "--as=markdown", "--output=folder"],
+        ["export", "--output=x.html"],
         ["export", "--output=x.ndjson"],
         ["export", "--output=x.jsonl"],
         ["export", "--as=session-dir", "--output=sessions"],

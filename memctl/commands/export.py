@@ -69,7 +69,10 @@ def export(
     ] = None,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Delete Markdown files whose memories are gone."),
+        typer.Option(
+            "--prune",
+            help="In a folder of Markdown or HTML, delete the files of memories that are gone.",
+        ),
     ] = False,
     min_memories: Annotated[
         int | None,
@@ -102,12 +105,12 @@ def export(
     rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Write memories to a file: an archive, Markdown, OpenAI messages, CSV and others.
+    """Write memories to a file: an archive, HTML, Markdown, OpenAI messages and others.
 
     The file appears under its name only when it is complete. A new file gets mode 0600. An archive
     can hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for
-    JSONSession. A Markdown folder gets a file for each memory; the next export rewrites those that
-    changed.
+    JSONSession. A page of HTML shows conversations in any browser, without script. A folder of
+    Markdown or HTML gets a file for each memory; the next export rewrites those that changed.
     A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
     keys, as services for fine-tuning want it.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
@@ -115,7 +118,7 @@ def export(
     Examples:
       memctl export agents.db -o backup.ndjson.zst
       memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4
-      memctl export agents.db --user ada --session kyoto -o kyoto.json
+      memctl export agents.db --user ada -o ada.html
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError(

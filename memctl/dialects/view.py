@@ -28,6 +28,10 @@ def object_of(value: Any) -> dict[str, Any]:
     return value
 
 
+READABLE = 1_000_000
+"""The maximum number of characters of a text to show: nobody reads more."""
+
+
 class TextBlock(NamedTuple):
     """A block of text that the author of the message says."""
 

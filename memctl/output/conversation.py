@@ -14,6 +14,7 @@ from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT
 from memctl.dialects.view import (
+    READABLE,
     Block,
     Dialect,
     HintBlock,
@@ -33,9 +34,6 @@ FOLDED = 120
 
 GLANCE = 4096
 """The characters of a tool call or result that are read to fold it."""
-
-READABLE = 1_000_000
-"""The maximum number of characters of a text to draw: nobody reads more."""
 
 INDENT = "   "
 """The indentation of the lines of a message."""

@@ -139,7 +139,7 @@ def test_import_mistakes(run: Run, filled: str, database: str, tmp_path: Path) -
     fails(run("import", tmp_path / "none.json", database, *WHO), 4, "does not exist")
     fails(run("import", filled, tmp_path / "x.ndjson"), 2, "migrate")
     (notes := tmp_path / "all.md").write_text("# Memory")
-    words = ("memctl writes Markdown, Parquet and CSV, but does not read them", "an archive")
+    words = ("memctl writes HTML, Markdown, Parquet and CSV, but does not read them", "an archive")
     fails(run("import", notes, database), 2, *words)
     fails(run("import", "-", database, input=b"hello"), 8, "stdin")
 

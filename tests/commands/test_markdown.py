@@ -231,7 +231,9 @@ def test_markdown_refusals(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run(*options, "-o", taken), 2, "export --as markdown did not write", "--force")
     assert (taken / "README.md").read_text() == "# mine\n"
     fails(run(*options, "-o", tmp_path / "a.txt"), 2, "unrecognised file extension for markdown")
-    fails(run(*options, "-o", tmp_path / "a.md", "--prune"), 2, "--prune needs a Markdown folder")
+    fails(
+        run(*options, "-o", tmp_path / "a.md", "--prune"), 2, "--prune needs a folder of Markdown"
+    )
     fails(run(*options, "-o", tmp_path / "c", "--prune", "--last", "1"), 2, "selection of messages")
     fails(run(*options, "-o", tmp_path / "c", "--user", "nobody"), 4, "nobody")
 

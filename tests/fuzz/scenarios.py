@@ -98,7 +98,7 @@ def _list_marks(rng: Random, name: str) -> list[str]:
 
 
 def _export(rng: Random, name: str) -> list[str]:
-    form = rng.choice(["state-dict", "archive", "markdown", "session-dir"])
+    form = rng.choice(["state-dict", "archive", "markdown", "html", "session-dir"])
     return ["export", name, "--as", form, *rng.choice([[], ["--lossy"]]), *selection(rng)]
 
 
@@ -225,6 +225,8 @@ def export(rng: Random, bench: Bench, store: Specimen) -> None:
             ("session-dir", "out"),
             ("markdown", "out.md"),
             ("markdown", "out"),
+            ("html", "out.html"),
+            ("html", "out"),
         ]
     )
     where = selection(rng)

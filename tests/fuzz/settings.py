@@ -245,7 +245,8 @@ def _option(rng: Random, parameter: Any) -> list[str]:
         return [name]
     values = [
         *("1", "0", "-1", "5", "x", "", "30d", "2025-03-01", "50%", "1e9", "nan", "daily:2,last:1"),
-        *("json", "csv", "table", "archive", "markdown", "session-dir", "message", "replace"),
+        *("json", "csv", "table", "archive", "markdown", "html", "session-dir"),
+        *("message", "replace"),
         *("fail", "skip", "append", "extractive", "agent.memory", "user", "t.toml", "out.json"),
         *(*USERS, *SESSIONS, *IDS, *MARKS, "out", "out.ndjson", "a.db", "folder", "always", "text"),
     ]

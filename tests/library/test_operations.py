@@ -166,6 +166,8 @@ FORMS = [
     ("a.csv", None),
     ("a.parquet", None),
     ("a.md", None),
+    ("a.html", None),
+    ("pages/", "html"),
     ("folder/", "markdown"),
     ("sessions/", None),
 ]

@@ -38,23 +38,28 @@ class Shape(StrEnum):
     ARCHIVE = "archive"
     SESSION_DIR = "session-dir"
     MARKDOWN = "markdown"
+    HTML = "html"
     CSV = "csv"
     PARQUET = "parquet"
     ATIF = "atif"
     OPENAI = "openai"
 
 
-WRITTEN = frozenset({Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.ATIF})
+WRITTEN = frozenset({Shape.MARKDOWN, Shape.HTML, Shape.CSV, Shape.PARQUET, Shape.ATIF})
 """The shapes for readers.
 
 They are written page by page, and memctl does not read them as stores.
 """
+
+FOLDERS = frozenset({Shape.MARKDOWN, Shape.HTML})
+"""The shapes of which a folder has a file for each memory."""
 
 _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.STATE_DICT: (".json",),
     Shape.ARCHIVE: spec_of("archive").suffixes,
     Shape.SESSION_DIR: (),
     Shape.MARKDOWN: (".md",),
+    Shape.HTML: (".html", ".htm"),
     Shape.CSV: (".csv",),
     Shape.PARQUET: (".parquet",),
     Shape.ATIF: (".jsonl", ".json"),
@@ -68,7 +73,7 @@ def shape_of(output: str) -> Shape | None:
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT
-    for shape in (Shape.MARKDOWN, Shape.CSV, Shape.PARQUET, Shape.OPENAI):
+    for shape in (Shape.MARKDOWN, Shape.HTML, Shape.CSV, Shape.PARQUET, Shape.OPENAI):
         if name.endswith(_EXTENSIONS[shape]):
             return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
@@ -77,10 +82,10 @@ def shape_of(output: str) -> Shape | None:
 def is_folder(output: str, shape: Shape) -> bool:
     """Return whether an export to ``output`` writes a folder instead of a file.
 
-    An export with the shape SESSION_DIR always writes a folder.  MARKDOWN writes a folder if
-    ``output`` is a folder or has no extension.
+    An export with the shape SESSION_DIR always writes a folder.  A shape of ``FOLDERS``
+    writes a folder if ``output`` is a folder or has no extension.
     """
-    if shape is not Shape.MARKDOWN:
+    if shape not in FOLDERS:
         return shape is Shape.SESSION_DIR
     path = Path(output)
     named = output.endswith(os.sep) or path.is_dir()
@@ -171,13 +176,16 @@ def refuse_options(
 
     Raises:
         UsageError: ``rotate`` is set, and the output is not a file.  Or ``prune`` is set, and the
-            output is not a Markdown folder, or only some messages are selected.
+            output is not a folder of Markdown or HTML, or only some messages are selected.
     """
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
         raise UsageError("--rotate needs a file", "name one: -o backup.ndjson.zst")
-    if prune and not (folder and shape is Shape.MARKDOWN):
-        raise UsageError("--prune needs a Markdown folder", "use --as markdown -o FOLDER")
+    if prune and not (folder and shape in FOLDERS):
+        raise UsageError(
+            "--prune needs a folder of Markdown or HTML",
+            "use --as markdown -o FOLDER, or --as html -o FOLDER",
+        )
     if prune and not where.whole:
         raise UsageError(
             "--prune cannot be combined with a selection of messages",

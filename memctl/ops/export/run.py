@@ -37,6 +37,7 @@ from memctl.ops.export.destination import (
     shape_of,
 )
 from memctl.ops.export.folder import FORM, FolderFormat, MemoryFolder
+from memctl.ops.export.html import LARGE, HtmlFile, HtmlFolder
 from memctl.ops.export.markdown import MarkdownFile, MarkdownFolder
 from memctl.ops.export.rows import CsvFile
 from memctl.ops.export.trajectories import TrajectoryFile
@@ -60,11 +61,12 @@ class ExportOptions:
     """The options of an export.
 
     ``force`` replaces an existing output.  ``rotate`` adds the time to the file name, and says
-    which older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes Markdown files whose
-    memories no longer exist.  ``lossy`` drops data that the output has no place for.  ``part`` is
-    the path of the memories in written session states.  With ``must_exist``, a named user or
-    session without a memory is an error.  ``clean`` leaves out memctl's notes, and implies
-    ``lossy``.  ``rate`` limits how fast a named store is read; None sets no limit.
+    which older files to keep, such as ``daily:7,weekly:4``.  ``prune`` removes the files of
+    memories that no longer exist from a folder of Markdown or HTML.  ``lossy`` drops data that the
+    output has no place for.  ``part`` is the path of the memories in written session states.  With
+    ``must_exist``, a named user or session without a memory is an error.  ``clean`` leaves out
+    memctl's notes, and implies ``lossy``.  ``rate`` limits how fast a named store is read; None
+    sets no limit.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the
@@ -160,7 +162,7 @@ class Export:
         _writer_of(shape)
         rotates = self._rotation is not None
         refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
-        if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN):
+        if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN, Shape.HTML):
             raise UsageError(
                 f"--clean does not fit {shape.value}, which needs memctl's notes",
                 "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
@@ -181,7 +183,7 @@ class Export:
         ``rotate``, older files are removed.
 
         Raises:
-            UsageError: a folder for Markdown contains files of other programs.
+            UsageError: a folder of Markdown or HTML contains files of other programs.
             Partial: the file is much smaller than an older file of the rotation.
             Busy: another run writes to the output.
             Unavailable: the output cannot be written.
@@ -352,6 +354,15 @@ class Export:
             f"({affected} affected, such as {example})"
         )
 
+    def _note_large(self, noun: str) -> None:
+        """Propose a folder for a page that is slow to open."""
+        messages = self.report.copied.messages.written
+        if self.report.shape is Shape.HTML and messages > LARGE:
+            self.report.copied.warnings.append(
+                f"a page of {count(messages, noun)} is slow to open: "
+                "--as html -o FOLDER writes a page for each memory"
+            )
+
     def _refuse_damage_alone(self, store: Store) -> None:
         if self.report.left_out and not store.left_out.others:
             raise damage(self.report.left_out, others=False)
@@ -384,6 +395,7 @@ class Export:
                 file.flush()
                 os.fsync(file.fileno())
         self._note_cleaned()
+        self._note_large(store.dialect.noun)
         for text in self.report.copied.warnings:
             self._observer.warn(text)
         for text in remarks:
@@ -398,6 +410,7 @@ class Export:
             file.seek(0)
             file.truncate()
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
+            writer.begin(store.label)
             selected = select_with_places(store, self._where)
             if self._options.clean:
                 self._cleaner = NoteCleaner()
@@ -419,7 +432,7 @@ class Export:
         return writer.remarks()
 
     async def _write_folder(self, folder: MemoryFolder) -> None:
-        """Write the memories whose Markdown file is not up to date to the folder.
+        """Write the memories whose file is not up to date to the folder.
 
         With the option ``prune``, remove the files of memories that no longer exist.
 
@@ -532,8 +545,15 @@ async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: s
         raise NotFound("no memory is selected", "list the memories with: memctl inspect")
 
 
-_FOLDERS: dict[Shape, type[FolderFormat]] = {Shape.MARKDOWN: MarkdownFolder}
-_WRITERS: dict[Shape, type[PageWriter]] = {Shape.CSV: CsvFile, Shape.ATIF: TrajectoryFile}
+_FOLDERS: dict[Shape, type[FolderFormat]] = {
+    Shape.MARKDOWN: MarkdownFolder,
+    Shape.HTML: HtmlFolder,
+}
+_WRITERS: dict[Shape, type[PageWriter]] = {
+    Shape.HTML: HtmlFile,
+    Shape.CSV: CsvFile,
+    Shape.ATIF: TrajectoryFile,
+}
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:

@@ -24,6 +24,7 @@ class PageWriter(ABC):
     The end of the block calls ``discard``::
 
         with CsvFile(file, store.dialect) as writer:
+            writer.begin(store.label)
             writer.add(page)
             writer.finish()
     """
@@ -48,6 +49,9 @@ class PageWriter(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.discard()
+
+    def begin(self, label: str) -> None:  # noqa: B027 - most files do not name the store
+        """Begin the file; ``label`` is the name of the store."""
 
     @abstractmethod
     def add(self, page: Page) -> None:
