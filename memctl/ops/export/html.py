@@ -6,7 +6,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from importlib import resources
 from typing import IO, Any, TextIO
 
 from memctl import html, jsonio
@@ -39,98 +40,19 @@ _UNFOLDED = 20
 _LONG = 50_000
 """The number of characters above which a text is folded, because it is slow to lay out."""
 
+_LONGEST_NAME = 300
+"""The number of characters of a name that are shown."""
+
 _NOTE = "Times are as stored. Exported by memctl."
 
-STYLE = """
-:root {
-  --page: #f5f6f8; --card: #fff; --line: #dfe3e8; --dash: #aeb6c0; --ink: #1b1f24; --soft: #59626e;
-  --link: #1f63b5; --user: #e9f1fd; --user-line: #c9dcf6; --mark: #fdf1c4; --mark-ink: #6a5200;
-  --code: #f1f3f5;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --page: #15181c; --card: #1e2227; --line: #343a42; --dash: #5b6470; --ink: #e4e7eb;
-    --soft: #a3acb8; --link: #7fb4f7; --user: #1a2b42; --user-line: #2f4a6d; --mark: #3b3213;
-    --mark-ink: #eed27f; --code: #14171b;
-  }
-}
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
-body {
-  max-width: 55rem; margin: 0 auto; padding: 2rem 1.5rem 6rem; overflow-wrap: anywhere;
-  background: var(--page); color: var(--ink);
-  font: 1rem/1.5 system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif;
-}
-a, summary { color: var(--link); }
-a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-summary { cursor: pointer; }
-h1, h2, h3 { margin: 0; line-height: 1.35; }
-h1 { font-size: 1.45rem; }
-h2 { font-size: 1.15rem; }
-section {
-  margin-top: 2.5rem; content-visibility: auto; contain-intrinsic-size: auto 40rem auto 60rem;
-}
-nav + main > section { margin-top: 1rem; }
-.memory { padding-bottom: .75rem; border-bottom: 1px solid var(--line); }
-.about, .role, .time, .number { color: var(--soft); font-size: .85rem; }
-p.about { margin: .25rem 0 0; }
-nav { margin-top: 1.25rem; }
-nav:first-child { margin-top: 0; }
-.memories { margin: .75rem 0; padding: 0; list-style: none; }
-.memories li {
-  display: flex; flex-wrap: wrap; align-items: baseline; justify-content: space-between;
-  gap: 0 1rem; padding: .35rem 0;
-  border-top: 1px solid var(--line);
-}
-.day {
-  margin: 1.5rem 0 .75rem; color: var(--soft); font-size: .85rem; font-weight: 400;
-  text-align: center;
-}
-article {
-  width: fit-content; max-width: min(44rem, 88%); margin: .75rem 0; padding: .6rem .9rem;
-  background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
-  content-visibility: auto; contain-intrinsic-size: auto 20rem auto 5rem;
-}
-.user { margin-left: auto; background: var(--user); border-color: var(--user-line); }
-.other { background: none; border: 1px dashed var(--dash); }
-.fact { width: auto; max-width: none; }
-article:target { outline: 2px solid var(--link); }
-article header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 .6rem; }
-.who { font-size: .9rem; font-weight: 600; }
-.mark {
-  padding: 0 .35rem; border-radius: .25rem; background: var(--mark); color: var(--mark-ink);
-  font-size: .8rem;
-}
-.text, .code, dd { white-space: pre-wrap; unicode-bidi: plaintext; tab-size: 4; }
-.text { margin-top: .2rem; }
-.code {
-  margin-top: .35rem; padding: .5rem .7rem; border-radius: .4rem; background: var(--code);
-  font: .85rem/1.45 ui-monospace, "Cascadia Code", Menlo, "DejaVu Sans Mono", monospace;
-}
-.summary {
-  margin: 1rem 0; padding: .6rem .9rem; border-left: 3px solid var(--soft); background: var(--card);
-}
-.summary h2, .summary h3 { font-size: .9rem; }
-details, .line { margin: .35rem 0 0; font-size: .9rem; }
-.line { color: var(--soft); }
-dl {
-  display: grid; grid-template-columns: fit-content(10rem) 1fr; gap: .1rem .9rem;
-  margin: .4rem 0 0; font-size: .85rem;
-}
-dt { color: var(--soft); }
-dd { margin: 0; }
-@media (max-width: 30rem) {
-  body { padding: 1.25rem .9rem 4rem; }
-  article { max-width: 94%; }
-}
-@media print {
-  :root { --page: #fff; --code: #fff; font-size: 10pt; }
-  body { max-width: none; padding: 0; }
-  section, article { content-visibility: visible; }
-  article { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
-}
-"""
+
+@cache
+def _style() -> str:
+    return (resources.files("memctl.ops.export") / "html.css").read_text("utf-8")
+
+
+def _opening(title: str) -> str:
+    return html.opening(title, _style())
 
 
 class HtmlFile(PageWriter):
@@ -161,7 +83,7 @@ class HtmlFile(PageWriter):
     def finish(self) -> None:
         write = self._file.write
         total = f"{count(self._memories, 'memory')}, {count(self._messages, self._dialect.noun)}"
-        write(html.opening(self._label, STYLE))
+        write(_opening(self._label))
         write(f"<header>\n<h1>{html.name(self._label)}</h1>\n")
         write(f'<p class="about">{total}. {_NOTE}</p>\n</header>\n')
         if self._memories > 1:
@@ -200,7 +122,7 @@ class HtmlFolder(FolderFormat):
         return partial(_alone, _Memory(dialect))
 
     def contents(self, files: Iterator[IndexedFile], noun: str) -> Iterator[str]:
-        yield html.opening("Conversations", STYLE)
+        yield _opening("Conversations")
         yield f'<header>\n<h1>Conversations</h1>\n<p class="about">{_NOTE}</p>\n</header>\n'
         yield '<main>\n<ul class="memories">\n'
         memories = 0
@@ -215,7 +137,7 @@ class HtmlFolder(FolderFormat):
 def _alone(memory: _Memory, page: Page) -> Iterator[str]:
     """Yield the next page of a memory that has a file of its own."""
     if page.offset == 0:
-        yield html.opening(_plain_title(page.memory.key), STYLE)
+        yield _opening(_plain_title(page.memory.key))
         yield f'<nav><a href="../{HtmlFolder.index}">All conversations</a></nav>\n<main>\n'
     yield from memory.pieces(page)
     if page.last:
@@ -279,10 +201,10 @@ class _Memory:
         if moment is not None:
             yield _time(moment, f"{moment:%H:%M}")
         elif view.time:
-            yield f' <span class="time">{html.name(view.time)}</span>'
+            yield f' <span class="time">{_name(view.time)}</span>'
         yield self._link(number)
         for mark in entry.marks:
-            yield f' <span class="mark">{html.name(mark)}</span>'
+            yield f' <span class="mark">{_name(mark)}</span>'
         yield "</header>\n"
         for block in blocks:
             yield from _block(block)
@@ -300,7 +222,7 @@ class _Memory:
             self._first, self._last = self._first or day, day
             yield _time(moment, f"{moment:%Y-%m-%d %H:%M}")
         elif view.time:
-            yield f'<span class="time">{html.name(view.time)}</span>'
+            yield f'<span class="time">{_name(view.time)}</span>'
         yield f"{self._link(number)}</header>\n"
         for text in view.texts():
             yield from _body(text)
@@ -309,7 +231,7 @@ class _Memory:
         if about := _facts(view):
             yield "<dl>\n"
             for name, value in about.items():
-                yield f'<dt>{html.name(name)}</dt><dd dir="auto">{_cut(value)}</dd>\n'
+                yield f'<dt>{_name(name)}</dt><dd dir="auto">{_cut(value)}</dd>\n'
             yield "</dl>\n"
         if history := view.value.get("history"):
             yield from _details("history", [indented(history)])
@@ -330,10 +252,10 @@ def _side(role: str | None, blocks: list[Block]) -> str:
 
 def _speaker(view: MessageView) -> str:
     role = view.role or "?"
-    speaker = f'<span class="who">{html.name(view.name or role)}</span>'
+    speaker = f'<span class="who">{_name(view.name or role)}</span>'
     if view.name in (None, "", role):
         return speaker
-    return f'{speaker} <span class="role">{html.name(role)}</span>'
+    return f'{speaker} <span class="role">{_name(role)}</span>'
 
 
 def _block(block: Block) -> Iterator[str]:
@@ -367,7 +289,7 @@ def _details(label: str, texts: list[str], style: str = "code") -> Iterator[str]
         yield _line(label)
         return
     length = count(len(text), "character")
-    yield f"<details><summary>{html.name(label)}, {length}</summary>\n"
+    yield f"<details><summary>{_name(label)}, {length}</summary>\n"
     yield from _body(text, style)
     yield "</details>\n"
 
@@ -385,8 +307,13 @@ def _cut(text: str) -> str:
     return f"{html.text(text[:READABLE])}\n{left_out}"
 
 
+def _name(stored: str) -> str:
+    """Return a name as HTML, without the end of one that is too long for a line."""
+    return html.name(stored if len(stored) <= _LONGEST_NAME else f"{stored[:_LONGEST_NAME]}…")
+
+
 def _line(text: str) -> str:
-    return f'<p class="line">{html.name(text)}</p>\n'
+    return f'<p class="line">{_name(text)}</p>\n'
 
 
 def _facts(view: FactView) -> dict[str, str]:
@@ -440,8 +367,8 @@ def _names(key: MemoryKey) -> list[str]:
 
 
 def _title(key: MemoryKey) -> str:
-    part = f" ({html.name(key.part)})" if key.part else ""
-    return " / ".join(map(html.name, _names(key))) + part
+    part = f" ({_name(key.part)})" if key.part else ""
+    return " / ".join(map(_name, _names(key))) + part
 
 
 def _plain_title(key: MemoryKey) -> str:
