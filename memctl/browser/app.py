@@ -41,7 +41,7 @@ from memctl.browser.pane import (
     line,
     spread,
 )
-from memctl.browser.screens import SCREENS, Setting
+from memctl.browser.screens import SCREENS, SEARCH, Setting
 from memctl.browser.source import Reader, Source
 from memctl.errors import MemctlError
 from memctl.location import visible
@@ -470,6 +470,9 @@ class Browser(App[None]):
             return
         if key in SCREENS:
             self._change_screen(key)
+        elif key == "s" and SEARCH in SCREENS:
+            self._change_screen(SEARCH)
+            self.left.slash()
         elif event.key in ("tab", "shift+tab"):
             self._change_pane()
         elif key == "?":

@@ -30,3 +30,6 @@ SCREENS: dict[str, Screen] = {
     "1": Screen("Memories", lambda setting: Names(setting.catalogue, setting.signs)),
 }
 """The screens by their keys."""
+
+SEARCH = "2"
+"""The key of the screen that the key s opens."""
