@@ -98,8 +98,6 @@ class Browser(App[None]):
     CSS = """
     Screen { layout: vertical; background: $background; }
     Line { height: 1; }
-    #head, #foot { text-style: none; }
-    #status { display: none; }
     #body { height: 1fr; }
     Pane {
         width: 1fr; height: 100%; border: round $foreground;
@@ -108,7 +106,8 @@ class Browser(App[None]):
     Pane:focus { border: round $primary; }
     .ascii Pane, .ascii Pane:focus { border: ascii $foreground; }
     .ascii Pane:focus { border: ascii $primary; }
-    Prompt, Prompt:focus { border: none; height: 1; padding: 0; display: none; }
+    Prompt, Prompt:focus { border: none; height: 1; width: 1fr; padding: 0; }
+    #asked { height: 1; display: none; }
     #small { display: none; height: 1fr; }
     .small #small { display: block; }
     .small #body, .small #head, .small #foot { display: none; }
@@ -130,7 +129,10 @@ class Browser(App[None]):
         """True if the right pane is in use; where there is one pane, it is seen."""
         self._conversation = Conversation(self._signs)
         self._sheet = Sheet(self._signs)
-        self._head, self._foot, self._status = Line("head"), Line("foot"), Line("status")
+        self._head, self._foot, self._label = Line("head"), Line("foot"), Line("label")
+        self._asked = Horizontal(id="asked")
+        self._told = ""
+        self._is_error = False
         self._prompt = Prompt(id="prompt", select_on_focus=False)
         self._answer: Callable[[str | None, bool], object] | None = None
         self._small = Line("small")
@@ -147,8 +149,9 @@ class Browser(App[None]):
             yield self._conversation
             yield self._sheet
         yield self._small
-        yield self._status
-        yield self._prompt
+        with self._asked:
+            yield self._label
+            yield self._prompt
         yield self._foot
 
     @property
@@ -213,6 +216,10 @@ class Browser(App[None]):
         others = "".join(f"   {one}" for one in facts[1:])
         room = self.size.width - cell_len(others) - sum(cell_len(text) for text, _ in right) - 2
         self._head.set([(" ", PLAIN), (cut_before(facts[0], room), BOLD), (others, DIM)], right)
+        if self._told:
+            style = ERROR if self._is_error else WARNING
+            self._foot.set([(f" {visible(self._told)}", style)])
+            return
         pane = self.right if self._inside else self.left
         hints = [*pane.hints(), ("?", "Help"), ("q", "Quit")]
         parts: list[Part] = []
@@ -355,19 +362,26 @@ class Browser(App[None]):
         if document is None:
             return
         self._tell("searching… Esc stops")
-        start = pane.cursor + event.step
+        begin = pane.cursor + event.step
+        end = 0 if event.step > 0 else document.total - 1
+        index, wrapped = None, False
         try:
-            index = await _find(
-                *(document, event.matches, start, event.step),
-                lambda number: self._tell(f"searching… {number:,} messages; Esc stops"),
-            )
+            for start in (begin, end):
+                wrapped = start == end
+                index = await _find(
+                    *(document, event.matches, start, event.step),
+                    lambda number: self._tell(f"searching… {number:,} messages; Esc stops"),
+                )
+                if index is not None:
+                    break
         except MemctlError as error:
             self._fail_softly(error)
             return
         if index is None:
-            self._tell(f"no {'further' if event.step > 0 else 'earlier'} {event.what}")
+            self._tell(f"no {event.what}")
         elif pane.document is document:
-            self._tell("")
+            went_on = f"went on from the {'beginning' if event.step > 0 else 'end'}"
+            self._tell(went_on if wrapped and index != begin else "")
             pane.go_to(index)
 
     def _fail_softly(self, error: MemctlError) -> None:
@@ -382,8 +396,16 @@ class Browser(App[None]):
     # Status and prompt
 
     def _tell(self, text: str, *, error: bool = False) -> None:
-        self._status.display = bool(text)
-        self._status.set([(f" {visible(text)}", ERROR if error else WARNING)])
+        """Show a text in the last line: until the next key, or an error until Esc."""
+        if (text, error) != (self._told, self._is_error):
+            self._told, self._is_error = text, error
+            self._draw_lines()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Clear the last line when a key is pressed."""
+        if isinstance(event, events.Key) and not (event.is_forwarded or self._is_error):
+            self._tell("")
+        await super().on_event(event)
 
     def on_pane_told(self, event: Pane.Told) -> None:
         """Show a text of a pane."""
@@ -394,16 +416,17 @@ class Browser(App[None]):
         """Let the user type a text."""
         event.stop()
         self._answer = event.answer
-        self._prompt.placeholder = event.label
+        self._label.set([(f" {event.label}: ", LINK)])
+        self._label.styles.width = cell_len(event.label) + 3
         self._prompt.value = event.text
         self._prompt.cursor_position = len(event.text)
-        self._prompt.display = True
+        self._asked.display = True
         self._foot.display = False
         self._prompt.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Pass on what is typed."""
-        if self._answer is not None and self._prompt.display:
+        if self._answer is not None:
             self._answer(event.value, False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -416,7 +439,7 @@ class Browser(App[None]):
 
     def _end_prompt(self, text: str | None) -> None:
         answer, self._answer = self._answer, None
-        self._prompt.display = False
+        self._asked.display = False
         self._foot.display = True
         (self.right if self._inside else self.left).focus()
         if answer is not None:
@@ -441,7 +464,8 @@ class Browser(App[None]):
         """Go back to the list, or from another screen to the memories."""
         event.stop()
         self._tell("")
-        self.workers.cancel_group(self, "seek")
+        if self.workers.cancel_group(self, "seek"):
+            return
         if self._inside:
             self._inside = False
             self._arrange()
@@ -612,7 +636,7 @@ def _shares(tokens: dict[str, int]) -> str:
     if not total:
         return ""
     return "tokens: " + ", ".join(
-        f"{kind} {number * 100 // total} %" for kind, number in tokens.items() if number
+        f"{kind} {round(number * 100 / total)} %" for kind, number in tokens.items() if number
     )
 
 
