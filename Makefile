@@ -71,7 +71,7 @@ docs: $(VENV)/.dev
 
 # The screens and pages that tests compare with: read what has changed before you commit it.
 screens: $(VENV)/.dev
-	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal tests/report
+	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal tests/report tests/browser
 
 # docs/report.png, the page of a report: look at it before you commit it.
 picture: $(VENV)/.dev

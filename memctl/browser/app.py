@@ -70,10 +70,10 @@ class Line(Widget):
         self.left, self.right = left, right or []
         self.refresh()
 
-    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - there is one
-        """Return the line."""
+    def render_line(self, y: int) -> Strip:
+        """Return the line; lines below it are blank."""
         width = self.size.width
-        return line(spread(self.left, self.right, width, "…"), width)
+        return line(() if y else spread(self.left, self.right, width, "…"), width)
 
 
 class Prompt(Input):
@@ -108,9 +108,7 @@ class Browser(App[None]):
     .ascii Pane:focus { border: ascii $primary; }
     Prompt, Prompt:focus { border: none; height: 1; width: 1fr; padding: 0; }
     #asked { height: 1; display: none; }
-    #small { display: none; height: 1fr; }
-    .small #small { display: block; }
-    .small #body, .small #head, .small #foot { display: none; }
+    #small { height: 1fr; }
     """
 
     def __init__(self, source: Source, *, ascii_only: bool = False) -> None:
@@ -131,6 +129,7 @@ class Browser(App[None]):
         self._sheet = Sheet(self._signs)
         self._head, self._foot, self._label = Line("head"), Line("foot"), Line("label")
         self._asked = Horizontal(id="asked")
+        self._body = Horizontal(id="body")
         self._told = ""
         self._is_error = False
         self._prompt = Prompt(id="prompt", select_on_focus=False)
@@ -144,7 +143,7 @@ class Browser(App[None]):
     def compose(self) -> ComposeResult:
         """Yield the lines and panes."""
         yield self._head
-        with Horizontal(id="body"):
+        with self._body:
             yield from self._screens.values()
             yield self._conversation
             yield self._sheet
@@ -182,12 +181,14 @@ class Browser(App[None]):
 
     def on_resize(self) -> None:
         """Show as many panes as there is room for."""
-        self._arrange()
+        self.call_later(self._arrange)
 
     def _arrange(self) -> None:
         width, height = self.size
         small = width < LEAST[0] or height < LEAST[1]
-        self.screen.set_class(small, "small")
+        for one in (self._head, self._body, self._foot):
+            one.display = not small
+        self._small.display = small
         self._small.set([(f"memctl browse needs {LEAST[0]} columns and {LEAST[1]} lines", PLAIN)])
         two = width >= WIDE
         for pane in self._screens.values():

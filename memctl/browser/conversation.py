@@ -485,10 +485,10 @@ class Conversation(Pane):
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""
-        return [
-            *(("j k", "Message"), ("g G", "Ends"), ("/", "Find"), ("c", "Context")),
-            *(("t", "Tools"), ("x", "Commands"), ("Esc", "Back")),
-        ]
+        found = [("j k", "Message"), ("g G", "Ends"), ("/", "Find")]
+        if self._dialect is not None and not self._dialect.facts:
+            found += [("c", "Context"), ("t", "Tools")]
+        return [*found, ("x", "Commands"), ("Esc", "Back")]
 
     def on_resize(self) -> None:
         """Fill the pane in its new size."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from rich.segment import Segment
 from textual.pilot import Pilot
@@ -14,9 +16,11 @@ from memctl.browser.app import Browser
 from memctl.browser.source import Notices, Source
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.store import Store
 
 SMALL = 80, 24
 LARGE = 120, 40
+SCREENS = Path(__file__).parent / "screens"
 
 
 class Driver:
@@ -28,7 +32,8 @@ class Driver:
 
     async def settle(self) -> None:
         """Wait until nothing is read or drawn any more."""
-        for _ in range(3):
+        await self.pilot.pause()
+        while any(not worker.is_finished for worker in self.browser.workers):
             await self.browser.workers.wait_for_complete()
             await self.pilot.pause()
 
@@ -38,10 +43,6 @@ class Driver:
             await self.pilot.press(key)
             await self.settle()
         return self.screen()
-
-    async def type(self, text: str) -> str:
-        """Type a text, and return the screen."""
-        return await self.press(*text)
 
     async def resize(self, columns: int, lines: int) -> str:
         """Change the size of the terminal; return the screen."""
@@ -59,14 +60,28 @@ class Driver:
         strips = self.browser.screen._compositor.render_strips()
         return [segment for strip in strips for segment in strip]
 
+    def compare(self, name: str) -> None:
+        """Compare the screen with the file of this name, or write it (``make screens``)."""
+        file = SCREENS / f"{name}-{self.browser.size.width}.txt"
+        if os.environ.get("MEMCTL_SCREENS") == "write":
+            file.write_text(self.screen(), "utf-8")
+        assert self.screen() == file.read_text("utf-8")
 
-def make_browser(text: str, where: Selection | None = None, **settings: Any) -> Browser:
-    """Return a browser of the store at a URL or path."""
+
+def make_browser(
+    text: str,
+    where: Selection | None = None,
+    wrap: Callable[[Store], Store] = lambda store: store,
+    *,
+    ascii_only: bool = False,
+) -> Browser:
+    """Return a browser of the store at a URL or path, which ``wrap`` may change."""
     location = parse(text)
-    make = partial(make_store, location)
     label = location.path.name or location.label
-    source = Source(label, location, where or Selection(), make, Notices(), parse)
-    return Browser(source, **settings)
+    make = partial(make_store, location)
+    shown = replace(location, label=label)
+    source = Source(label, shown, where or Selection(), lambda: wrap(make()), Notices(), parse)
+    return Browser(source, ascii_only=ascii_only)
 
 
 @asynccontextmanager

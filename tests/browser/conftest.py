@@ -1,0 +1,30 @@
+"""A small store to browse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import samples
+from tests.support.cli import FRIDAY, fill
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A SQLite file with three users: a conversation with tools, a long one, and a short one."""
+    path = tmp_path_factory.mktemp("browser") / "agents.db"
+    friday = [
+        StoredMessage(message["id"], json.dumps(message).encode(), tuple(marks))
+        for message, marks in json.loads(FRIDAY.read_text("utf-8"))["content"]
+    ]
+    memories = {
+        MemoryKey("ada", "kyoto"): friday,
+        MemoryKey("ada", "long"): samples.entries(1234),
+        MemoryKey("bob", "parcel"): samples.entries(3),
+        MemoryKey("ליאור", "טיול"): samples.entries(1),
+    }
+    asyncio.run(fill(str(path), memories))
+    return str(path)

@@ -1,0 +1,87 @@
+"""What the browser looks like: files to read, in ``screens/``.
+
+``make screens`` writes them anew; read what has changed before you commit it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, tzinfo
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.output import conversation
+from memctl.testing import samples
+from memctl.testing.samples import Style
+from tests.browser.driver import LARGE, browsing, make_browser
+from tests.support.cli import fill
+
+
+class Clock(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Clock:
+        return cls(2026, 10, 5, tzinfo=tz)
+
+
+async def test_browser_screens_on_a_small_terminal(agents: str) -> None:
+    async with browsing(make_browser(agents)) as driver:
+        driver.compare("memories")
+        await driver.press("x")
+        driver.compare("commands-of-user")
+        await driver.press("escape", "/", "z", "z")
+        driver.compare("filter-without-match")
+        await driver.press("escape", "down", "enter")
+        driver.compare("conversation")
+        await driver.press("c")
+        driver.compare("context")
+        await driver.press("c", "g", "j", "j", "j", "t")
+        driver.compare("tools")
+        await driver.press("enter")
+        driver.compare("message")
+        await driver.press("v")
+        driver.compare("message-as-json")
+        await driver.press("escape", "x")
+        driver.compare("commands-of-message")
+        await driver.press("escape", "?")
+        driver.compare("help")
+        await driver.press("escape")
+        await driver.resize(59, 14)
+        driver.compare("too-small")
+
+
+async def test_browser_screens_on_a_large_terminal(agents: str) -> None:
+    async with browsing(make_browser(agents), LARGE) as driver:
+        driver.compare("memories")
+        await driver.press("down", "down", "enter", "/", "7", "7", "enter")
+        driver.compare("found")
+        await driver.press("tab", "o", "o")
+        driver.compare("by-messages")
+
+
+async def test_browser_screens_in_ascii(agents: str) -> None:
+    async with browsing(make_browser(agents, ascii_only=True)) as driver:
+        await driver.press("down", "down", "enter")
+        driver.compare("ascii")
+        drawn = "".join(segment.text for segment in driver.segments())
+        assert not re.search("[\u2500-\u25ff]", drawn), "box drawing, blocks, triangles"
+
+
+async def test_browser_screens_of_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "datetime", Clock)
+    samples.use(Style("fact", frozenset()))
+    store = f"vault:{tmp_path}/notes"
+    await fill(store, {MemoryKey("ada", "friday"): samples.entries(4)})
+    async with browsing(make_browser(store), LARGE) as driver:
+        await driver.press("down", "enter")
+        driver.compare("facts")
+
+
+async def test_browser_screens_of_a_store_without_memories(tmp_path: Path) -> None:
+    path = str(tmp_path / "empty.db")
+    await fill(path, {})
+    async with browsing(make_browser(path)) as driver:
+        driver.compare("no-memories")
