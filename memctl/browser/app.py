@@ -37,6 +37,7 @@ from memctl.browser.pane import (
     Part,
     Sheet,
     Signs,
+    Target,
     cut_before,
     line,
     spread,
@@ -249,21 +250,25 @@ class Browser(App[None]):
                 names.nothing = await lister.run(_contents) or "no memories"
             names.update_rows()
             if where.named and known.memories == 1:
-                self._open(next(iter(next(iter(known.users.values())).memories)), None, None)
+                self._open(next(iter(next(iter(known.users.values())).memories)), None)
             await lister.stream(lambda store: store.list_memories(where), self._take_counts)
             known.finish(dict(lister.store.left_out.failures))
         finally:
             await lister.close()
-        names.update_rows()
+        self._count_anew()
         self._draw_lines()
 
     def _take_keys(self, keys: list[MemoryKey]) -> None:
         self._catalogue.add_keys(keys)
-        self.names.update_rows()
+        self._count_anew()
 
     def _take_counts(self, infos: list[MemoryInfo]) -> None:
         self._catalogue.add_counts(infos)
-        self.names.update_rows()
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        for pane in self._screens.values():
+            pane.counted()
 
     async def _store(self) -> Reader:
         """Return the reader of messages, which is opened when the first memory is."""
@@ -276,14 +281,19 @@ class Browser(App[None]):
     def on_pane_opened(self, event: Pane.Opened) -> None:
         """Open a memory."""
         event.stop()
-        self._open(event.key, event.at, event.id)
+        self._open(event.key, event.target)
 
-    def _open(self, key: MemoryKey, at: int | None, id: str | None) -> None:
+    def _open(self, key: MemoryKey, target: Target | None) -> None:
         self._go_in(self._conversation)
-        self.run_worker(self._show(key, at, id), group="open", exclusive=True)
+        self.run_worker(self._show(key, target), group="open", exclusive=True)
 
     async def _show(
-        self, key: MemoryKey, at: int | None, id: str | None, *, context: bool = False
+        self,
+        key: MemoryKey,
+        target: Target | None,
+        at: int | None = None,
+        *,
+        context: bool = False,
     ) -> None:
         pane, title = self._conversation, _title(key)
         before = pane.document
@@ -301,16 +311,18 @@ class Browser(App[None]):
             else:
                 document = Whole(reader, key)
             await document.open(self._tell_number)
-            if at is None and id is not None:
-                at = await _find(document, lambda entry: entry.id == id, 0, 1, lambda _: None)
+            if target is not None:
+                at = await _place(document, target)
         except MemctlError as error:
             if fresh:
                 pane.tell(title, error.message)
             self._fail_softly(error)
             return
-        self._tell("")
+        self._tell("" if target is None or at is not None else "the message is not there any more")
         if before is not None:
             before.close()
+        if target is not None and target.found:
+            pane.found = target.found
         if isinstance(document, Context):
             total = sum(document.tokens.values())
             pane.show(
@@ -350,7 +362,7 @@ class Browser(App[None]):
             return
         context = not isinstance(pane.document, Context)
         self.run_worker(
-            self._show(pane.document.key, None, None, context=context), group="open", exclusive=True
+            self._show(pane.document.key, None, context=context), group="open", exclusive=True
         )
 
     def on_conversation_sought(self, event: Conversation.Sought) -> None:
@@ -508,6 +520,9 @@ class Browser(App[None]):
             self._copy((self.right if self._inside else self.left).copied())
         elif key == "r":
             self._read_anew()
+        elif key == "s":
+            self._change_screen(SEARCH)
+            self.left.slash()
         else:
             return
         event.stop()
@@ -557,26 +572,27 @@ class Browser(App[None]):
 
     def _read_anew(self) -> None:
         self._tell("")
-        if self._shown != "1":
+        if not self._inside:
             self.left.read_anew()
-            return
-        self.run_worker(self._again(), group="store", exclusive=True)
+        self.run_worker(self._open_again(), group="open", exclusive=True)
 
-    async def _again(self) -> None:
-        """Open the store again; the conversation stays where it is."""
+    async def _open_again(self) -> None:
+        """Open the store of the conversation again, which stays where it is."""
         pane = self._conversation
         key = pane.document.key if pane.document is not None else None
         at, context = pane.cursor, isinstance(pane.document, Context)
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
-        self._catalogue.clear()
-        self.names.update_rows()
         if key is not None:
-            self.run_worker(
-                self._show(key, at, None, context=context), group="open", exclusive=True
-            )
-        await self._begin()
+            await self._show(key, None, at, context=context)
+
+    def on_pane_outdated(self, event: Pane.Outdated) -> None:
+        """Read the names and counts anew."""
+        event.stop()
+        self._catalogue.clear()
+        self._count_anew()
+        self.run_worker(self._begin(), group="store", exclusive=True)
 
     # The end
 
@@ -593,13 +609,23 @@ class Browser(App[None]):
     async def close_stores(self) -> None:
         """Close what is open; what is running is cancelled."""
         readers = [one for one in (self._lister, self._reader) if one is not None]
-        await asyncio.gather(*(reader.close() for reader in readers))
+        ends = [pane.end() for pane in self._screens.values()]
+        await asyncio.gather(*ends, *(reader.close() for reader in readers))
         if self._conversation.document is not None:
             self._conversation.document.close()
 
 
 async def _contents(store: Any) -> str:
     return await store.other_contents() if await store.is_empty() else ""
+
+
+async def _place(document: Document, target: Target) -> int | None:
+    """Return the index of a message to open; None if it is not there."""
+    if target.at is not None:
+        found = await document.entries(target.at, 1)
+        if found and target.matches(found[0].message):
+            return target.at
+    return await _find(document, target.matches, 0, 1, lambda _: None)
 
 
 async def _find(

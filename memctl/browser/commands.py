@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from textual.strip import Strip
-
-from memctl.browser.pane import LINK, PLAIN, Hint, ListPane, Part, Signs, Subject, cut, line, split
+from memctl.browser.pane import LINK, PLAIN, Hint, ListPane, Part, Signs, Subject, cut, split
 
 
 def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> list[str]:
@@ -19,7 +17,7 @@ def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> l
     whole = _selection(subject, parts=parts)
     one = f"{whole} --id {word(subject.id)}" if subject.id else ""
     name = word(store)
-    found = []
+    found = list(subject.commands)
     if one:
         found += [f"inspect {name}{one} --messages --json", f"delete {name}{one} --dry-run"]
         found += [] if facts else [f"mark add {name} important{one} --dry-run"]
@@ -91,11 +89,9 @@ class Commands(ListPane):
         shown = cut(more, width - len(program) - len(command) - 2, self.signs.more)
         return [[(f"{program} ", PLAIN), (command, LINK), (f" {shown}", PLAIN)]]
 
-    def lines(self, width: int, height: int) -> list[Strip]:
-        """Return the commands, and below them the one under the cursor."""
-        whole = [line([(text, PLAIN)], width) for text in split(self.chosen(), width)]
-        found = super().lines(width, max(height - len(whole) - 1, 1))
-        return [*found, line((), width), *whole][:height]
+    def below(self, width: int) -> list[list[Part]]:
+        """Return the command under the cursor whole."""
+        return [[(text, PLAIN)] for text in split(self.chosen(), width)]
 
     def chosen(self) -> str:
         """Return the command under the cursor."""

@@ -46,6 +46,14 @@ class Names(ListPane):
 
     # What changes the rows
 
+    def read_anew(self) -> None:
+        """Ask for the names and counts anew."""
+        self.post_message(self.Outdated())
+
+    def counted(self) -> None:
+        """Show the names and counts as they are now."""
+        self.update_rows()
+
     def update_rows(self) -> None:
         """Make the rows anew, since names, counts, the order or the filter have changed."""
         chosen = self._rows[self.cursor] if self.cursor < len(self._rows) else None

@@ -21,7 +21,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from memctl.location import visible
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 
 PLAIN = Style()
 """The style of plain text.  Filters of Textual fail for segments without a style."""
@@ -39,11 +39,31 @@ Hint = tuple[str, str]
 
 
 class Subject(NamedTuple):
-    """What is selected: a memory, and perhaps a message in it; ``user`` alone has all sessions."""
+    """What is selected: a memory, and perhaps a message in it; ``user`` alone has all sessions.
+
+    ``commands`` are command lines of a screen of its own, without ``memctl``.
+    """
 
     key: MemoryKey | None = None
     id: str | None = None
     user: str | None = None
+    commands: tuple[str, ...] = ()
+
+
+class Target(NamedTuple):
+    """A message to open: the one with the index ``at`` if it matches, else the first that does.
+
+    ``found`` is a text to highlight.
+    """
+
+    matches: Callable[[StoredMessage], bool]
+    at: int | None = None
+    found: str = ""
+
+
+def with_id(id: str) -> Callable[[StoredMessage], bool]:
+    """Return a function that tells whether a message has an id."""
+    return lambda message: message.id == id
 
 
 class Signs(NamedTuple):
@@ -55,9 +75,10 @@ class Signs(NamedTuple):
     track: str = "│"
     thumb: str = "█"
     more: str = "…"
+    rule: str = "─"
 
 
-ASCII = Signs("-", "+", ">", "|", "#", "~")
+ASCII = Signs("-", "+", ">", "|", "#", "~", "-")
 """The signs for a terminal without box drawing and block characters."""
 
 
@@ -131,15 +152,11 @@ class Pane(Widget, can_focus=True):
     share: ClassVar[str] = "1fr"
 
     class Opened(Message):
-        """Ask to open a memory at a message, else at its end.
+        """Ask to open a memory at a message, else at its end."""
 
-        ``at`` is the index of the message, and ``id`` its id; one of them is enough.
-        """
-
-        def __init__(self, key: MemoryKey, at: int | None = None, id: str | None = None) -> None:
+        def __init__(self, key: MemoryKey, target: Target | None = None) -> None:
             self.key = key
-            self.at = at
-            self.id = id
+            self.target = target
             super().__init__()
 
     class Described(Message):
@@ -175,6 +192,9 @@ class Pane(Widget, can_focus=True):
     class Left(Message):
         """Ask to go back to what was seen before."""
 
+    class Outdated(Message):
+        """Ask to read the names and counts of the store anew."""
+
     def __init__(self, signs: Signs) -> None:
         super().__init__()
         self.signs = signs
@@ -188,6 +208,12 @@ class Pane(Widget, can_focus=True):
 
     def read_anew(self) -> None:
         """Forget what was read of the store, and read it again."""
+
+    def counted(self) -> None:
+        """Note that the catalogue has changed: names, or counts."""
+
+    async def end(self) -> None:
+        """End what runs in the background, since the browser ends."""
 
     def slash(self) -> None:
         """Ask for what the key / looks for."""
@@ -290,7 +316,8 @@ MOVES = {
 class ListPane(Pane):
     """A list of rows with a cursor.
 
-    A subclass defines ``count`` and ``row``; it calls ``redraw`` when they change.
+    A subclass defines ``count`` and ``row``; it calls ``redraw`` when they change.  ``below`` are
+    lines below the list, about the row under the cursor.
     """
 
     KEYS: ClassVar[dict[str, str]] = {
@@ -305,6 +332,7 @@ class ListPane(Pane):
         super().__init__(signs)
         self.cursor = 0
         self.top = 0
+        self._room = 1
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -318,6 +346,10 @@ class ListPane(Pane):
         """Return what to show if there are no rows."""
         return ""
 
+    def below(self, width: int) -> list[list[Part]]:  # noqa: ARG002 - for subclasses
+        """Return lines about the row under the cursor."""
+        return []
+
     def enter(self) -> None:
         """Open the row under the cursor."""
 
@@ -330,8 +362,10 @@ class ListPane(Pane):
         number = self.count()
         if not number:
             return [line([(text, DIM)], width) for text in wrapped(self.empty(), width)]
-        rows = self._rows_seen(height)
         self.cursor = max(0, min(self.cursor, number - 1))
+        below = self.below(width)[: max(height - 2 * self.height - 1, 0)]
+        self._room = height - len(below) - 1 if below else height
+        rows = self._rows_seen()
         self.top = max(0, min(self.top, self.cursor, number - rows))
         self.top = max(self.top, self.cursor - rows + 1)
         found: list[Strip] = []
@@ -342,10 +376,15 @@ class ListPane(Pane):
                     extra = CHOSEN if self.has_focus else BOLD
                     parts = [(text, style + extra) for text, style in parts]
                 found.append(line(parts, width, CHOSEN if chosen and self.has_focus else PLAIN))
-        return found[:height]
+        found = found[: self._room]
+        if below:
+            found += [line((), width)] * (self._room - len(found))
+            found.append(line([(self.signs.rule * width, DIM)], width))
+            found += [line(parts, width) for parts in below]
+        return found
 
-    def _rows_seen(self, height: int | None = None) -> int:
-        return max((self.size.height if height is None else height) // self.height, 1)
+    def _rows_seen(self) -> int:
+        return max(self._room // self.height, 1)
 
     def bar(self) -> tuple[float, float]:
         """Return which rows are seen."""
@@ -388,7 +427,9 @@ class ListPane(Pane):
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to a clicked row, and open it at the second click."""
         place = event.get_content_offset(self)
-        index = self.top + (place.y // self.height if place is not None else self.count())
+        if place is None or place.y >= self._room:
+            return
+        index = self.top + place.y // self.height
         if index >= self.count():
             return
         if index == self.cursor:

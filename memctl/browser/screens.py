@@ -8,6 +8,7 @@ from typing import NamedTuple
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.names import Names
 from memctl.browser.pane import ListPane, Signs
+from memctl.browser.search import Search
 from memctl.browser.source import Source
 
 
@@ -26,8 +27,10 @@ class Screen(NamedTuple):
     make: Callable[[Setting], ListPane]
 
 
+SEARCH = "2"
 SCREENS: dict[str, Screen] = {
     "1": Screen("Memories", lambda setting: Names(setting.catalogue, setting.signs)),
+    SEARCH: Screen("Search", lambda setting: Search(*setting)),
 }
 """The screens by their keys."""
 

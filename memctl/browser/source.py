@@ -1,7 +1,7 @@
 """The store that is browsed: opened in threads of its own, so that the screen always answers.
 
 Each method of a ``Reader`` ends its transaction before it returns: between two keys, no transaction
-is open.  Only ``list_keys``, ``list_memories``, ``window`` and ``read`` of a store are used.
+is open.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from memctl.location import Location
 from memctl.ops.observer import Unobserved, opened
+from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Store
 
@@ -52,7 +53,109 @@ class Notices(Unobserved):
         self.warn(text)
 
 
-class Reader:
+class Background:
+    """An event loop in a thread of its own, for one piece of work, or for several in turn.
+
+    ``run`` begins the thread, and ``close`` ends it.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="memctl-store", daemon=True)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def submit(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what ``work`` returns; it runs in the thread.
+
+        Raises:
+            MemctlError: as ``work``.
+        """
+        if self._thread.ident is None:
+            self._thread.start()
+
+        async def tracked() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
+            try:
+                return await work
+            finally:
+                self._running.discard(task)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(tracked(), self._loop))
+
+    def progress(self, tell: Callable[[int], object]) -> Progress:
+        """Return a listener for work in the thread, which the caller has not begun yet.
+
+        ``tell`` is called with the number of messages, in the thread of the caller.  After
+        ``close``, the listener ends the work, since a store that reads a file never pauses.
+        """
+        return _Telling(asyncio.get_running_loop(), tell, lambda: self._closing is not None)
+
+    async def close(self) -> None:
+        """Cancel what is running, and end the thread; work that takes long is left alone."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        if self._thread.ident is None:
+            self._loop.close()
+            return
+        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await asyncio.wrap_future(closing)
+                await asyncio.to_thread(self._thread.join, CLOSING)
+
+    async def _close(self) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        try:
+            await self._release()
+        finally:
+            self._loop.call_soon(self._loop.stop)
+
+    async def _release(self) -> None:
+        """Release what the work has left open, in the thread."""
+
+
+class _Telling:
+    """A listener to progress in another thread."""
+
+    def __init__(
+        self,
+        caller: asyncio.AbstractEventLoop,
+        tell: Callable[[int], object],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._caller = caller
+        self._tell = tell
+        self._is_over = is_over
+        self._messages = 0
+        self._told = 0.0
+
+    def advance(self, *, memories: int = 0, messages: int = 0, size: int = 0) -> None:  # noqa: ARG002
+        if self._is_over():
+            raise asyncio.CancelledError
+        self._messages += messages
+        if time.monotonic() - self._told > PAUSE:
+            self._told = time.monotonic()
+            _call(self._caller, self._tell, self._messages)
+
+
+class Reader(Background):
     """An open store in a thread with an event loop of its own.
 
     ::
@@ -64,23 +167,13 @@ class Reader:
     """
 
     def __init__(self, make: Callable[[], Store], notices: Notices) -> None:
+        super().__init__()
         self._make = make
         self._notices = notices
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="memctl-store", daemon=True)
         self._stack = AsyncExitStack()
         self._turn = asyncio.Lock()
-        self._running: set[asyncio.Task[Any]] = set()
         self.store: Store
         """The store, once ``open`` has returned; only its label, dialect and features are read."""
-
-    def _work(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
 
     async def open(self) -> None:
         """Open the store.
@@ -88,11 +181,13 @@ class Reader:
         Raises:
             MemctlError: as ``Store.open``.
         """
-        self._thread.start()
-        self.store = await self._submit(self._open())
+        self.store = await self.submit(self._open())
 
     async def _open(self) -> Store:
         return await self._stack.enter_async_context(opened(self._make(), self._notices))
+
+    async def _release(self) -> None:
+        await self._stack.aclose()
 
     async def run(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """Return what ``work`` returns; it runs in the thread of the store, after earlier work.
@@ -100,7 +195,7 @@ class Reader:
         Raises:
             MemctlError: as the methods of the store.
         """
-        return await self._submit(self._alone(work))
+        return await self.submit(self._alone(work))
 
     async def _alone(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async with self._turn:
@@ -129,39 +224,6 @@ class Reader:
 
         await self.run(work)
 
-    async def _submit(self, work: Coroutine[Any, Any, T]) -> T:
-        async def tracked() -> T:
-            task = asyncio.current_task()
-            assert task is not None
-            self._running.add(task)
-            try:
-                return await work
-            finally:
-                self._running.discard(task)
-
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(tracked(), self._loop))
-
-    async def close(self) -> None:
-        """Cancel what is running, and close the store; a store that takes long is left alone."""
-        if not self._thread.is_alive():
-            self._loop.close()
-            return
-        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
-                await asyncio.wrap_future(closing)
-                await asyncio.to_thread(self._thread.join, CLOSING)
-
-    async def _close(self) -> None:
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        try:
-            await self._stack.aclose()
-        finally:
-            self._loop.call_soon(self._loop.stop)
-
 
 async def _hand_over(items: AsyncGenerator[T], take: Callable[[list[T]], object]) -> None:
     batch: list[T] = []
@@ -176,9 +238,7 @@ async def _hand_over(items: AsyncGenerator[T], take: Callable[[list[T]], object]
     take(batch)
 
 
-def _call(
-    loop: asyncio.AbstractEventLoop, take: Callable[[list[T]], object], some: list[T]
-) -> None:
+def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: Any) -> None:
     with suppress(RuntimeError):  # the browser has ended
         loop.call_soon_threadsafe(take, some)
 
@@ -189,7 +249,7 @@ class Source:
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal
-    of runs needs it.
+    of runs needs it.  ``piped`` is True if the store came through a pipe: it is gone at the end.
     """
 
     argument: str
@@ -198,6 +258,7 @@ class Source:
     make: Callable[[], Store]
     notices: Notices
     address: Callable[[str], Location]
+    piped: bool = False
 
     def reader(self) -> Reader:
         """Return a new reader of the store, not yet open."""

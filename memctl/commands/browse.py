@@ -65,6 +65,7 @@ def browse(
         source = Source(
             *(redact_value(store), location, where, partial(make_store, location), notices),
             run.address,
+            place.kind == "stdio",
         )
         browser = Browser(source, ascii_only=ascii_)
         try:

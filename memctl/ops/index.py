@@ -109,6 +109,25 @@ async def open_index(
         found.file.close()
 
 
+async def has_index(target: Target) -> bool:
+    """Return whether the cache folder has an index of a store, which may be out of date.
+
+    Raises:
+        MemctlError: as ``Store.open``.
+    """
+    identity = folder.file_identity(target.location)
+    if identity is None:
+        async with target.make() as store:
+            identity = await store.identity()
+    try:
+        index = IndexFile.open(folder.place_of(target.location, identity))
+    except DamagedIndex:
+        return False
+    if index is not None:
+        index.close()
+    return index is not None
+
+
 def _current(target: Target) -> OpenIndex | None:
     """Return the index of a store in a file, if the file has certainly not changed since.
 

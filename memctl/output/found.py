@@ -18,9 +18,9 @@ def hits(report: SearchReport, *, several: bool) -> RenderableType:
         return Text(f"No {report.noun} answers the query.", "dim")
     parts: list[Text] = []
     for number, hit in enumerate(report.hits, 1):
-        parts.append(_heading(number, hit, several=several))
+        parts.append(Text.assemble((f"{number}. ", "bold"), heading(hit, several=several)))
         parts += [_neighbour(one) for one in hit.before]
-        parts.append(_snippet(hit))
+        parts.append(Text(" " * _INDENT).append_text(snippet(hit)))
         parts += [_neighbour(one) for one in hit.after]
         parts.append(Text())
     searched = count(report.index.messages, report.noun)
@@ -42,9 +42,10 @@ def number_of_hits(report: SearchReport) -> str:
     return f"{some}{least}{count(found, 'hit')}"
 
 
-def _heading(number: int, hit: Hit, *, several: bool) -> Text:
+def heading(hit: Hit, *, several: bool = False) -> Text:
+    """Draw the memory, sender, time and marks of a hit; ``several`` adds its store."""
     names = [visible(name) for name in hit.key[:2] if name] or ["''"]
-    text = Text(f"{number}. ", "bold")
+    text = Text(style="bold")
     if several:
         text.append(f"{hit.store}  ", "not bold cyan")
     text.append(" / ".join(names))
@@ -67,8 +68,9 @@ def _speaker(one: Hit | Neighbour) -> str:
     return f"{visible(one.name)} ({role})" if one.name and one.name != one.role else role
 
 
-def _snippet(hit: Hit) -> Text:
-    text = Text(" " * _INDENT)
+def snippet(hit: Hit) -> Text:
+    """Draw the matching text of a hit, with its matches underlined."""
+    text = Text()
     at = 0
     for start, end in hit.spans:
         text.append(visible(hit.snippet[at:start]))
