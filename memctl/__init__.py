@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memctl.api import mark as mark
     from memctl.api import open_store as open_store
     from memctl.api import search as search
+    from memctl.api import statistics as statistics
     from memctl.embedder import Embedder as Embedder
     from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.errors import BadData as BadData
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from memctl.ops.retry import Transfer as Transfer
     from memctl.ops.search import Hit as Hit
     from memctl.ops.search import SearchReport as SearchReport
+    from memctl.ops.statistics import Statistics as Statistics
+    from memctl.ops.statistics import StatisticsOptions as StatisticsOptions
     from memctl.ops.stop import Stop as Stop
     from memctl.registry import StoreSpec as StoreSpec
     from memctl.selection import Selection as Selection
@@ -88,7 +91,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api": "Changed Compressed Copied Erased compare compress copy delete erase export inspect "
-    "mark open_store search",
+    "mark open_store search statistics",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
@@ -104,6 +107,7 @@ _HOMES = {
     "ops.inspect": "Catalogue Sort",
     "ops.retry": "Transfer",
     "ops.search": "Hit SearchReport",
+    "ops.statistics": "Statistics StatisticsOptions",
     "ops.stop": "Stop",
     "registry": "StoreSpec",
     "selection": "Selection",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from memctl.ops.report import CopyReport, Progress, Total
     from memctl.ops.retry import Transfer
     from memctl.ops.search import SearchReport
+    from memctl.ops.statistics import Statistics, StatisticsOptions
     from memctl.ops.stop import Stop
     from memctl.summarizer import Summarizer
 
@@ -160,6 +161,25 @@ async def inspect(
     from memctl.ops import inspect as operation
 
     return await operation.inspect(store, where, sort)
+
+
+async def statistics(
+    store: Store,
+    where: Selection = EVERYTHING,
+    *,
+    options: StatisticsOptions | None = None,
+    progress: Progress | None = None,
+) -> Statistics:
+    """Return the statistics of the selected messages, as ``memctl report`` shows them.
+
+    The store is read once, in constant memory.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    from memctl.ops.statistics import collect
+
+    return await collect(store, where, options, progress)
 
 
 async def search(
