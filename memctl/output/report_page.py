@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from importlib.resources import files
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
 from memctl import html
@@ -19,7 +19,7 @@ from memctl.model import MemoryKey
 from memctl.numbers import count, duration, local_time, size
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED
-from memctl.ops.statistics import Bin, Day, FactStatistics, FindingRow, Statistics, UserRow
+from memctl.ops.statistics import AGES, Bin, Day, FactStatistics, FindingRow, Statistics, UserRow
 from memctl.output import charts
 from memctl.output.charts import Axis, Bar, Series
 
@@ -31,6 +31,8 @@ _STALE = timedelta(31)
 _NEAR = timedelta(300)
 """The time around today in which a day needs no year."""
 _BARS = 12
+_LEAST_BINS = 5
+"""The number of bins that are drawn even if they are empty."""
 _ROWS = 5
 """The largest number of rows of a list that is not folded."""
 _LONG = 24
@@ -40,7 +42,6 @@ _WIDE, _NARROW = 12, 6
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_AGES = ((0, 7), (7, 30), (30, 90), (90, 365), (365, None))
 _SIGNS = {Severity.ERROR: "✕", Severity.WARNING: "▲", Severity.NOTICE: "●"}
 _KINDS_OF_TEXT = (
     ("summary", "summaries"),
@@ -236,7 +237,8 @@ class _Page:
                 yield self._stored()
             if found.tools:
                 yield self._tools()
-            yield self._marks()
+            if found.marks:
+                yield self._marks()
             yield self._ages("Age")
             if any(map(any, found.hours)):
                 yield self._hours()
@@ -280,7 +282,7 @@ class _Page:
     def _tiles(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield the name, the number, what is below it, and the class of each tile."""
         found, facts = self._found, self._found.facts
-        alone = f"{found.without_user:,} without a user"
+        alone = f"{count(found.without_user, self._memory)} without one"
         yield "users", f"{found.users:,}", alone if found.without_user else "", ""
         if facts is None:
             summaries = count(found.summaries, "summary") if found.summaries else ""
@@ -295,7 +297,8 @@ class _Page:
             stored = f"of {_short(found.tokens_stored)} stored"
             yield "tokens sent", _short(found.sent.total), stored, ""
         else:
-            yield "expired", f"{facts.expired:,}", f"of {facts.expiring:,} that expire", ""
+            expiring = f"of {facts.expiring:,} that expire" if facts.expiring else "none expires"
+            yield "expired", f"{facts.expired:,}", expiring, ""
         if found.findings is None:
             yield "findings", "–", "not looked for", ""
             return
@@ -509,13 +512,15 @@ class _Page:
         limit: int | None = None,
         edge: Callable[[int], str] | None = None,
     ) -> str:
-        """Draw the bins, without the empty ones at both ends, up to ``limit``; with their table."""
+        """Draw the bins, without most of the empty ones at both ends; with their table."""
         edge = edge or _short
         full = [place for place, one in enumerate(bins) if one.count]
         if not full:
             return ""
         reached = 0 if limit is None else sum(one.low <= limit for one in bins) - 1
-        shown = bins[full[0] : max(full[-1], reached) + 1]
+        end = max(full[-1], reached) + 1
+        end = max(end, min(full[0] + _LEAST_BINS, len(bins) - 1))
+        shown = bins[full[0] : end]
         names = [
             f"{edge(one.low)} to {edge(one.high)}" if one.high else f"from {edge(one.low)}"
             for one in shown
@@ -572,7 +577,8 @@ class _Page:
         found = self._found
         most = max((number for _, number in facts.owners), default=0) or 1
         rows = sorted(facts.owners, key=lambda one: -one[1])
-        said = f"{count(found.memories, 'scope')} of {count(found.users, 'user')}."
+        users = f"of {count(found.users, 'user')}" if found.users else "without a user"
+        said = f"{count(found.memories, 'scope')} {users}."
         if rows:
             share = _percent(rows[0][1], found.messages)
             said += f" {_owner(rows[0][0])} has <strong>{share}</strong> of the facts."
@@ -654,8 +660,6 @@ class _Page:
     def _marks(self) -> _Card:
         found = self._found
         rows = _largest(found.marks)
-        if not rows:
-            return _Card("marks", "Marks", "Marks", "No message has a mark.")
         compressed = found.marks.get(COMPRESSED, 0)
         said = (
             f"{count(compressed, 'message')} {'is' if compressed == 1 else 'are'} compressed: "
@@ -689,53 +693,62 @@ class _Page:
         return _Card("metadata", "Metadata", "Metadata", said, drawn + table)
 
     def _ages(self, title: str) -> _Card:
-        found, facts = self._found, self._found.facts
-        rests = [*[*accumulate(reversed(found.ages))][-2::-1], 0]
-        going = [
-            f"<strong>{count(rests[place], self._about.noun)}</strong> "
-            f"({_percent(rests[place], found.messages)})"
-            for place in (1, 2)
-        ]
-        answer = f"A rule of 30 days would delete {going[0]}, one of 90 days {going[1]}."
+        found, facts, noun = self._found, self._found.facts, self._about.noun
+        said, drawn = [], ""
+        if any(found.ages):
+            from_age = [*accumulate(reversed(found.ages))][::-1]
+            month, quarter = (
+                f"<strong>{count(from_age[place], noun)}</strong> "
+                f"({_percent(from_age[place], found.messages)})"
+                for place in (2, 3)
+            )
+            said.append(
+                f"A rule of {AGES[1]} days would delete {month}, one of {AGES[2]} days {quarter}."
+            )
+            drawn = self._age_bars([*from_age[1:], 0])
         if found.untimed:
-            answer += f" {found.untimed:,} have no readable time."
-        if facts is not None:
-            answer += f" {facts.expiring:,} have an expiration date; {facts.expired:,} are past it."
-        names = [
-            f"up to {high} days"
-            if not low
-            else f"{low + 1} to {high} days"
-            if high
-            else f"older than {low} days"
-            for low, high in _AGES
-        ]
-        pairs = list(zip(names, found.ages, rests, strict=True))
-        most = max(found.ages, default=0) or 1
-        drawn = charts.bars(
-            f"{self._nouns.capitalize()} by age",
-            [Bar(name, f"{n:,} · {_percent(n, found.messages)}", n / most) for name, n, _ in pairs],
-            "user",
-        )
-        cells = [
-            [_text(name, str(place)), _amount(n), _amount(rest)]
-            for place, (name, n, rest) in enumerate(pairs)
-        ]
-        table = _folded(f"{self._nouns} by age", ["age", self._nouns, "older than that"], cells)
+            said.append(f"{found.untimed:,} without a readable time.")
+        if facts is not None and facts.expiring:
+            said.append(
+                f"{facts.expiring:,} with an expiration date, of which {facts.expired:,} are past."
+            )
         named = self._keys([row.key for row in found.idle])
         idle = [
             [*names, _time(row.last), _amount(row.messages)]
             for names, row in zip(named.cells, found.idle, strict=True)
         ]
-        heads = [*named.heads, "last", self._nouns]
-        lists = _listed(f"longest without a {self._about.noun}", heads, idle)
-        if found.expiring:
-            named = self._keys([row.key for row in found.expiring])
-            ending = [
-                [*names, _left(row.ttl), _amount(row.messages)]
-                for names, row in zip(named.cells, found.expiring, strict=True)
-            ]
-            lists += _listed("first to expire", [*named.heads, "expires in", self._nouns], ending)
-        return _Card("age", "Age", title, answer, drawn + table + lists)
+        lists = _listed(f"longest without a {noun}", [*named.heads, "last", self._nouns], idle)
+        named = self._keys([row.key for row in found.expiring])
+        ending = [
+            [*names, _left(row.ttl), _amount(row.messages)]
+            for names, row in zip(named.cells, found.expiring, strict=True)
+        ]
+        lists += _listed("first to expire", [*named.heads, "expires in", self._nouns], ending)
+        return _Card("age", "Age", title, " ".join(said), drawn + lists)
+
+    def _age_bars(self, older: Sequence[int]) -> str:
+        """Draw the numbers of messages by age; ``older`` has how many are older than each."""
+        found = self._found
+        names = [
+            f"up to {AGES[0]} days",
+            *(f"{low + 1} to {high} days" for low, high in pairwise(AGES)),
+            f"older than {AGES[-1]} days",
+        ]
+        most = max(found.ages)
+        title = f"{self._nouns} by age"
+        drawn = charts.bars(
+            title.capitalize(),
+            [
+                Bar(name, f"{number:,} · {_percent(number, found.messages)}", number / most)
+                for name, number in zip(names, found.ages, strict=True)
+            ],
+            "user",
+        )
+        rows = [
+            [_text(name, str(place)), _amount(found.ages[place]), _amount(older[place])]
+            for place, name in enumerate(names)
+        ]
+        return drawn + _folded(title, ["age", self._nouns, "older than that"], rows)
 
     def _hours(self) -> _Card:
         hours, zone = self._found.hours, self._about.now.tzname() or "local time"
@@ -845,7 +858,8 @@ def _periods(days: Sequence[Day], today: date) -> tuple[str, list[_Period]]:
         at = date.fromisoformat(begin)
         month = f"{_MONTHS[at.month - 1]} {at.year}"
         name = f"week of {at.day} {month}" if weeks else month
-        periods.append(_Period(month, name, into))
+        within_a_year = len(days) <= 366
+        periods.append(_Period(_day(begin) if within_a_year else month, name, into))
     return "week" if weeks else "month", periods
 
 
@@ -934,7 +948,7 @@ def _user(name: str) -> str:
 
 
 def _owner(key: MemoryKey) -> str:
-    return " / ".join(_tipped(name) for name in key if name) or "<i>no user</i>"
+    return " / ".join(_tipped(name) for name in key if name) or "<i>without a name</i>"
 
 
 def _tipped(name: str) -> str:
