@@ -45,7 +45,8 @@ def attribute(stored: str) -> str:
 
 def data(value: Any) -> str:
     """Return a value as JSON for a script element: ASCII, without characters of HTML."""
-    return json.dumps(value, ensure_ascii=True).translate(_IN_SCRIPT)
+    compact = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return compact.translate(_IN_SCRIPT)
 
 
 def _escaped(stored: str, unusual: re.Pattern[str]) -> str:

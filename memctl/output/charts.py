@@ -98,15 +98,16 @@ def columns(
         gap = max(gap, (width - _WIDEST) / 2)
     parts = []
     for place, tip in enumerate(tips):
-        left, base = place * width, 100.0
-        parts.append(_mark(tip, left, width))
+        base = 100.0
+        parts.append(_mark(tip, place * width + gap, width - 2 * gap))
         for one in series:
             if value := one.values[place]:
                 height = max(value / scale[-1] * 100, _LEAST)
                 base -= height
                 css = one.css if height > _THIN else f"{one.css} thin"
-                parts.append(_rect(css, left + gap, base, width - 2 * gap, height))
-        parts.append("</g>")
+                y, tall = _number(base), _number(height)
+                parts.append(f'<rect class="{css}" y="{y}%" height="{tall}%"/>')
+        parts.append("</svg>\n")
     points = [
         f"{_number(place + 0.5)},{_number(100 - value / scale[-1] * 100)}"
         for place, value in enumerate(line)
@@ -143,8 +144,8 @@ def area(
         parts.append(_lines(steps, f'{drawn}<polyline class="over" points="{points}"/>'))
     width = 100 / steps
     for place, (tip, height) in enumerate(zip(tips, heights, strict=False)):
-        at = f'cx="{_number(place * width)}%" cy="{_number(height)}%"'
-        parts.append(f'{_mark(tip, (place - 0.5) * width, width)}<circle {at} r="4"/></g>')
+        mark = _mark(tip, (place - 0.5) * width, width)
+        parts.append(f'{mark}<circle cx="50%" cy="{_number(height)}%" r="4"/></svg>\n')
     return _chart("plot", label, [*parts, _below(axis, apart=width)])
 
 
@@ -161,11 +162,8 @@ def heat_map(label: str, rows: Sequence[tuple[str, Sequence[float]]], tips: Sequ
         )
         for hour, value in enumerate(values):
             shade = f' fill-opacity="{_number(0.12 + 0.88 * value / highest)}"' if value else ""
-            parts += [
-                f'<g class="mark"><title>{html.text(next(told))}</title>',
-                _rect("warm" if value else "cold", hour * width, top, width, height, shade),
-                "</g>",
-            ]
+            css = "warm" if value else "cold"
+            parts.append(_tipped(css, next(told), hour * width, top, width, height, shade))
     hours = [f"{hour:02}:00" if not hour % 3 else "" for hour in range(24)]
     parts.append(_below(Axis([*hours, "24:00"], edges=True)))
     return _chart("plot heat", label, parts, "24")
@@ -177,8 +175,7 @@ def stack(label: str, parts: Sequence[tuple[str, float, str]]) -> str:
     drawn, left = [], 0.0
     for css, value, tip in parts:
         width = value / total * 100
-        drawn.append(f'<g class="mark"><title>{html.text(tip)}</title>')
-        drawn.append(_rect(css, left, 0, width, 100) + "</g>")
+        drawn.append(_tipped(css, tip, left, 0, width, 100))
         left += width
     return _chart("stack", label, drawn)
 
@@ -239,8 +236,14 @@ def _below(axis: Axis, apart: float | None = None) -> str:
 
 
 def _mark(tip: str, left: float, width: float) -> str:
-    """Return the begin of a mark with its tip, and the place in which a pointer finds it."""
-    return f'<g class="mark"><title>{html.text(tip)}</title>{_rect("hit", left, 0, width, 100)}'
+    """Return the begin of a mark with its tip, and the place in which a pointer finds it.
+
+    The style makes what is in the mark as wide as the mark.
+    """
+    return (
+        f'<svg class="mark" x="{_number(left)}%" width="{_number(width)}%">'
+        f'<title>{html.text(tip)}</title><rect class="hit"/>'
+    )
 
 
 def _lines(width: int, drawn: str) -> str:
@@ -251,10 +254,18 @@ def _lines(width: int, drawn: str) -> str:
     )
 
 
-def _rect(css: str, left: float, top: float, width: float, height: float, more: str = "") -> str:
+def _tipped(
+    css: str, tip: str, left: float, top: float, width: float, height: float, more: str = ""
+) -> str:
+    """Return a rectangle that is a mark with a tip."""
+    drawn = _rect(f"mark {css}", left, top, width, height).removesuffix("/>")
+    return f"{drawn}{more}><title>{html.text(tip)}</title></rect>\n"
+
+
+def _rect(css: str, left: float, top: float, width: float, height: float) -> str:
     return (
         f'<rect class="{css}" x="{_number(left)}%" y="{_number(top)}%" width="{_number(width)}%" '
-        f'height="{_number(height)}%"{more}/>'
+        f'height="{_number(height)}%"/>'
     )
 
 

@@ -52,11 +52,12 @@
     };
   }
 
+  const units = { "": 1, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
   const key = (row, column) => {
     const cell = row.cells[column];
     const text = cell.dataset.v ?? cell.textContent;
-    const number = Number(text.replaceAll(",", ""));
-    return text && !Number.isNaN(number) ? number : text;
+    const found = /^([\d,.]+) ?(|B|kB|MB|GB|TB)$/.exec(text);
+    return found ? Number(found[1].replaceAll(",", "")) * units[found[2]] : text;
   };
   const order = (a, b) =>
     typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));

@@ -26,6 +26,8 @@ from memctl.output.charts import Axis, Bar, Series
 _MOST_DAYS = 120
 _MOST_WEEKS = 157
 """The largest numbers of days, and of weeks in three years, that are drawn; then months are."""
+_DATA_DAYS = 120
+"""The largest number of days in the data for programs, so that a page stays small."""
 _STALE = timedelta(31)
 """The time without a message after which the days up to today are not drawn."""
 _NEAR = timedelta(300)
@@ -63,7 +65,7 @@ class About:
     that of memctl.  ``noun`` names the counted things in the singular: ``message`` or ``fact``.
     ``words`` are the words of a command that name the store and the selected memories, not yet
     quoted: ``("agents.db", "--user=ada")``.  ``no_findings`` says why findings were left out.
-    ``data`` is the report as a JSON object, for programs.
+    ``data`` is the report as a JSON object, for programs; the page has the last days of it.
     """
 
     title: str
@@ -96,7 +98,8 @@ def write(file: TextIO, about: About, statistics: Statistics, runs: list[dict[st
     file.writelines(card.html() for card in cards)
     file.write("</main>\n")
     file.writelines(page.foot())
-    file.write(f'<script type="application/json" id="data">{html.data(about.data)}</script>\n')
+    data = html.data({**about.data, "days": about.data.get("days", [])[-_DATA_DAYS:]})
+    file.write(f'<script type="application/json" id="data">{data}</script>\n')
     file.write(html.closing(script))
 
 
@@ -1002,7 +1005,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _sized(number: int) -> str:
-    return f'<td data-v="{number}">{size(number)}</td>'
+    return f"<td>{size(number)}</td>"
 
 
 def _time(text: str | None) -> str:

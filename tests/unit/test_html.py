@@ -33,5 +33,5 @@ def test_html_names_have_one_line_and_a_direction_of_their_own() -> None:
 
 def test_html_data_for_scripts_cannot_end_its_element() -> None:
     assert html.data({"a": "</script>&\u2028é"}) == (
-        '{"a": "\\u003c/script\\u003e\\u0026\\u2028\\u00e9"}'
+        '{"a":"\\u003c/script\\u003e\\u0026\\u2028\\u00e9"}'
     )
