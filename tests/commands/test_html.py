@@ -420,6 +420,10 @@ def test_html_page_fits_the_window(chromium: Chromium, page: Path, width: int) -
     chromium.open(page, width=width)
     chromium.run("for (const one of document.querySelectorAll('details')) one.open = true")
     assert chromium.sideways() == 0
+    wider = (
+        "[...document.querySelectorAll('article')].filter(one => one.scrollWidth > one.clientWidth)"
+    )
+    assert chromium.run(f"return {wider}.length") == 0
 
 
 def test_html_page_is_accessible_in_light_and_dark(chromium: Chromium, page: Path) -> None:
