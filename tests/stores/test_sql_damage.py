@@ -16,9 +16,10 @@ from typer.testing import Result
 from memctl.journal.lines import unsealed
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples
-from memctl.testing.drive import write_all
+from memctl.testing.drive import read, write_all
 from tests.stores.test_sql_findings import ALICE, BOB, Database, fill, make_database, messages
 from tests.support.backends import AGENTSCOPE2, sql_database
 from tests.support.cli import contents, fails, report
@@ -134,6 +135,27 @@ def test_sql_damage_of_a_mark_spares_the_others_of_its_memory(
     ):
         fails(run(*words, "--session", "s1"), 8, "a mark of a message is not a string")
         assert dump(path) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_sql_damage_is_left_out_of_windows_as_of_reads(
+    tmp_path: Path, good: Path, damage: str
+) -> None:
+    path = tmp_path / "m.db"
+    shutil.copy(good, path)
+    with sqlite3.connect(path) as driver:
+        assert driver.execute(DAMAGE[damage]).rowcount
+    driver.close()
+    async with make_store(parse(str(path))) as store:
+        found, failures = await read(store), store.left_out.failures.keys()
+    for key in ALICE, BOB:
+        async with make_store(parse(str(path))) as store:
+            page = await store.window(key, 0, 9)
+            assert store.left_out.failures.keys() == failures & {key}
+            assert (page and (page.messages, page.last)) == (
+                (found[key].entries, True) if key in found else None
+            )
+            assert BOB in [key async for key in store.list_keys(Selection())]
 
 
 @pytest.mark.parametrize("damage", EACH_COMMAND)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from memctl.dialects.registry import DIALECTS
 from memctl.model import Memory, MemoryKey, Page
@@ -62,3 +66,23 @@ async def test_windows_of_a_missing_target_are_none(tmp_path: Path) -> None:
     async with target as store:
         assert await keys(store) == []
         assert await store.window(KEY, 0, 5) is None
+
+
+@pytest.mark.parametrize("ended", ["DELETE", "WAL"])
+async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, ended: str) -> None:
+    path = tmp_path / "m.db"
+    async with make_store(parse(str(path)), OpenMode.CREATE) as agent:
+        with closing(sqlite3.connect(path)) as driver:
+            driver.execute(f"PRAGMA journal_mode = {ended}")
+        await write_all(agent, [sample(KEY, samples.entries(3))])
+        async with make_store(parse(str(path))) as store:
+            for count in 3, 4, 5:
+                page = await store.window(KEY, -2, 2)
+                assert page is not None
+                assert (page.offset, page.last) == (count - 2, True)
+                more = Page(Memory(KEY), samples.entries(1, start=count), offset=count)
+                assert not [one async for one in agent.write(pages_of(more)) if one.failure]
+
+
+async def pages_of(page: Page) -> AsyncGenerator[Page]:
+    yield page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import pytest
 
 from memctl.errors import Loss
@@ -25,6 +27,15 @@ TRIGGERS = {
         "CREATE TRIGGER app_trigger BEFORE DELETE ON {} BEGIN INSERT INTO app_log VALUES (1); END"
     ],
 }
+OPEN_TRANSACTIONS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+    "AND xact_start IS NOT NULL AND pid <> pg_backend_pid()",
+    "mysql": "SELECT trx_id FROM information_schema.innodb_trx t "
+    "JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id "
+    "WHERE p.db = DATABASE()",
+    "sqlite": "BEGIN EXCLUSIVE",
+}
+"""By engine, a statement that returns the open transactions of others, or fails if there is one."""
 
 
 def _table(place: Place) -> SharedTable:
@@ -84,3 +95,18 @@ class SharedTests:
         after = list(table.execute(place.text, select))
         assert len(after) == len(before) if marks else after
         assert all(row in before for row in after)
+
+    async def test_shared_database_has_no_open_transaction_after_a_look(self, place: Place) -> None:
+        """A program may keep a store open for hours; writers and maintenance do not wait for it."""
+        table = _table(place)
+        await filled(place, 4, 3)
+        sql, found = OPEN_TRANSACTIONS[table.engine], []
+        async with (
+            place.store(create=False) as store,
+            aclosing(store.list_keys(Selection())) as keys,
+        ):
+            async for key in keys:
+                found += table.execute(place.text, sql)
+                await store.window(key, -2, 2)
+                found += table.execute(place.text, sql)
+        assert found == []

@@ -105,6 +105,53 @@ class SqlReader:
                         if key not in seen and where.has_key(key) and not self._leaves_out(key):
                             yield Page(Memory(key), [])
 
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        """Return a window of a memory, as ``Store.window``.
+
+        Does not look for unsound rows before it finds a damaged row in the window.
+        """
+        database = self._database
+        async with database.snapshot(find_unsound=False) as connection:
+            if database.is_damaged(key):
+                return None
+            places, first, last = await database.places(connection, key, start, count)
+            if not (places or first or await database.has_session(connection, key)):
+                return None
+            try:
+                messages = await self._placed(connection, key, places)
+            except _DamagedRow as row:
+                await database.find_unsound(connection)  # it knows more about the row
+                database.damaged.setdefault(key, damage(str(row)))
+                return None
+        return Page(Memory(key), messages, first, last)
+
+    async def _placed(
+        self, connection: AsyncConnection, key: MemoryKey, places: Sequence[Any]
+    ) -> list[StoredMessage]:
+        """Return the messages of a memory with these row ids and indexes, in this order.
+
+        Raises:
+            _DamagedRow: a row is damaged.
+        """
+        row_ids = [row_id for row_id, _ in places]
+        if not all(isinstance(row_id, str) and is_text(row_id) for row_id in row_ids):
+            raise _DamagedRow("the id of a message is not a valid text")
+        if not all(isinstance(index, int) for _, index in places):
+            raise _DamagedRow("the index of a message is not a number")
+        sql = self._statements.select_named()
+        found = {
+            id: more for id, *more in await self._database.select_rows(connection, sql, row_ids)
+        }
+        rows = [(key.session, key.user, *place, *found[place[0]]) for place in places]
+        messages: list[StoredMessage] = []
+        for large, some in groupby(rows, lambda row: _PAYLOAD(row) is None):
+            for part in ([row] for row in some) if large else [list(some)]:
+                some_messages = await self._messages(connection, key, part)
+                if not some_messages:
+                    raise _DamagedRow(f"the message {part[0][2]!r} is null")
+                messages += some_messages
+        return messages
+
     def _leaves_out(self, key: MemoryKey) -> bool:
         if not self._database.is_damaged(key):
             return False

@@ -34,6 +34,12 @@ SEARCH_ROWS = 50_000
 """The number of messages to search between two chances for other programs to write."""
 
 
+SAMPLED = 500
+"""The number of messages in a sample of a table."""
+WALK = 3
+"""How much longer it takes to read a row by an index than in the order of rows."""
+
+
 FIRST_ROW = -(2**63)
 
 
@@ -60,13 +66,17 @@ def _field(message: bytes | None, name: str) -> str | None:
         return None
 
 
-def _user(driver: sqlite3.Connection, row: int, id: bytes, in_session: bytes) -> str | None:
+def _user(
+    driver: sqlite3.Connection, row: int, id: bytes | None, in_session: bytes | None
+) -> str | None:
     """Return the user in a row id ``{user}-{session}-{message id}``.
 
-    Returns None if the row id ``id`` does not end with the session and the message id.  The message
-    is read from the row number ``row`` of the table ``message``, because SQLite would copy a huge
-    argument.
+    Returns None if the row id ``id`` does not end with the session and the message id, or if one of
+    them is NULL.  The message is read from the row number ``row`` of the table ``message``, because
+    SQLite would copy a huge argument.
     """
+    if id is None or in_session is None:
+        return None
     try:
         with driver.blobopen("message", "msg", row, readonly=True) as blob:
             name = _field(blob.read(), "id")
@@ -367,6 +377,48 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             "position INTEGER, session_owner TEXT, named INTEGER)"
         )
         await driver.execute(statement, bound)
+
+    async def places(
+        self, connection: AsyncConnection, key: MemoryKey, start: int, count: int
+    ) -> tuple[Sequence[Any], int, bool]:
+        # SQLite has no statistics, and would walk the index of positions past all other memories.
+        condition, values = self.statements.memory(key)
+        if await self._is_walk_shorter(connection, values, start, count):
+            return await super().places(connection, key, start, count)
+        placed = (
+            f"SELECT m.id, {self.statements.index}, COUNT(*) OVER () AS total, ROW_NUMBER() "
+            f"OVER (ORDER BY +{self.statements.index}, m.id) - 1 AS place "
+            f"FROM {self.statements.source()} WHERE {condition}"
+        )
+        sql = (
+            f"SELECT * FROM ({placed}) WHERE place >= :start "
+            "AND place >= CASE WHEN :start < 0 THEN total + :start ELSE 0 END "
+            "ORDER BY place LIMIT :count"
+        )
+        bounds = {"start": start, "count": count}
+        rows = await self.fetch_all(connection, sql, {**values, **bounds})
+        if not rows:
+            return [], await self.count_of(connection, key), True
+        *_, total, last = rows[-1]
+        return [row[:2] for row in rows], rows[0][-1], last + 1 == total
+
+    async def _is_walk_shorter(
+        self, connection: AsyncConnection, values: dict[str, list[str]], start: int, count: int
+    ) -> bool:
+        """Return whether to walk the index of positions, instead of sorting a memory's positions.
+
+        ``values`` names the session.  A sample of the messages tells the share of the session.
+        """
+        [[last]] = await self.fetch_all(connection, "SELECT MAX(rowid) FROM message", {})
+        rows = last or 1
+        sample = list(range(rows, 0, -max(rows // SAMPLED, 1)))
+        sql = "SELECT AVG(session_id IN :sessions) FROM message WHERE rowid IN :sample"
+        of_session = {"sessions": values["sessions"], "sample": sample}
+        [[share]] = await self.fetch_all(connection, sql, of_session)
+        if not share:
+            return False
+        walk = WALK * (start + count if start >= 0 else -start) / share
+        return bool(walk + (rows if start < 0 else 0) <= rows * (1 + 2 * share))
 
     async def read_unordered(
         self, connection: AsyncConnection, where: Condition

@@ -21,6 +21,7 @@ from memctl.engines.sql.syntax import (
     pushed_down,
     session_condition,
 )
+from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.stores.agentscope1.sql.huge_messages import HugeMessages
 
@@ -326,6 +327,11 @@ class Statements(Syntax):
         users = pushed_down({("users", f"{self.user} IN :users"): where.users})
         return _both(users, session_condition(where))
 
+    def memory(self, key: MemoryKey) -> Condition:
+        """Return the condition that exactly the messages of one memory meet."""
+        sql = f"{self.among('m.session_id', 'sessions')} AND {self.exact(self.user)} IN :users"
+        return Condition(sql, {"sessions": [key.session], "users": [key.user]})
+
     def message_condition(self, where: Selection) -> Condition:
         """Return the part of ``condition`` about single messages."""
         return pushed_down({("ids", self.has_id): where.ids, ("marks", self.has_mark): where.marks})
@@ -382,6 +388,42 @@ class Statements(Syntax):
             f"SELECT {self._keys()}, {payload} AS payload, {marks} AS marks, {matches} AS matches "
             f"FROM {self.source()} {joined} WHERE {condition} {self.materialize_hint}) AS found"
             f") AS placed WHERE matches ORDER BY {self._memory()}, {order}"
+        )
+
+    def select_window(self, condition: str, *, backward: bool = False) -> str:
+        """Return the statement that reads ``:count`` messages of a memory, after ``:skipped``.
+
+        ``condition`` selects the memory.  Messages come in order, or with ``backward`` from the
+        end.  The columns are the row id and the index.
+        """
+        row_id, way = self.exact(self.sortable("m.id")), "DESC" if backward else "ASC"
+        return (
+            f"SELECT m.id, {self.index} FROM {self.source()} WHERE {condition} "
+            f"ORDER BY {self.index} {way}, {row_id} {way} LIMIT :count OFFSET :skipped"
+        )
+
+    def select_named(self) -> str:
+        """Return the statement that reads the messages with the ids given to ``select_rows``.
+
+        The columns are the row id, the message (NULL if large) and the marks as a JSON array.
+        """
+        marks = f"SELECT {self.mark_array} FROM message_mark k WHERE k.msg_id = m.id"
+        return (
+            f"SELECT m.id, {self.small_payload()}, ({marks}) FROM message m "
+            f"WHERE m.id {self.in_row_ids}"
+        )
+
+    def select_owned_by_others(self, condition: str) -> str:
+        """Return the statement that lists the memories of users who do not own the session.
+
+        The columns are the user and the session.  Further memories may be listed.
+        """
+        return (
+            f"SELECT user_id, session_id FROM (SELECT {self.user} AS user_id, "
+            f"m.session_id AS session_id FROM {self.source()} WHERE {condition} "
+            f"AND CASE WHEN {self.is_plain_id()} THEN 0 ELSE 1 END = 1 "
+            f"{self.subquery_barrier}) AS found "
+            f"GROUP BY {self.exact('user_id')}, {self.exact('session_id')}"
         )
 
     def select_unordered(self, condition: str, more: str = "NULL") -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from memctl.engines.sql.database import is_text
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition, session_condition
@@ -40,7 +41,12 @@ class SqlMemoryStore(SqlStore):
     """The memories in AgentScope's tables."""
 
     features = Features(
-        parallel=True, empty=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
+        parallel=True,
+        empty=True,
+        cheap_outline=True,
+        cheap_positions=True,
+        cheap_windows=True,
+        repairs=REPAIRS,
     )
 
     database: MemoryTables
@@ -210,6 +216,28 @@ class SqlMemoryStore(SqlStore):
             for key in filter(where.has_key, keys):
                 if not self.database.is_damaged(key):
                     yield Memory(key)
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        seen: set[MemoryKey] = set()
+        # The rows of ``session`` name the owners; only row ids name other users of a session.
+        for find in self.database.sessions, partial(self.database.shared_sessions, where):
+            async with (
+                self.database.snapshot(find_unsound=False) as connection,
+                aclosing(find(connection)) as keys,
+            ):
+                found = [key async for key in keys if where.has_key(key)]
+            for key in found:
+                if key not in seen and is_text(key.user + key.session):
+                    seen.add(key)
+                    yield key
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        if self.skips_damage:
+            return await super().window(key, start, count)
+        where = Selection(keys=frozenset({key}))
+        reader = SqlReader(self.database, where, ReadMode.FULL, skip_damage=False)
+        with self._noting_damage(where):
+            return await reader.window(key, start, count)
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         whole = where.whole

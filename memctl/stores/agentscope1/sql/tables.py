@@ -16,12 +16,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.database import NAMED_TABLES, Database, damage, decoded, is_text, shown_name
-from memctl.engines.sql.syntax import Condition
+from memctl.engines.sql.syntax import Condition, session_condition
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.catalog import span
 from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
 from memctl.stores.agentscope1.sql.statements import Statements
@@ -145,13 +146,17 @@ class MemoryTables(Database):
     # Connections
 
     @asynccontextmanager
-    async def snapshot(self, *, find_huge: bool = False) -> AsyncGenerator[AsyncConnection]:
+    async def snapshot(
+        self, *, find_huge: bool = False, find_unsound: bool = True
+    ) -> AsyncGenerator[AsyncConnection]:
         """Open a connection in a read-only transaction.
 
-        With ``find_huge``, first search for huge messages, as statements that parse messages need.
+        With ``find_unsound``, first look for unsound rows, once in a run.  With ``find_huge``,
+        first search for huge messages, as statements that parse messages need.
         """
         async with super().snapshot() as connection:
-            await self.find_unsound(connection)
+            if find_unsound:
+                await self.find_unsound(connection)
             if find_huge and not self._searched:
                 await self._find_huge(connection)
             yield connection
@@ -250,6 +255,42 @@ class MemoryTables(Database):
         sql = self.statements.select_matching(memories.sql, messages)
         return self.rows(connection, sql, {**memories.values, **messages.values})
 
+    async def places(
+        self, connection: AsyncConnection, key: MemoryKey, start: int, count: int
+    ) -> tuple[Sequence[Any], int, bool]:
+        """Find the messages of a window; see ``Store.window`` for ``start`` and ``count``.
+
+        Returns the row ids and indexes of the messages, the place of the first message, and
+        whether no message follows.
+        """
+        statements = self.statements
+        condition, values = statements.memory(key)
+
+        async def rows(count: int, skipped: int, *, backward: bool = False) -> Sequence[Any]:
+            sql = statements.select_window(condition, backward=backward)
+            return await self.fetch_all(
+                connection, sql, values | {"count": count, "skipped": skipped}
+            )
+
+        # A count takes longer than a walk to most places.
+        if start >= 0 and (found := await rows(count + 1, start)):
+            return found[:count], start, len(found) <= count
+        total = await self.count_of(connection, key)
+        places = span(total, start, count)
+        found = []
+        if places and places.start < total - places.stop:
+            found = await rows(len(places), places.start)
+        elif places:
+            found = (await rows(len(places), total - places.stop, backward=True))[::-1]
+        return found, places.start, places.stop == total
+
+    async def count_of(self, connection: AsyncConnection, key: MemoryKey) -> int:
+        """Return the number of messages of a memory."""
+        condition, values = self.statements.memory(key)
+        sql = f"SELECT COUNT(*) FROM {self.statements.source()} WHERE {condition}"
+        [[total]] = await self.fetch_all(connection, sql, values)
+        return int(total)
+
     def read_unordered(
         self, connection: AsyncConnection, where: Condition
     ) -> AsyncGenerator[Sequence[Any]]:
@@ -267,6 +308,31 @@ class MemoryTables(Database):
             async for rows in partitions:
                 for user, session in rows:
                     yield MemoryKey(user, session)
+
+    async def shared_sessions(
+        self, where: Selection, connection: AsyncConnection
+    ) -> AsyncGenerator[MemoryKey]:
+        """Yield the memories of users who do not own their session, and perhaps further memories.
+
+        Yields at least the selected memories.
+        """
+        condition, values = session_condition(where)
+        statement = self.statements.select_owned_by_others(condition)
+        async with aclosing(self.rows(connection, statement, values)) as partitions:
+            async for rows in partitions:
+                for user, session in rows:
+                    if isinstance(user, str) and isinstance(session, str):
+                        yield MemoryKey(user, session)
+
+    async def has_session(self, connection: AsyncConnection, key: MemoryKey) -> bool:
+        """Return whether the table ``session`` has a row of this session of this user."""
+        among = self.statements.among
+        sql = (
+            f"SELECT 1 FROM {self.statements.session_table} s "
+            f"WHERE {among('s.id', 'sessions')} AND {among('s.user_id', 'users')}"
+        )
+        values = {"sessions": [key.session], "users": [key.user]}
+        return bool(await self.fetch_all(connection, sql, values))
 
     async def extents(
         self, connection: AsyncConnection, values: dict[str, list[str]]
