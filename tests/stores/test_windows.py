@@ -86,3 +86,24 @@ async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, ended: s
 
 async def pages_of(page: Page) -> AsyncGenerator[Page]:
     yield page
+
+
+async def test_windows_of_a_table_leave_out_a_memory_with_a_damaged_row(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    with closing(sqlite3.connect(path)) as driver, driver:
+        driver.execute("CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id, message)")
+        text = '{"type": "human", "data": {"content": "hi", "type": "human"}}'
+        rows = [("good", text)] * 3 + [("bad", text)] * 3 + [("bad", "no JSON")]
+        driver.executemany("INSERT INTO message_store VALUES (NULL, ?, ?)", rows)
+    good, bad = MemoryKey("", "good"), MemoryKey("", "bad")
+    async with make_store(parse(f"sqlite:///{path}?layout=langchain")) as store:
+        assert await keys(store) == [good, bad]
+        page = await store.window(bad, 0, 2)
+        assert page is not None
+        assert (len(page.messages), page.last) == (2, False)
+        assert not store.left_out.failures
+        assert await store.window(bad, -2, 2) is None
+        assert store.left_out.failures.keys() == {bad}
+        page = await store.window(good, -2, 2)
+        assert page is not None
+        assert (page.offset, len(page.messages), page.last) == (1, 2, True)

@@ -56,6 +56,7 @@ from memctl.model import Page
 from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.catalog import span
 
 if TYPE_CHECKING:
     from memctl.engines.sql.lock import ConnectionLock
@@ -671,6 +672,38 @@ class Database(ABC):
         """Run a query and return all of its rows."""
         async with aclosing(self.rows(connection, sql, values)) as partitions:
             return [row async for rows in partitions for row in rows]
+
+    async def fetch_window(
+        self,
+        connection: AsyncConnection,
+        select: Callable[[bool], str],
+        source: str,
+        values: Mapping[str, Any],
+        start: int,
+        count: int,
+    ) -> tuple[Sequence[Any], int, bool]:
+        """Return rows of a memory for ``Store.window``, the place of the first, and if none follow.
+
+        ``source`` is the SQL from FROM on that selects all rows of the memory.  ``select`` returns
+        the query for ``:count`` of these rows after ``:skipped``, from the end if called with True.
+        """
+
+        async def rows(count: int, skipped: int, *, backward: bool = False) -> Sequence[Any]:
+            sql = select(backward)
+            bounds = {"count": count, "skipped": skipped}
+            return await self.fetch_all(connection, sql, {**values, **bounds})
+
+        # Counting takes longer than reading up to most places.
+        if start >= 0 and (found := await rows(count + 1, start)):
+            return found[:count], start, len(found) <= count
+        [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
+        places = span(total, start, count)
+        found = []
+        if places and places.start < total - places.stop:
+            found = await rows(len(places), places.start)
+        elif places:
+            found = (await rows(len(places), total - places.stop, backward=True))[::-1]
+        return found, places.start, places.stop == total
 
 
 async def run_inspection(connection: AsyncConnection, work: Callable[[Connection], T]) -> T:

@@ -1288,10 +1288,19 @@ class SqlAgentscope2Store(SqlStore):
     def maintenance(self) -> Maintenance:
         return Agentscope2Maintenance(self)
 
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self.database.snapshot() as connection:
+            keys = await self._keys(connection)
+        for key in filter(where.has_key, keys):
+            yield key
+
+    async def _keys(self, connection: AsyncConnection) -> list[MemoryKey]:
+        sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
+        return [MemoryKey(shown_name(user), shown_name(session)) for user, session in sessions]
+
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with self.database.snapshot() as connection:
-            sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
-            keys = [MemoryKey(shown_name(user), shown_name(session)) for user, session in sessions]
+            keys = await self._keys(connection)
             agents = await self.tables.fetch(connection, "SELECT DISTINCT user_id FROM agents")
         alone = {shown_name(user) for (user,) in agents} - {key.user for key in keys}
         for key in [*keys, *(MemoryKey(user, "") for user in sorted(alone))]:

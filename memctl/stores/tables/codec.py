@@ -271,8 +271,32 @@ class RowCodec:
         ``condition`` selects the rows.  A content over ``SMALL_BYTES`` is not selected.  With
         ``lock``, the statement locks the rows.
         """
-        keys = [self.session, *([self.user] if self.user else [])]
-        columns = [*keys, *map(self.value, self._selected)]
+        order = [*self.names, *self._placed_by]
+        more = f" {self._sql.row_lock}" if lock else ""
+        return f"{self._select(condition)} ORDER BY {', '.join(order)}{more}"
+
+    def select_window(self, condition: str, backward: bool) -> str:
+        """Return a SELECT statement for ``:count`` rows of a memory, after ``:skipped``.
+
+        ``condition`` selects the memory.  Rows come in order, or with ``backward`` from the end.
+        A content over ``SMALL_BYTES`` is not selected.
+        """
+        way = "DESC" if backward else "ASC"
+        order = ", ".join(f"{name} {way}" for name in self._placed_by)
+        return f"{self._select(condition)} ORDER BY {order} LIMIT :count OFFSET :skipped"
+
+    @property
+    def names(self) -> list[str]:
+        """The SQL for the session of a row, and for its user, if there is a column for users."""
+        return [self.session, *([self.user] if self.user else [])]
+
+    @property
+    def _placed_by(self) -> list[str]:
+        # A bare name is the selected text in PostgreSQL.
+        return [f"{self.table}.{self.quoted(name)}" for name in self.columns.order]
+
+    def _select(self, condition: str) -> str:
+        columns = [*self.names, *map(self.value, self._selected)]
         # Fetch a large content alone: drivers fetch a fixed number of rows of any size.
         content = self.quoted(self._content)
         size = self._sql.json_size(content)
@@ -280,13 +304,7 @@ class RowCodec:
             f"CASE WHEN {size} <= {SMALL_BYTES} THEN {self.value(self._content)} END"
         )
         columns.append(f"CASE WHEN {size} > {SMALL_BYTES} THEN 1 END")
-        # A bare name is the selected text in PostgreSQL.
-        order = [*keys, *(f"{self.table}.{self.quoted(name)}" for name in self.columns.order)]
-        more = f" {self._sql.row_lock}" if lock else ""
-        return (
-            f"SELECT {', '.join(columns)} FROM {self.table} WHERE {condition} "
-            f"ORDER BY {', '.join(order)}{more}"
-        )
+        return f"SELECT {', '.join(columns)} FROM {self.table} WHERE {condition}"
 
     def condition(self, where: Selection) -> tuple[str, dict[str, Any]]:
         """Return a SQL condition that all selected rows meet, and its parameters.

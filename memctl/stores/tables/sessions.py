@@ -243,15 +243,16 @@ class Sessions:
         """
         if not self._mapping.keeps_state:
             return []
-        found = await self.names(connection)
+        filled = set(await self.with_messages(connection))
+        return [key for key in await self.names(connection) if key not in filled]
+
+    async def with_messages(self, connection: AsyncConnection) -> list[MemoryKey]:
+        """Return the sessions that have messages."""
         condition, values = self._codec.condition_of_app()
-        names = ", ".join((self._codec.session, self._codec.user))
+        names = ", ".join(self._codec.names)
         sql = f"SELECT DISTINCT {names} FROM {self._codec.table} WHERE {condition}"
-        filled = {
-            self._codec.key_of(row)
-            for row in await self._database.fetch_all(connection, sql, values)
-        }
-        return [key for key in found if key not in filled]
+        rows = await self._database.fetch_all(connection, sql, values)
+        return [self._codec.key_of(row) for row in rows]
 
     async def names(self, connection: AsyncConnection) -> list[MemoryKey]:
         """Return the sessions that have a row in a table of sessions."""

@@ -63,7 +63,7 @@ _SAMPLE = 100
 class TableStore(SqlStore):
     """A store whose memories are in a mapped table."""
 
-    features = Features(marks=frozenset(), duplicate_ids=True)
+    features = Features(marks=frozenset(), duplicate_ids=True, cheap_windows=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -304,6 +304,46 @@ class TableStore(SqlStore):
             [[memories, messages]] = await self.database.fetch_all(connection, sql, values)
         return memories, messages
 
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        seen: set[MemoryKey] = set()
+        for find in self._sessions.names, self._sessions.with_messages:
+            async with self.database.snapshot() as connection:
+                found = filter(where.has_key, await find(connection))
+            for key in found:
+                if key not in seen:
+                    seen.add(key)
+                    yield key
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        if self.skips_damage:
+            return await super().window(key, start, count)
+        codec, failures = self._codec, self.left_out.failures
+        if key in failures or not codec.has_user(key):
+            return None
+        condition, values = codec.of(key)
+        async with self.database.snapshot() as connection:
+            select, source = partial(codec.select_window, condition), f"FROM {codec.table}"
+            rows, first, last = await self.database.fetch_window(
+                connection, select, f"{source} WHERE {condition}", values, start, count
+            )
+            if not (rows or first or await self._is_empty(connection, key)):
+                return None
+            extra = await self._extra(connection, key)
+            if extra is None:
+                return None
+            entries: list[StoredMessage] = []
+            try:
+                async for several in self._rows.filled(connection, rows):
+                    entries += self._entries(key, several)
+            except DamagedRow as error:
+                failures[key] = damage(str(error))
+                return None
+        return Page(Memory(key, extra=extra), entries, first, last)
+
+    async def _is_empty(self, connection: AsyncConnection, key: MemoryKey) -> bool:
+        """Return whether a memory without messages exists."""
+        return self.mapping.keeps_state and key in await self._sessions.names(connection)
+
     async def _pages_of_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
         copy = TableStore(replace(self.location, path=path))
         copy.skips_damage, copy.damage, copy.left_out = (
@@ -415,7 +455,7 @@ class TableStore(SqlStore):
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with self.database.snapshot() as connection:
-            found = dict.fromkeys(await self._rows.counts(connection, None))
+            found = dict.fromkeys(await self._sessions.with_messages(connection))
             found |= dict.fromkeys(await self._sessions.names(connection))
         for key in found:
             if where.has_key(key):

@@ -56,7 +56,7 @@ class TableRows:
         codec = self.codec
         sessions = frozenset(key.session for key in keys or ())
         condition, values = codec.condition(Selection(sessions=sessions))
-        names = ", ".join((codec.session, codec.user) if codec.user else (codec.session,))
+        names = ", ".join(codec.names)
         sql = f"SELECT {names}, COUNT(*) FROM {codec.table} WHERE {condition} GROUP BY {names}"
         found = await self.database.fetch_all(connection, sql, values)
         return {codec.key_of(row): row[-1] for row in found}

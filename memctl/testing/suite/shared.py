@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,8 @@ class SharedTests:
         """A program may keep a store open for hours; writers and maintenance do not wait for it."""
         table = _table(place)
         await filled(place, 4, 3)
-        sql, found = OPEN_TRANSACTIONS[table.engine], []
+        sql = OPEN_TRANSACTIONS[table.engine]
+        found: list[Any] = []
         async with (
             place.store(create=False) as store,
             aclosing(store.list_keys(Selection())) as keys,

@@ -398,7 +398,9 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         bounds = {"start": start, "count": count}
         rows = await self.fetch_all(connection, sql, {**values, **bounds})
         if not rows:
-            return [], await self.count_of(connection, key), True
+            source = f"FROM {self.statements.source()} WHERE {condition}"
+            [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
+            return [], total, True
         *_, total, last = rows[-1]
         return [row[:2] for row in rows], rows[0][-1], last + 1 == total
 

@@ -390,7 +390,7 @@ class Statements(Syntax):
             f") AS placed WHERE matches ORDER BY {self._memory()}, {order}"
         )
 
-    def select_window(self, condition: str, *, backward: bool = False) -> str:
+    def select_window(self, condition: str, backward: bool) -> str:
         """Return the statement that reads ``:count`` messages of a memory, after ``:skipped``.
 
         ``condition`` selects the memory.  Messages come in order, or with ``backward`` from the

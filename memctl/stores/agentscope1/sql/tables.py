@@ -22,7 +22,6 @@ from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.storekit.catalog import span
 from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
 from memctl.stores.agentscope1.sql.statements import Statements
@@ -263,33 +262,10 @@ class MemoryTables(Database):
         Returns the row ids and indexes of the messages, the place of the first message, and
         whether no message follows.
         """
-        statements = self.statements
-        condition, values = statements.memory(key)
-
-        async def rows(count: int, skipped: int, *, backward: bool = False) -> Sequence[Any]:
-            sql = statements.select_window(condition, backward=backward)
-            return await self.fetch_all(
-                connection, sql, values | {"count": count, "skipped": skipped}
-            )
-
-        # A count takes longer than a walk to most places.
-        if start >= 0 and (found := await rows(count + 1, start)):
-            return found[:count], start, len(found) <= count
-        total = await self.count_of(connection, key)
-        places = span(total, start, count)
-        found = []
-        if places and places.start < total - places.stop:
-            found = await rows(len(places), places.start)
-        elif places:
-            found = (await rows(len(places), total - places.stop, backward=True))[::-1]
-        return found, places.start, places.stop == total
-
-    async def count_of(self, connection: AsyncConnection, key: MemoryKey) -> int:
-        """Return the number of messages of a memory."""
         condition, values = self.statements.memory(key)
-        sql = f"SELECT COUNT(*) FROM {self.statements.source()} WHERE {condition}"
-        [[total]] = await self.fetch_all(connection, sql, values)
-        return int(total)
+        select = partial(self.statements.select_window, condition)
+        source = f"FROM {self.statements.source()} WHERE {condition}"
+        return await self.fetch_window(connection, select, source, values, start, count)
 
     def read_unordered(
         self, connection: AsyncConnection, where: Condition
