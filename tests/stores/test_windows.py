@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from memctl.dialects.registry import DIALECTS
 from memctl.model import Memory, MemoryKey, Page
@@ -107,3 +108,29 @@ async def test_windows_of_a_table_leave_out_a_memory_with_a_damaged_row(tmp_path
         page = await store.window(good, -2, 2)
         assert page is not None
         assert (page.offset, len(page.messages), page.last) == (1, 2, True)
+
+
+async def test_windows_in_redis_skip_ids_without_a_message(redis_url: str) -> None:
+    async with make_store(parse(redis_url), OpenMode.CREATE) as store:
+        await write_all(store, [sample(KEY, samples.entries(6))])
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        [payload] = client.keys("*:msg:m0000002")
+        client.delete(payload)
+    async with make_store(parse(redis_url)) as store:
+        found = (await read(store))[KEY]
+        assert len(found.entries) == 5
+        for start in 0, 2, 4:
+            assert await store.window(KEY, start, 2) == window_of(found, start, start + 2)
+
+
+async def test_windows_of_a_list_in_redis_leave_out_a_damaged_memory(redis_url: str) -> None:
+    url, key = f"{redis_url}?layout=langchain", MemoryKey("", "s")
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        sound = '{"type": "human", "data": {"content": "hi", "type": "human"}}'
+        client.rpush("message_store:s", sound, sound, "no JSON")
+    async with make_store(parse(url)) as store:
+        page = await store.window(key, -2, 2)  # the newest message is the first in the list
+        assert page is not None
+        assert (page.offset, len(page.messages), page.last) == (1, 2, True)
+        assert await store.window(key, 0, 2) is None
+        assert store.left_out.failures.keys() == {key}

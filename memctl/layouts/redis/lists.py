@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from memctl import jsonio
 from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
 from memctl.dialects.view import NOTES
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, scan
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.errors import BadData
+from memctl.errors import BadData, Failure, Lost
 from memctl.layouts.redis.arrays import REPAIRS
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
 from memctl.layouts.redis.whole import WholeMemoryStore
 from memctl.location import Location, visible
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
+from memctl.storekit.catalog import span
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, not_owned
 
+_TRIES = 20
 _TOGETHER = 1000
 """The largest number of values in one push command."""
 
@@ -45,6 +48,7 @@ class ListStore(WholeMemoryStore):
         duplicate_ids=True,
         session_owners=True,
         parallel=True,
+        cheap_windows=True,
         repairs=REPAIRS,
     )
     rows: ClassVar[RowDialect]
@@ -93,6 +97,51 @@ class ListStore(WholeMemoryStore):
         return (MessageArray(place.key, newest_first=self.newest_first),)
 
     # Values
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+        for place in places:
+            if where.has_key(place.memory):
+                yield place.memory
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        if self.skips_damage:
+            return await super().window(key, start, count)
+        async with self.server.pipeline() as pipeline:
+            for place in self.named([key]):
+                read = partial(self._window, pipeline, place, start, count)
+                try:
+                    return await in_thread(pipeline, read)
+                except BadData as error:
+                    self.left_out.failures[key] = Failure("damaged", error.message)
+        return None
+
+    def _window(
+        self, pipeline: Pipeline, place: MemoryPlace, start: int, count: int
+    ) -> Page | None:
+        length: Command = (b"LLEN", place.key)
+        for _ in range(_TRIES):
+            [total] = pipeline.execute([length], tolerate=WRONG_TYPE)
+            if not isinstance(total, int) or not total:
+                return None
+            places = span(total, start, count)
+            first, last = places.start, places.stop - 1
+            if self.newest_first:
+                first, last = total - 1 - last, total - 1 - first
+            if not places:
+                first, last = 1, 0
+            listed: Command = (b"LRANGE", place.key, b"%d" % first, b"%d" % last)
+            now, values, ttl = pipeline.atomic([length, listed, (b"PTTL", place.key)])
+            if now == total:
+                break
+        else:
+            raise Lost(f"an agent keeps changing {place.memory}", "try again later")
+        values = values[::-1] if self.newest_first else values
+        found = zip(places, values, strict=True)
+        messages = [self._message(place, at, text) for at, text in found]
+        memory = Memory(place.memory, ttl=ttl / 1000 if ttl >= 0 else None)
+        return Page(memory, messages, places.start, last=places.stop == total)
 
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
         values, ttl = pipeline.execute(

@@ -144,6 +144,20 @@ class Reader:
                 if count or (len(ids) == _PROBED and self._has_payload(ref.base))
             ]
 
+    def window(self, ref: MemoryRef, start: int, count: int) -> Page | None:
+        """Return a window of a memory, for ``Store.window``; None if an id in it is no message."""
+        snapshot, first, total = self._snapshots.part(ref, start, count)
+        with closing(snapshot):
+            ids = list(snapshot.messages)
+            marks = [snapshot.marks_of(id) or () for id in ids]
+            memory = snapshot.memory
+        keys = [ref.base + PAYLOAD + id for id in ids]
+        found = list(chain.from_iterable(self._fetch(keys, ids, marks)))
+        messages = [one for one in found if isinstance(one, StoredMessage)]
+        if len(messages) < len(found) or not total:
+            return None
+        return Page(memory, messages, first, last=first + len(messages) == total)
+
     def _has_payload(self, base: bytes) -> bool:
         pages = list_pages(self._pipeline, base + MESSAGES, _PROBED)
         return any(self._pipeline.execute([count_payloads(base, ids)])[0] for ids in pages)

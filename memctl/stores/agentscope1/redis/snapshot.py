@@ -30,7 +30,7 @@ from memctl.layouts.redis.keys import (
 )
 from memctl.model import Memory
 from memctl.spool import ItemSpool
-from memctl.storekit.catalog import IdSet
+from memctl.storekit.catalog import IdSet, span
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 
 Marks = tuple[str, ...]
@@ -225,6 +225,40 @@ class SnapshotReader:
             for one in lists:
                 one.close()
         raise Lost(f"{ref.key} got new marks while it was read", "try again later")
+
+    def part(self, ref: MemoryRef, start: int, count: int) -> tuple[MemorySnapshot, int, int]:
+        """Return a snapshot with the ids of a window only, for ``Store.window``.
+
+        Also returns the index of the first id, and the number of all ids.  The caller closes the
+        snapshot.
+
+        Raises:
+            Lost, Unavailable: as ``take``.
+        """
+        for _ in range(_TRIES):
+            names = self._names(ref.base)
+            listed, *marked = keys = list_keys(ref.base, names)
+            lengths = self._pipeline.execute([(b"LLEN", key) for key in keys], tolerate=WRONG_TYPE)
+            total, *sizes = lengths
+            places = span(length_of(total), start, count)
+            commands = chain(
+                _header_commands(ref.base),
+                [(b"LLEN", listed)],
+                [(b"LRANGE", listed, b"%d" % places.start, b"%d" % (places.stop - 1))],
+                *map(ranges, marked, sizes),
+            )
+            replies = self._pipeline.atomic(commands, tolerate=WRONG_TYPE)
+            ttl, index, now, ids = islice(replies, 4)
+            taken = time.monotonic()
+            chunks = [ids_of(ids)] if places else []
+            lists = [IdList(listed, chunks), *_id_lists(marked, sizes, replies)]
+            if self._is_complete(ref.base, names, index) and length_of(now) == length_of(total):
+                wrong = _first_error((index, *lengths))
+                snapshot = _snapshot(ref, taken, ttl, index, names, lists, wrong)
+                return snapshot, places.start, length_of(total)
+            for one in lists:
+                one.close()
+        raise Lost(f"{ref.key} keeps changing while it is read", "try again later")
 
     def watch(
         self, memories: Sequence[MemoryRef], marks: Sequence[Iterable[bytes]] = ()

@@ -59,7 +59,12 @@ class RedisMemoryStore(RedisStore):
     kind = "redis"
     lock_name = "memory"
     features = Features(
-        ttl=True, parallel=True, cheap_outline=True, cheap_positions=True, repairs=REPAIRS
+        ttl=True,
+        parallel=True,
+        cheap_outline=True,
+        cheap_positions=True,
+        cheap_windows=True,
+        repairs=REPAIRS,
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -68,6 +73,8 @@ class RedisMemoryStore(RedisStore):
         self.catalogue = Catalogue(self.keys)
         self._counted: tuple[Selection, list[MemoryRef]] | None = None
         """The selection and memories of the last ``count``, reused by the next read."""
+        self._partly: set[MemoryKey] = set()
+        """The memories whose lists name ids that are no messages, as windows have shown."""
 
     def restoring(self, key: MemoryKey) -> list[Command]:
         base = self.keys.base_or_none(key)
@@ -117,6 +124,32 @@ class RedisMemoryStore(RedisStore):
             reader, memories = await in_thread(pipeline, partial(self._reader, pipeline, where))
             async for memory in items_in_thread(pipeline, partial(reader.headers, memories)):
                 yield memory
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with self.server.pipeline() as pipeline:
+            find = partial(self.catalogue.memories, pipeline, where)
+            memories = await in_thread(pipeline, find)
+        for ref in memories:
+            yield ref.key
+
+    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
+        where = Selection(keys=frozenset({key}))
+
+        def look() -> Page | None:
+            reader, memories = self._reader(pipeline, where)
+            found = [reader.window(ref, start, count) for ref in memories]
+            return found[0] if found else None
+
+        # An id that is no message does not count: then the whole list is read for the indexes.
+        if not self.skips_damage and key not in self._partly:
+            async with self.server.pipeline() as pipeline:
+                page = await in_thread(pipeline, look)
+            if page is not None:
+                return page
+        page = await super().window(key, start, count)
+        if page is not None:
+            self._partly.add(key)
+        return page
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where))
