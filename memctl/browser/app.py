@@ -113,7 +113,7 @@ class Browser(App[None]):
     """
 
     def __init__(self, source: Source, *, ascii_only: bool = False) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True)  # the colours of the terminal; with NO_COLOR, none
         self.theme = "ansi-light" if _is_light() else "ansi-dark"
         self.source = source
         self.failure: BaseException | None = None
@@ -332,6 +332,8 @@ class Browser(App[None]):
             )
         else:
             pane.show(title, document, dialect, at)
+        self._tell("")
+        self._draw_lines()
 
     def _tell_number(self, number: int) -> None:
         self._tell(f"reading… {number:,}" if number >= SOUGHT else "")

@@ -251,7 +251,11 @@ class Conversation(Pane):
     def _want(self, page: int) -> None:
         if page not in self._wanted and self.document is not None:
             self._wanted.add(page)
-            self.post_message(self.Wanted(self.document, page))
+            # Not at once: what is posted while the screen is drawn does not reach the application.
+            self.call_later(self._ask_for, self.document, page)
+
+    def _ask_for(self, document: Document, page: int) -> None:
+        self.post_message(self.Wanted(document, page))
 
     def _look_ahead(self, last: int) -> None:
         """Load the pages on both sides before they are needed."""

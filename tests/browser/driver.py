@@ -32,7 +32,6 @@ class Driver:
 
     async def settle(self) -> None:
         """Wait until nothing is read or drawn any more."""
-        await self.pilot.pause()
         while any(not worker.is_finished for worker in self.browser.workers):
             await self.browser.workers.wait_for_complete()
             await self.pilot.pause()
@@ -43,6 +42,11 @@ class Driver:
             await self.pilot.press(key)
             await self.settle()
         return self.screen()
+
+    async def answer(self, text: str) -> str:
+        """Paste a text where the browser asks for one, and press Enter; return the screen."""
+        self.browser._prompt.value = text
+        return await self.press("enter")
 
     async def resize(self, columns: int, lines: int) -> str:
         """Change the size of the terminal; return the screen."""
