@@ -40,6 +40,7 @@ from memctl.browser.pane import (
     Target,
     cut_before,
     line,
+    name_of,
     spread,
 )
 from memctl.browser.screens import SCREENS, SEARCH, Setting
@@ -240,6 +241,7 @@ class Browser(App[None]):
         self._lister = lister = self.source.reader()
         try:
             await lister.open()
+            known.facts = lister.store.dialect.facts
             self._draw_lines()
             await lister.stream(lambda store: store.list_keys(where), self._take_keys)
             known.listed = True
@@ -295,7 +297,7 @@ class Browser(App[None]):
         *,
         context: bool = False,
     ) -> None:
-        pane, title = self._conversation, _title(key)
+        pane, title = self._conversation, name_of(key)
         before = pane.document
         fresh = before is None or before.key != key
         if fresh:
@@ -312,13 +314,14 @@ class Browser(App[None]):
                 document = Whole(reader, key)
             await document.open(self._tell_number)
             if target is not None:
-                at = await _place(document, target)
+                at = await _place(document, target, self._tell_searched)
         except MemctlError as error:
             if fresh:
                 pane.tell(title, error.message)
             self._fail_softly(error)
             return
-        self._tell("" if target is None or at is not None else "the message is not there any more")
+        lacks = target is not None and at is None
+        self._tell("the message is not in this conversation" if lacks else "")
         if before is not None:
             before.close()
         if target is not None and target.found:
@@ -383,10 +386,7 @@ class Browser(App[None]):
         try:
             for start in (begin, end):
                 wrapped = start == end
-                index = await _find(
-                    *(document, event.matches, start, event.step),
-                    lambda number: self._tell(f"searching… {number:,} messages; Esc stops"),
-                )
+                index = await _find(document, event.matches, start, event.step, self._tell_searched)
                 if index is not None:
                     break
         except MemctlError as error:
@@ -398,6 +398,9 @@ class Browser(App[None]):
             went_on = f"went on from the {'beginning' if event.step > 0 else 'end'}"
             self._tell(went_on if wrapped and index != begin else "")
             pane.go_to(index)
+
+    def _tell_searched(self, number: int) -> None:
+        self._tell(f"searching… {number:,} messages; Esc stops")
 
     def _fail_softly(self, error: MemctlError) -> None:
         """Show an error, and keep what was read."""
@@ -481,6 +484,8 @@ class Browser(App[None]):
         self._tell("")
         if self.workers.cancel_group(self, "seek"):
             return
+        if self.workers.cancel_group(self, "open") and self._conversation.document is None:
+            self._conversation.tell("", "Enter opens a memory.")
         if self._inside:
             self._inside = False
             self._arrange()
@@ -621,13 +626,13 @@ async def _contents(store: Any) -> str:
     return await store.other_contents() if await store.is_empty() else ""
 
 
-async def _place(document: Document, target: Target) -> int | None:
+async def _place(document: Document, target: Target, told: Callable[[int], object]) -> int | None:
     """Return the index of a message to open; None if it is not there."""
     if target.at is not None:
         found = await document.entries(target.at, 1)
         if found and target.matches(found[0].message):
             return target.at
-    return await _find(document, target.matches, 0, 1, lambda _: None)
+    return await _find(document, target.matches, 0, 1, told)
 
 
 async def _find(
@@ -653,11 +658,6 @@ async def _find(
         await asyncio.sleep(0)
         start = first + len(entries) if step > 0 else first - 1
     return None
-
-
-def _title(key: MemoryKey) -> str:
-    names = " / ".join(name for name in key[:2] if name) or "''"
-    return f"{names} ({key.part})" if key.part else names
 
 
 def _shares(tokens: dict[str, int]) -> str:

@@ -32,7 +32,10 @@ class User:
 
 
 class Catalogue:
-    """The memories of a store by user; ``listed`` and ``counted`` tell what is complete."""
+    """The memories of a store by user; ``listed`` and ``counted`` tell what is complete.
+
+    ``facts`` is True for a store of facts.
+    """
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
@@ -40,6 +43,7 @@ class Catalogue:
         self.listed = False
         self.counted = False
         self.memories = 0
+        self.facts = False
 
     @property
     def messages(self) -> int:

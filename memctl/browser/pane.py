@@ -82,6 +82,12 @@ ASCII = Signs("-", "+", ">", "|", "#", "~", "-")
 """The signs for a terminal without box drawing and block characters."""
 
 
+def name_of(key: MemoryKey) -> str:
+    """Return the names of a memory for people."""
+    names = " / ".join(visible(name) for name in key[:2] if name) or "''"
+    return f"{names} ({visible(key.part)})" if key.part else names
+
+
 def cut(text: str, width: int, more: str = "…") -> str:
     """Return a text in at most ``width`` columns; ``more`` stands for what is left out."""
     if cell_len(text) <= width:

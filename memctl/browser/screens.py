@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from memctl.browser.catalogue import Catalogue
+from memctl.browser.findings import Findings
+from memctl.browser.marks import Marks
 from memctl.browser.names import Names
 from memctl.browser.pane import ListPane, Signs
+from memctl.browser.runs import Runs
 from memctl.browser.search import Search
 from memctl.browser.source import Source
 
@@ -31,6 +34,9 @@ SEARCH = "2"
 SCREENS: dict[str, Screen] = {
     "1": Screen("Memories", lambda setting: Names(setting.catalogue, setting.signs)),
     SEARCH: Screen("Search", lambda setting: Search(*setting)),
+    "3": Screen("Marks", lambda setting: Marks(*setting)),
+    "4": Screen("Findings", lambda setting: Findings(*setting)),
+    "5": Screen("Runs", lambda setting: Runs(setting.source, setting.signs)),
 }
 """The screens by their keys."""
 

@@ -11,7 +11,8 @@ from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import moment, takes_options
 from memctl.commands._reports import run_row
 from memctl.commands._run import is_on
-from memctl.journal.runs import Run, Runs, short_ids
+from memctl.journal.runs import Run
+from memctl.ops.history import RunList, list_runs
 from memctl.output import tables
 from memctl.output.report import Report
 
@@ -46,25 +47,20 @@ def history(
       memctl history
       memctl history agents.db --command delete --since 7d
     """
-    kept = Runs()
     location = None if store is None else run.address(store)
     begin = moment("--since", since, datetime.now())
-    every = kept.all()
-    for name in kept.damaged():
+
+    def wanted(one: Run) -> bool:
+        return (
+            (location is None or is_on(run, one, location))
+            and (not command or one.command in command)
+            and (begin is None or _started(one) >= begin)
+        )
+
+    found = list_runs(wanted, limit or None)
+    for name in found.damaged:
         run.output.warn(f"the record of the run {name} is damaged; it is not listed")
-    wanted = [
-        one
-        for one in every
-        if (location is None or is_on(run, one, location))
-        and (not command or one.command in command)
-        and (begin is None or _started(one) >= begin)
-    ]
-    found = wanted[: limit or None]
-    sizes = {one.id: kept.size(one) for one in found}
-    for one in found:
-        one.outcome = kept.outcome(one)
-    hidden = len(wanted) - len(found)
-    run.output.report = _report(found, sizes, short_ids(every), hidden)
+    run.output.report = _report(found)
     run.output.emit()
 
 
@@ -77,13 +73,13 @@ def _started(run: Run) -> datetime:
     return started.astimezone().replace(tzinfo=None)
 
 
-def _report(found: list[Run], sizes: dict[str, int], names: dict[str, str], hidden: int) -> Report:
+def _report(found: RunList) -> Report:
     def rows() -> list[dict[str, Any]]:
-        return [run_row(one, sizes[one.id]) for one in found]
+        return [run_row(one, found.sizes[one.id]) for one in found.runs]
 
     return Report(
         "history",
         lambda: {"runs": rows()},
         rows,
-        lambda: tables.history(found, sizes, names, hidden),
+        lambda: tables.history(found.runs, found.sizes, found.names, found.hidden),
     )

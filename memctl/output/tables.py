@@ -749,7 +749,7 @@ def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Tex
 SHOWN_OF_A_KIND = 5
 """The maximum number of memories to name for each kind of finding."""
 
-_SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
+SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _MARGIN = 4
 
 
@@ -861,7 +861,7 @@ def _findings_head(label: str, found: Diagnosis) -> Text:
 def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     kind = KINDS[code]
     title = Text.assemble(
-        (kind.severity.value, f"bold {_SEVERITY_STYLES[kind.severity]}"),
+        (kind.severity.value, f"bold {SEVERITY_STYLES[kind.severity]}"),
         "  ",
         (code, "bold"),
         f"  {kind.what}: {sum(finding.count for finding in faults):,}",
@@ -873,8 +873,14 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson lists all"
         yield _Indented(Text(more, "dim"))
-    for name, said in (("means", kind.meaning), ("fix  ", faults[0].remedy or kind.remedy)):
-        yield _Indented(Text.assemble((f"{name}  ", "dim"), said))
+    yield from map(_Indented, finding_advice(code, faults[0]))
+
+
+def finding_advice(code: str, fault: Finding) -> list[Text]:
+    """Draw the meaning of a code of findings, and what the user can do about such a finding."""
+    kind = KINDS[code]
+    said = (("means", kind.meaning), ("fix  ", fault.remedy or kind.remedy))
+    return [Text.assemble((f"{name}  ", "dim"), text) for name, text in said]
 
 
 def _finding_memory(finding: Finding) -> Text:

@@ -1,0 +1,177 @@
+"""The fifth screen: what memctl changed in the store, and how to undo it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rich.console import Group
+from rich.text import Text
+
+from memctl.browser.commands import word
+from memctl.browser.pane import (
+    BOLD,
+    DIM,
+    LINK,
+    PLAIN,
+    Hint,
+    ListPane,
+    Part,
+    Signs,
+    Subject,
+    drawn,
+    spread,
+)
+from memctl.browser.source import Source
+from memctl.errors import MemctlError
+from memctl.journal.runs import RUNNING, Run
+from memctl.location import visible
+from memctl.numbers import count, local_time, size
+from memctl.ops.history import RunList, list_runs
+from memctl.ops.places import is_on
+from memctl.output import tables
+
+LIMIT = 1000
+"""The maximum number of runs that are listed."""
+WIDE = 70
+"""The columns from which on a row has the state of the run."""
+
+
+class Runs(ListPane):
+    """The list of runs, newest first; the undo command of the one under the cursor is below."""
+
+    def __init__(self, source: Source, signs: Signs) -> None:
+        super().__init__(signs)
+        self._source = source
+        self._list = RunList([], {}, {}, 0, [])
+        self._told = "reading…"
+
+    # Reading
+
+    def entered(self) -> None:
+        """Read the runs, which are quickly read."""
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """Read the runs again."""
+        self.run_worker(self._read(), group="runs", exclusive=True)
+
+    async def _read(self) -> None:
+        source = self._source
+        try:
+            self._list = await asyncio.to_thread(
+                list_runs, lambda run: is_on(run, source.location, source.address), LIMIT
+            )
+        except MemctlError as error:
+            self.post_message(self.Told(error.message, error=True))
+            return
+        if self._list.damaged:
+            damaged = count(len(self._list.damaged), "record")
+            self.post_message(self.Told(f"left out {damaged} of runs, which are damaged"))
+        self._told = "No run that can be undone has changed this store."
+        self._name_it()
+        self.redraw()
+
+    # Drawing
+
+    def count(self) -> int:
+        """Return the number of runs."""
+        return len(self._list.runs)
+
+    def empty(self) -> str:
+        """Return why there are no runs."""
+        return self._told
+
+    def row(self, index: int, width: int) -> list[list[Part]]:
+        """Return the line of a run."""
+        run = self._list.runs[index]
+        name = visible(self._list.names[run.id])
+        state = f"  {self._state(run)}" if width >= WIDE else ""
+        style = DIM if run.undone_by or run.settled else PLAIN
+        left = [
+            (f"{name}  ", LINK + style),
+            (f"{visible(run.command):<9} ", BOLD + style),
+            (tables.run_changes(run), style),
+        ]
+        right = [(f"{state}  {visible(local_time(run.started))}", DIM)]
+        return [spread(left, right, width, self.signs.more)]
+
+    def _state(self, run: Run) -> str:
+        return visible(tables.run_state(run, self._list.names))
+
+    def below(self, width: int) -> list[list[Part]]:
+        """Return the state of the run under the cursor, and the command that undoes it."""
+        run = self._run
+        command = self._undo(run)
+        undo = f"memctl {command}" if command else "it cannot be undone"
+        facts = [self._state(run), count(run.memories, "memory"), size(self._list.sizes[run.id])]
+        parts = [
+            Text.assemble(("run   ", "dim"), visible(run.id)),
+            Text.assemble(("state ", "dim"), " · ".join(facts)),
+            Text.assemble(("undo  ", "dim"), undo),
+        ]
+        return drawn(Group(*parts), width)
+
+    @property
+    def _run(self) -> Run:
+        """The run under the cursor."""
+        return self._list.runs[self.cursor]
+
+    def _undo(self, run: Run) -> str:
+        """Return the command that undoes a run, without ``memctl``; empty if it cannot be."""
+        if run.undone_by or run.settled or run.planned or run.outcome == RUNNING:
+            return ""
+        store = f" --store {word(self._source.argument)}" if run.secret else ""
+        return f"undo {word(self._list.names[run.id])}{store}"
+
+    def _name_it(self) -> None:
+        number = len(self._list.runs)
+        facts = [count(number, "run")] if number else []
+        if self._list.hidden:
+            facts.append(f"{self._list.hidden:,} older")
+        self.name_it("Runs", " · ".join(facts))
+
+    def on_resize(self) -> None:
+        """Fit the border to the new size."""
+        self._name_it()
+        self.redraw()
+
+    def hints(self) -> list[Hint]:
+        """Return the most useful keys."""
+        return [("↵", "Details"), ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back")]
+
+    # Keys
+
+    def enter(self) -> None:
+        """Show what is known of the run under the cursor."""
+        if self._list.runs:
+            run = self._run
+            facts = {
+                "run": run.id,
+                "command": run.command,
+                "store": run.store,
+                "started": local_time(run.started),
+                "ended": local_time(run.ended) if run.ended else "",
+                "state": tables.run_state(run, self._list.names),
+                "changed": tables.run_changes(run),
+                "memories": f"{run.memories:,}",
+                "undo data": size(self._list.sizes[run.id]),
+                "undoes": run.undoes,
+                "undo": f"memctl {command}" if (command := self._undo(run)) else "",
+            }
+            lines = [
+                Text.assemble((f"{name:<11}", "dim"), visible(text))
+                for name, text in facts.items()
+                if text
+            ]
+            self.post_message(self.Described(f"run {self._list.names[run.id]}", Group(*lines)))
+
+    def subject(self) -> Subject:
+        """Return the commands that undo the run under the cursor, and list all."""
+        history = f"history {word(self._source.argument)}"
+        command = self._undo(self._run) if self._list.runs else ""
+        undo = (f"{command} --dry-run", command) if command else ()
+        return Subject(commands=(*undo, history))
+
+    def copied(self) -> str:
+        """Return the id of the run under the cursor."""
+        return self._run.id if self._list.runs else ""

@@ -1,0 +1,39 @@
+"""The kept runs, as ``memctl history`` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from memctl.journal.runs import Run, Runs, short_ids
+
+
+class RunList(NamedTuple):
+    """The newest runs, newest first, each with its outcome.
+
+    ``sizes`` and ``names`` map the id of a run to the size of its undo data in bytes and to its
+    short id.  ``hidden`` is the number of older runs that are left out.  ``damaged`` are the ids of
+    runs whose records are damaged.
+    """
+
+    runs: list[Run]
+    sizes: dict[str, int]
+    names: dict[str, str]
+    hidden: int
+    damaged: list[str]
+
+
+def list_runs(wanted: Callable[[Run], bool], limit: int | None) -> RunList:
+    """Return the newest ``limit`` kept runs for which ``wanted`` returns True; None for all.
+
+    Raises:
+        Unavailable: the folder of the runs cannot be read.
+    """
+    kept = Runs()
+    every = kept.all()
+    found = [run for run in every if wanted(run)]
+    shown = found[:limit]
+    for run in shown:
+        run.outcome = kept.outcome(run)
+    sizes = {run.id: kept.size(run) for run in shown}
+    return RunList(shown, sizes, short_ids(every), len(found) - len(shown), kept.damaged())
