@@ -221,7 +221,8 @@ class Browser(App[None]):
         self._head.set([(" ", PLAIN), (cut_before(facts[0], room), BOLD), (others, DIM)], right)
         if self._told:
             style = ERROR if self._is_error else WARNING
-            self._foot.set([(f" {visible(self._told)}", style)])
+            again: list[Part] = [("r", LINK), (" Read again", PLAIN)] if self._is_error else []
+            self._foot.set([(f" {visible(self._told)}", style)], again)
             return
         pane = self.right if self._inside else self.left
         hints = [*pane.hints(), ("?", "Help"), ("q", "Quit")]
@@ -236,36 +237,57 @@ class Browser(App[None]):
     # Reading
 
     async def _begin(self) -> None:
-        """List the memories, then count them, with a store of its own."""
-        names, known, where = self.names, self._catalogue, self.source.where
-        self._lister = lister = self.source.reader()
+        """List the memories, then count them, with a store of its own.
+
+        Raises:
+            MemctlError: the store cannot be read, and nothing was read of it before.
+        """
+        lister = self.source.reader()
         try:
             await lister.open()
-            known.facts = lister.store.dialect.facts
-            self._draw_lines()
-            await lister.stream(lambda store: store.list_keys(where), self._take_keys)
-            known.listed = True
-            names.unfold_few()
-            if not known.memories:
-                if where.named:
-                    await lister.run(lambda store: refuse_absent_in(where, 0, store))
-                names.nothing = await lister.run(_contents) or "no memories"
-            names.update_rows()
-            if where.named and known.memories == 1:
-                self._open(next(iter(next(iter(known.users.values())).memories)), None)
-            await lister.stream(lambda store: store.list_memories(where), self._take_counts)
-            known.finish(dict(lister.store.left_out.failures))
+            self._lister = lister
+            self._catalogue.facts = lister.store.dialect.facts
+            await self._list(lister)
+            await self._count(lister)
+        except MemctlError as error:
+            if not self._catalogue.listed:
+                raise
+            self._fail_softly(error)
         finally:
             await lister.close()
-        self._count_anew()
         self._draw_lines()
 
-    def _take_keys(self, keys: list[MemoryKey]) -> None:
-        self._catalogue.add_keys(keys)
-        self._count_anew()
+    async def _list(self, lister: Reader) -> None:
+        names, known, where = self.names, self._catalogue, self.source.where
+        found = Catalogue() if known.listed else known
 
-    def _take_counts(self, infos: list[MemoryInfo]) -> None:
-        self._catalogue.add_counts(infos)
+        def take(keys: list[MemoryKey]) -> None:
+            found.add_keys(keys)
+            self._count_anew()
+
+        self._draw_lines()
+        await lister.stream(lambda store: store.list_keys(where), take)
+        if not found.memories:
+            if where.named:
+                await lister.run(lambda store: refuse_absent_in(where, 0, store))
+            names.nothing = await lister.run(_contents) or "no memories"
+        found.listed = True
+        known.become(found)
+        names.unfold_few()
+        self._count_anew()
+        if where.named and known.memories == 1 and self._conversation.document is None:
+            self._open(next(iter(next(iter(known.users.values())).memories)), None)
+
+    async def _count(self, lister: Reader) -> None:
+        names, known, where = self.names, self._catalogue, self.source.where
+
+        def take(infos: list[MemoryInfo]) -> None:
+            known.add_counts(infos)
+            self._count_anew()
+
+        await lister.stream(lambda store: store.list_memories(where), take)
+        known.finish(dict(lister.store.left_out.failures))
+        names.unfold_few()
         self._count_anew()
 
     def _count_anew(self) -> None:
@@ -321,8 +343,11 @@ class Browser(App[None]):
             self._fail_softly(error)
             return
         lacks = target is not None and at is None
-        self._tell("the message is not in this conversation" if lacks else "")
+        told = "the message is not in this conversation" if lacks else ""
         if before is not None:
+            gone = before.total - document.total
+            if not fresh and type(before) is type(document) and gone > 0:
+                told = f"{count(gone, dialect.noun)} were deleted meanwhile"
             before.close()
         if target is not None and target.found:
             pane.found = target.found
@@ -335,7 +360,7 @@ class Browser(App[None]):
             )
         else:
             pane.show(title, document, dialect, at)
-        self._tell("")
+        self._tell(told)
         self._draw_lines()
 
     def _tell_number(self, number: int) -> None:
@@ -404,7 +429,7 @@ class Browser(App[None]):
 
     def _fail_softly(self, error: MemctlError) -> None:
         """Show an error, and keep what was read."""
-        self._tell(f"{error.message}; r reads again", error=True)
+        self._tell(error.message, error=True)
 
     def _notice(self, text: str) -> None:
         """Show a warning of a store, which comes from its thread."""
@@ -584,21 +609,25 @@ class Browser(App[None]):
         self.run_worker(self._open_again(), group="open", exclusive=True)
 
     async def _open_again(self) -> None:
-        """Open the store of the conversation again, which stays where it is."""
-        pane = self._conversation
-        key = pane.document.key if pane.document is not None else None
-        at, context = pane.cursor, isinstance(pane.document, Context)
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            await reader.close()
-        if key is not None:
-            await self._show(key, None, at, context=context)
+        """Open the store again; the conversation stays where it is, and if it fails, as it is."""
+        pane, old = self._conversation, self._reader
+        if old is None:
+            return
+        self._reader = None
+        try:
+            await self._store()
+        except MemctlError as error:
+            self._reader = old
+            self._fail_softly(error)
+            return
+        await old.close()
+        if (document := pane.document) is not None:
+            context = isinstance(document, Context)
+            await self._show(document.key, None, pane.cursor, context=context)
 
     def on_pane_outdated(self, event: Pane.Outdated) -> None:
         """Read the names and counts anew."""
         event.stop()
-        self._catalogue.clear()
-        self._count_anew()
         self.run_worker(self._begin(), group="store", exclusive=True)
 
     # The end

@@ -105,6 +105,10 @@ class Catalogue:
             user = self.users[key.user] = User(key.user)
         return user
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.__init__()  # type: ignore[misc]
+    def become(self, other: Catalogue) -> None:
+        """Hold what another catalogue holds."""
+        self.users = other.users
+        self.damaged = other.damaged
+        self.listed = other.listed
+        self.counted = other.counted
+        self.memories = other.memories

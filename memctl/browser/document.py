@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from memctl.browser.source import Reader
 from memctl.dialects.view import Dialect
-from memctl.errors import NotFound
+from memctl.errors import BadData, NotFound
 from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.context import ContextMessage, read_context
@@ -216,6 +216,7 @@ class Context(Whole):
                 kind = _kind(part, store.dialect)
                 self.tokens[kind] = self.tokens.get(kind, 0) + part.tokens
                 yield _entry(part)
+        _refuse_damage(store, self.key)
 
 
 async def _whole(store: Store, key: MemoryKey) -> AsyncGenerator[Entry]:
@@ -225,10 +226,20 @@ async def _whole(store: Store, key: MemoryKey) -> AsyncGenerator[Entry]:
             there = True
             for entry in _numbered(page.messages, page.offset):
                 yield entry
-    if failure := store.left_out.failures.get(key):
-        raise DamagedMemory(store.label, key, failure)
+    _refuse_damage(store, key)
     if not there:
         raise _gone(key)
+
+
+def _refuse_damage(store: Store, key: MemoryKey) -> None:
+    """Raise an error if a memory was left out as damaged; a new attempt would not read it.
+
+    Raises:
+        BadData: the memory is damaged.
+    """
+    if failure := store.left_out.failures.get(key):
+        damaged = DamagedMemory(store.label, key, failure)
+        raise BadData(damaged.message, damaged.hint)
 
 
 def _kind(part: ContextMessage, dialect: Dialect) -> str:

@@ -42,6 +42,8 @@ class Names(ListPane):
         self.filter = ""
         self._order = 0
         self._unfolded: set[str] = set()
+        self._offered: set[str] = set()
+        """The users that were unfolded without being asked."""
         self._rows: list[User | MemoryKey] = []
 
     # What changes the rows
@@ -64,10 +66,12 @@ class Names(ListPane):
         self.redraw()
 
     def unfold_few(self) -> None:
-        """Unfold all users if there are few memories."""
+        """Unfold all new users if there are few memories."""
         if self.catalogue.memories <= UNFOLDED:
-            self._unfolded.update(self.catalogue.users)
-            self.update_rows()
+            new = self.catalogue.users.keys() - self._offered
+            self._offered |= new
+            self._unfolded |= new
+        self.update_rows()
 
     def filter_by(self, text: str) -> None:
         """Show only the names that contain a text, whatever its case."""
@@ -195,6 +199,7 @@ class Names(ListPane):
         elif not known.counted:
             facts.append("counting…")
         else:
+            facts += [f"{len(known.damaged):,} damaged"] if known.damaged else []
             facts.append(f"by {ORDERS[self._order]}")
         if self.filter:
             facts.append(f"filter '{self.filter}'")

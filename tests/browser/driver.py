@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from rich.segment import Segment
 from textual.pilot import Pilot
+from textual.worker import WorkerFailed
 
 from memctl.browser.app import Browser
 from memctl.browser.source import Notices, Source
@@ -32,9 +33,13 @@ class Driver:
 
     async def settle(self) -> None:
         """Wait until nothing is read or drawn any more."""
-        while any(not worker.is_finished for worker in self.browser.workers):
-            await self.browser.workers.wait_for_complete()
+        while self.browser.is_running and self._is_at_work():
+            with suppress(WorkerFailed):  # the browser has ended, with this error
+                await self.browser.workers.wait_for_complete()
             await self.pilot.pause()
+
+    def _is_at_work(self) -> bool:
+        return any(not worker.is_finished for worker in self.browser.workers)
 
     async def press(self, *keys: str) -> str:
         """Press keys one after the other; return the screen after the last."""
