@@ -116,9 +116,9 @@ class Writer:
             marks.append("compressed")
         return marks
 
-    def sessions(self, messages: int) -> list[int]:
+    def sessions(self, messages: int, per_memory: int) -> list[int]:
         """The memory of each message, in the order of time."""
-        memories = max(1, messages // PER_MEMORY)
+        memories = max(1, messages // per_memory)
         weights = [self._random.lognormvariate(0, 1) for _ in range(memories)]
         # Every memory has a message; who has more of them is left to chance.
         order = [*range(memories), *self._random.choices(range(memories), weights, k=messages)]
@@ -127,13 +127,18 @@ class Writer:
         return order
 
 
-def rows(messages: int, seed: int = 1) -> Iterator[tuple[str, Row, list[str]]]:
+def rows(
+    messages: int,
+    seed: int = 1,
+    per_memory: int = PER_MEMORY,
+    memories_of_a_user: int = MEMORIES_OF_A_USER,
+) -> Iterator[tuple[str, Row, list[str]]]:
     """The user, the row and the marks of every message, as time goes by."""
     writer = Writer(seed)
     counts: dict[int, int] = {}
     at = datetime(2026, 1, 1)
-    for number, memory in enumerate(writer.sessions(messages)):
-        user = f"user_{memory // MEMORIES_OF_A_USER:05}"
+    for number, memory in enumerate(writer.sessions(messages, per_memory)):
+        user = f"user_{memory // memories_of_a_user:05}"
         session = f"session_{memory:07}"
         message = writer.message(number, at + timedelta(seconds=number))
         index = counts[memory] = counts.get(memory, -1) + 1
@@ -141,8 +146,8 @@ def rows(messages: int, seed: int = 1) -> Iterator[tuple[str, Row, list[str]]]:
         yield user, (row_id, json.dumps(message), session, index), writer.marks()
 
 
-def make(path: Path, messages: int = MESSAGES) -> None:
-    """Write the store, in SQLite."""
+def make(path: Path, messages: int = MESSAGES, **sizes: int) -> None:
+    """Write the store, in SQLite; ``sizes`` are those of ``rows``."""
     path.unlink(missing_ok=True)
     with create_engine(f"sqlite:///{path}").begin() as connection:
         create_tables(connection)
@@ -150,7 +155,7 @@ def make(path: Path, messages: int = MESSAGES) -> None:
         owners: dict[str, str] = {}
         some: list[Row] = []
         marked: list[tuple[str, str]] = []
-        for user, row, marks in rows(messages):
+        for user, row, marks in rows(messages, **sizes):
             owners[row[2]] = user
             some.append(row)
             marked += ((row[0], mark) for mark in marks)

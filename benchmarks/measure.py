@@ -17,17 +17,19 @@ import os, subprocess, sys, time
 started = time.perf_counter()
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 _, status, usage = os.wait4(process.pid, 0)
-print(time.perf_counter() - started, usage.ru_maxrss)
+cpu = usage.ru_utime + usage.ru_stime
+print(time.perf_counter() - started, usage.ru_maxrss, cpu)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
 @dataclass(frozen=True)
 class Run:
-    """Wall time in seconds and the largest resident set in MiB."""
+    """Wall time in seconds, the largest resident set in MiB, and CPU time in seconds."""
 
     seconds: float
     peak: float
+    cpu: float
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ def run(command: Sequence[str]) -> Run:
     )
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed with exit code {done.returncode}")
-    seconds, peak = done.stdout.split()
-    return Run(float(seconds), int(peak) / 1024)
+    seconds, peak, cpu = done.stdout.split()
+    return Run(float(seconds), int(peak) / 1024, float(cpu))
 
 
 def interleaved(

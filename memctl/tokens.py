@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # optional dependency
 
 ASCII_PER_TOKEN = 4
 OTHER_BYTES_PER_TOKEN = 3
+_OTHER_BYTES = bytes(range(0x80, 0x100))
 PIECE = 1 << 16
 """The number of characters to tokenize at once, because tokenizing takes much memory."""
 
@@ -27,8 +28,9 @@ def estimate(text: str) -> int:
     """
     if text.isascii():
         return -(-len(text) // ASCII_PER_TOKEN)
-    ascii_characters = len(text.encode("ascii", "ignore"))
-    others = len(text.encode("utf-8", "surrogatepass")) - ascii_characters
+    encoded = text.encode("utf-8", "surrogatepass")
+    ascii_characters = len(encoded.translate(None, _OTHER_BYTES))
+    others = len(encoded) - ascii_characters
     return -(-ascii_characters // ASCII_PER_TOKEN) + -(-others // OTHER_BYTES_PER_TOKEN)
 
 

@@ -64,8 +64,9 @@ class AgentScope1View(AgentScopeView):
             if not isinstance(block, dict) or "type" not in block:
                 return "a block of its content has no type"
             needed = _NEEDED.get(block["type"] if isinstance(block["type"], str) else "", ())
-            if any(name not in block for name in needed):
-                return f"a {block['type']} block lacks {' or '.join(needed)}"
+            for name in needed:
+                if name not in block:
+                    return f"a {block['type']} block lacks {' or '.join(needed)}"
         return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from memctl.dialects.fact import FactView
 from memctl.dialects.view import Dialect, MessageView, local_time
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
-from memctl.ops.compress.transcript import block_lines, transcribe_view
+from memctl.ops.compress.transcript import transcribe_view
 from memctl.ops.doctor.check import (
     LARGE_BYTES,
     Call,
@@ -557,9 +557,11 @@ class _MessageCounts(_MemoryCounts):
         """The names of the tools of the latest calls: not all frameworks repeat it in results."""
 
     def take(self, page: Page) -> None:
-        examined = [self._message(entry) for entry in page.messages]
+        examined = map(self._message, page.messages)
         if isinstance(self.examining, MemoryExaminer):
             self.examining.take(page, examined)
+        else:
+            deque(examined, 0)
 
     def _message(self, entry: StoredMessage) -> ExaminedMessage:
         text = entry.message
@@ -593,7 +595,7 @@ class _MessageCounts(_MemoryCounts):
             self._whole.found.tokens_stored += total
         calls = results = 0
         for side in found.sides:
-            tokens = self._count("\n".join(block_lines(blocks[side.block : side.block + 1])))
+            tokens = self._count(transcript.texts[side.block] or "")
             if isinstance(side, Call):
                 calls += tokens
             else:
@@ -604,7 +606,7 @@ class _MessageCounts(_MemoryCounts):
             return _Spent(None, 0, 0, total)
         calls = min(calls, total)
         results = min(results, total - calls)
-        return _Spent(view.role, total - calls - results, calls, results)
+        return _Spent(found.role, total - calls - results, calls, results)
 
     def _add_tool(self, side: Call | Result, tokens: int) -> None:
         if isinstance(side, Call):
@@ -672,9 +674,11 @@ class _FactCounts(_MemoryCounts):
         self._today = whole.options.now.astimezone(UTC).date()  # as mem0 does
 
     def take(self, page: Page) -> None:
-        views = [self._fact(entry) for entry in page.messages]
+        views = map(self._fact, page.messages)
         if isinstance(self.examining, FactExaminer):
             self.examining.take(page, views)
+        else:
+            deque(views, 0)
 
     def _fact(self, entry: StoredMessage) -> MessageView | None:
         whole, text = self._whole, entry.message

@@ -28,11 +28,15 @@ _LONGEST_SPEAKER = 200
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
-    """A message as text for a summarizer, with the ids of its tool calls and tool results."""
+    """A message as text for a summarizer, with the ids of its tool calls and tool results.
+
+    ``texts`` has the text of each block, None for a block that is left out.
+    """
 
     turn: Turn
     calls: tuple[str, ...]
     results: tuple[str, ...]
+    texts: list[str | None]
 
 
 def transcribe(text: bytes, dialect: Dialect) -> TranscriptMessage:
@@ -55,9 +59,10 @@ def transcribe_view(view: MessageView, blocks: list[Block], size: int) -> Transc
     """
     huge = size >= HUGE_BYTES
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not huge:
-        role = _role(view)
-        return TranscriptMessage(Turn(role, _speaker(view, role), blocks[0].text), (), ())
-    lines = block_lines(blocks)
+        role, text = _role(view), blocks[0].text
+        return TranscriptMessage(Turn(role, _speaker(view, role), text), (), (), [text])
+    texts = [_text(block) for block in blocks]
+    lines = [text for text in texts if text is not None]
     if huge:
         lines.append(f"[a message of {size:,} bytes, its long texts left out]")
     calls = tuple(block.id for block in blocks if isinstance(block, ToolCallBlock))
@@ -66,7 +71,7 @@ def transcribe_view(view: MessageView, blocks: list[Block], size: int) -> Transc
     speaker = _speaker(view, role)
     if results and len(results) == len(blocks):
         role = "tool"
-    return TranscriptMessage(Turn(role, speaker, "\n".join(lines)), calls, results)
+    return TranscriptMessage(Turn(role, speaker, "\n".join(lines)), calls, results, texts)
 
 
 def _role(view: MessageView) -> str:
@@ -80,22 +85,17 @@ def _speaker(view: MessageView, role: str) -> str:
     return " ".join(line[:_LONGEST_SPEAKER].split())
 
 
-def block_lines(blocks: list[Block]) -> list[str]:
-    """Return the texts for a summarizer of the blocks that have one."""
-    lines: list[str] = []
-    for block in blocks:
-        if isinstance(block, (TextBlock, HintBlock)):
-            lines.append(block.text)
-        elif isinstance(block, ToolResultBlock):
-            lines.append(f"[result of {block.name}] " + "\n".join(block_lines(block.output)))
-        elif isinstance(block, ToolCallBlock):
-            given = json.dumps(block.input, ensure_ascii=False)
-            lines.append(f"[calls {block.name}] {given}")
-        elif isinstance(block, MediaBlock):
-            lines.append(f"[{block.kind}{_media(block)}]")
-        elif not isinstance(block, ThinkingBlock):
-            lines.append(f"[{block.kind}]")
-    return lines
+def _text(block: Block) -> str | None:
+    if isinstance(block, (TextBlock, HintBlock)):
+        return block.text
+    if isinstance(block, ToolResultBlock):
+        texts = [text for inner in block.output if (text := _text(inner)) is not None]
+        return f"[result of {block.name}] " + "\n".join(texts)
+    if isinstance(block, ToolCallBlock):
+        return f"[calls {block.name}] {json.dumps(block.input, ensure_ascii=False)}"
+    if isinstance(block, MediaBlock):
+        return f"[{block.kind}{_media(block)}]"
+    return None if isinstance(block, ThinkingBlock) else f"[{block.kind}]"
 
 
 def _media(block: MediaBlock) -> str:
