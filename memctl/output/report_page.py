@@ -11,15 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from importlib.resources import files
-from itertools import accumulate, pairwise
-from typing import Any, TextIO
+from itertools import accumulate, islice, pairwise
+from typing import Any, TextIO, TypeVar
 
 from memctl import html
 from memctl.model import MemoryKey
 from memctl.numbers import count, duration, local_time, size
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED
-from memctl.ops.statistics import AGES, Bin, Day, FactStatistics, FindingRow, Statistics, UserRow
+from memctl.ops.statistics import (
+    AGES,
+    Bin,
+    Day,
+    FactStatistics,
+    FindingRow,
+    MemoryRow,
+    MessageRow,
+    Statistics,
+    UserRow,
+)
 from memctl.output import charts
 from memctl.output.charts import Axis, Bar, Series
 
@@ -35,6 +45,8 @@ _NEAR = timedelta(300)
 _BARS = 12
 _LEAST_BINS = 5
 """The number of bins that are drawn even if they are empty."""
+_MOST_ROWS = 200
+"""The largest number of rows of a table of names."""
 _ROWS = 5
 """The largest number of rows of a list that is not folded."""
 _LONG = 24
@@ -53,6 +65,8 @@ _KINDS_OF_TEXT = (
     ("results", "tool results"),
     ("system", "system"),
 )
+
+_Row = TypeVar("_Row", bound=MemoryRow | MessageRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +193,7 @@ class _Page:
         self._runs = runs
         self._nouns = f"{about.noun}s"
         self._memory = "memory" if statistics.facts is None else "scope"
+        self._memories = "memories" if statistics.facts is None else "scopes"
         self._kinds = _ROLES if statistics.facts is None else _FACTS
         self._today = about.now.date()
         self._days = _every_day(statistics.days, self._today)
@@ -187,9 +202,9 @@ class _Page:
     def head(self) -> Iterator[str]:
         """Yield the title, what was read and when, and the tiles."""
         about, found = self._about, self._found
-        names = ("" if about.title == about.store else html.name(about.store), about.what)
         said = [
-            " ".join(filter(None, (names[0], html.text(names[1])))),
+            *([html.name(about.store)] if about.store != about.title else []),
+            html.text(about.what),
             *([self._period()] if found.first else []),
             html.text(about.selection or ("all memories" if found.facts is None else "all facts")),
             f"by memctl {html.text(about.version)} on <b>{_time_of(about.now)}</b>",
@@ -197,11 +212,11 @@ class _Page:
         yield (
             f"<header>\n<h1>{html.name(about.title)}</h1>\n"
             '<button id="theme" hidden>Theme: system</button>\n'
-            f'<p>{" · ".join(said)}</p>\n</header>\n<dl class="tiles">\n'
+            f'<p>{" · ".join(said)}</p>\n<dl class="tiles">\n'
         )
         for name, value, below, css in self._tiles():
             yield f'<div><dt>{name}</dt><dd class="{css}">{value}</dd><dd>{below}</dd></div>\n'
-        yield "</dl>\n"
+        yield "</dl>\n</header>\n"
 
     def notes(self) -> Iterator[str]:
         """Yield what a reader has to know before the cards."""
@@ -209,13 +224,15 @@ class _Page:
         if found.damaged:
             rows = [
                 [_named(str(key)), _text(html.text(reason))]
-                for key, reason in found.damaged.items()
+                for key, reason in islice(found.damaged.items(), _MOST_ROWS)
             ]
+            damaged = count(len(found.damaged), self._memory)
+            title = f"damaged {self._memories}"
             yield (
-                '<section class="note bad" aria-label="Damaged memories">\n'
-                f"<p><strong>{_SIGNS[Severity.ERROR]} {count(len(found.damaged), 'memory')} could "
-                "not be read as a whole</strong>. What is missing is not in the numbers here.</p>\n"
-                f"{_folded('damaged memories', ['memory', 'reason'], rows)}</section>\n"
+                f'<section class="note bad" aria-label="{title}">\n'
+                f"<p><strong>{_SIGNS[Severity.ERROR]} {damaged} could not be read as a whole"
+                "</strong>. What is missing is not in the numbers here.</p>\n"
+                f"{_folded(title, [self._memory, 'reason'], rows)}</section>\n"
             )
         if not found.messages:
             empty = f"This store has no {self._nouns}."
@@ -365,23 +382,22 @@ class _Page:
             _short,
             line=line,
         )
-        legend = [(kind.css, kind.name) for kind in kinds if len(kinds) > 1]
+        parts = kinds if len(kinds) > 1 else ()
+        legend = [(kind.css, kind.name) for kind in parts]
         if any(line):
             legend.append(("mean", f"mean of {mean} {unit}s"))
-        parts = [kind.name for kind in kinds] if len(kinds) > 1 else []
         rows = [
             [
                 _text(one.name, one.sums.day),
-                *[_amount(kind.of(one.sums)) for kind in kinds[: len(parts)]],
+                *[_amount(kind.of(one.sums)) for kind in parts],
                 _amount(self._of(one.sums)),
                 _sized(one.sums.bytes),
             ]
             for one in periods
         ]
-        table = _folded(title.lower(), [unit, *parts, self._nouns, "size"], rows)
-        return _Card(
-            "growth", "Growth", title, said, _legend(legend) + chart + table + self._roles(), True
-        )
+        heads = [unit, *(kind.name for kind in parts), self._nouns, "size"]
+        body = _legend(legend) + chart + _folded(title.lower(), heads, rows) + self._roles()
+        return _Card("growth", "Growth", title, said, body, wide=True)
 
     def _tip(self, period: _Period) -> str:
         lines = [f"{period.name}: {count(self._of(period.sums), self._about.noun)}"]
@@ -400,8 +416,7 @@ class _Page:
     def _roles(self) -> str:
         if self._found.facts is not None:
             return ""
-        rows = [[_named(role), _amount(number)] for role, number in _largest(self._found.roles)]
-        return _folded("messages by role", ["role", "messages"], rows)
+        return _counts("messages by role", ["role", "messages"], _largest(self._found.roles))
 
     def _findings(self, rows: Sequence[FindingRow]) -> _Card:
         numbers = _severities(rows)
@@ -445,7 +460,8 @@ class _Page:
             exceed = count(found.over_limit, "memory")
             said += f" {exceed} {'exceeds' if found.over_limit == 1 else 'exceed'} {limit:,}."
         drawn = self._histogram(
-            "Memories by tokens that an agent sends", found.context_bins, "memory", "tokens", limit
+            "Memories by tokens that an agent sends",
+            *(found.context_bins, "memory", "tokens", _short, limit),
         )
         sent = [
             (css, name, number)
@@ -457,54 +473,37 @@ class _Page:
             f"Tokens sent, by kind: {', '.join(name for _, name in shares)}",
             [(css, number, f"{name}: {count(number, 'token')}") for css, name, number in sent],
         ) + _legend(shares)
-        keys = [row.key for row in found.largest_contexts]
-        named = self._keys(keys)
-        rows = [
-            [*names, _amount(row.tokens), _amount(row.messages)]
-            for names, row in zip(named.cells, found.largest_contexts, strict=True)
-        ]
-        heads = [*named.heads, "tokens", "messages"]
-        return _Card(
-            "tokens",
-            "Tokens",
-            "Tokens that an agent sends",
-            said,
-            drawn
-            + (f"<h3>What is sent</h3>\n{kinds}" if sent else "")
-            + _listed("largest contexts", heads, rows),
+        body = drawn + (f"<h3>What is sent</h3>\n{kinds}" if sent else "")
+        body += self._list(
+            "largest contexts",
+            *(found.largest_contexts, ["tokens", "messages"]),
+            lambda row: [_amount(row.tokens), _amount(row.messages)],
         )
+        return _Card("tokens", "Tokens", "Tokens that an agent sends", said, body)
 
     def _sizes(self) -> _Card:
         found = self._found
-        drawn = self._histogram(
-            "Messages by size", found.size_bins, self._about.noun, "size", edge=_binary
-        )
-        usual = max(found.size_bins, key=lambda one: one.count, default=None)
+        drawn = self._histogram("Messages by size", found.size_bins, "message", "size", _binary)
         largest = max((row.bytes for row in found.largest_messages), default=0)
-        said = f"The largest has <strong>{size(largest)}</strong>."
-        if usual is not None and usual.high is not None:
-            share = _percent(usual.count, found.messages)
-            said = (
-                f"{share} have {_binary(usual.low)} to {_binary(usual.high)}, more than any other "
-                f"size. {said}"
-            )
-        named = self._keys([row.key for row in found.largest_messages])
-        rows = [
-            [*names, _id(row.id), _named(row.role), _sized(row.bytes)]
-            for names, row in zip(named.cells, found.largest_messages, strict=True)
-        ]
-        heads = [*named.heads, "id", "role", "size"]
-        lists = _listed("largest messages", heads, rows)
-        return _Card("sizes", "Sizes", "Sizes of messages", said, drawn + lists)
+        said = (
+            f"{_usual(found.size_bins, _binary)}The largest has <strong>{size(largest)}</strong>."
+        )
+        drawn += self._list(
+            "largest messages",
+            *(found.largest_messages, ["id", "role", "size"]),
+            lambda row: [_id(row.id), _named(row.role), _sized(row.bytes)],
+        )
+        return _Card("sizes", "Sizes", "Sizes of messages", said, drawn)
 
     def _lengths(self, facts: FactStatistics) -> _Card:
-        drawn = self._histogram("Facts by length", facts.lengths, "fact", "characters")
-        usual = max(facts.lengths, key=lambda one: one.count, default=None)
-        said = "How many characters the texts of facts have."
-        if usual is not None and usual.high is not None:
-            share = _percent(usual.count, self._found.messages)
-            said = f"{share} have {usual.low:,} to {usual.high:,} characters, more than any other."
-        return _Card("sizes", "Length", "Length of facts", said, drawn)
+        drawn = self._histogram("Facts by length", facts.lengths, "fact", "characters", _short)
+        return _Card(
+            "sizes",
+            "Length",
+            "Length of facts",
+            _usual(facts.lengths, _short, " characters"),
+            drawn,
+        )
 
     def _histogram(
         self,
@@ -512,11 +511,10 @@ class _Page:
         bins: Sequence[Bin],
         noun: str,
         unit: str,
+        edge: Callable[[int], str],
         limit: int | None = None,
-        edge: Callable[[int], str] | None = None,
     ) -> str:
         """Draw the bins, without most of the empty ones at both ends; with their table."""
-        edge = edge or _short
         full = [place for place, one in enumerate(bins) if one.count]
         if not full:
             return ""
@@ -590,16 +588,10 @@ class _Page:
             [Bar(_owner(key), f"{number:,}", number / most) for key, number in rows[:_BARS]],
             "user",
         )
-        named = self._keys([key for key, _ in rows])
-        cells = [[*names, _amount(n)] for names, (_, n) in zip(named.cells, rows, strict=True)]
-        heads = [*named.heads, "facts"]
-        return _Card(
-            "users",
-            "Users",
-            "Users and agents",
-            said,
-            drawn + _folded("users and agents", heads, cells),
-        )
+        names = self._names([key for key, _ in rows])
+        cells = [[*name, _amount(n)] for name, (_, n) in zip(names.cells, rows, strict=True)]
+        table = _folded("users and agents", [*names.heads, "facts"], cells)
+        return _Card("users", "Users", "Users and agents", said, drawn + table)
 
     def _stored(self) -> _Card:
         found, periods = self._found, self._periods
@@ -675,8 +667,7 @@ class _Page:
             [Bar(_tipped(mark), f"{n:,}", n / (rows[0][1] or 1)) for mark, n in rows[:_BARS]],
             "assistant",
         )
-        cells = [[_named(mark), _amount(number)] for mark, number in rows]
-        table = _folded("marks", ["mark", "messages"], cells)
+        table = _counts("marks", ["mark", "messages"], rows)
         return _Card("marks", "Marks", "Marks", said, drawn + table)
 
     def _metadata(self, facts: FactStatistics) -> _Card:
@@ -691,8 +682,7 @@ class _Page:
             [Bar(_tipped(key), f"{n:,}", n / (rows[0][1] or 1)) for key, n in rows[:8]],
             "assistant",
         )
-        cells = [[_named(key), _amount(number)] for key, number in rows]
-        table = _folded("keys of metadata", ["key", "facts"], cells)
+        table = _counts("keys of metadata", ["key", "facts"], rows)
         return _Card("metadata", "Metadata", "Metadata", said, drawn + table)
 
     def _ages(self, title: str) -> _Card:
@@ -715,19 +705,17 @@ class _Page:
             said.append(
                 f"{facts.expiring:,} with an expiration date, of which {facts.expired:,} are past."
             )
-        named = self._keys([row.key for row in found.idle])
-        idle = [
-            [*names, _time(row.last), _amount(row.messages)]
-            for names, row in zip(named.cells, found.idle, strict=True)
-        ]
-        lists = _listed(f"longest without a {noun}", [*named.heads, "last", self._nouns], idle)
-        named = self._keys([row.key for row in found.expiring])
-        ending = [
-            [*names, _left(row.ttl), _amount(row.messages)]
-            for names, row in zip(named.cells, found.expiring, strict=True)
-        ]
-        lists += _listed("first to expire", [*named.heads, "expires in", self._nouns], ending)
-        return _Card("age", "Age", title, " ".join(said), drawn + lists)
+        drawn += self._list(
+            f"longest without a {noun}",
+            *(found.idle, ["last", self._nouns]),
+            lambda row: [_time(row.last), _amount(row.messages)],
+        )
+        drawn += self._list(
+            "first to expire",
+            *(found.expiring, ["expires in", self._nouns]),
+            lambda row: [_left(row.ttl), _amount(row.messages)],
+        )
+        return _Card("age", "Age", title, " ".join(said), drawn)
 
     def _age_bars(self, older: Sequence[int]) -> str:
         """Draw the numbers of messages by age; ``older`` has how many are older than each."""
@@ -805,17 +793,22 @@ class _Page:
         table = _grid("last runs", ["run", "command", "changed", "when", "state"], rows)
         return _Card("runs", "Runs", "Runs", said, table, wide=True)
 
-    def _keys(self, keys: Sequence[MemoryKey]) -> _Names:
+    def _list(
+        self,
+        title: str,
+        rows: Sequence[_Row],
+        heads: Sequence[str],
+        cells: Callable[[_Row], list[str]],
+    ) -> str:
+        """Return a list of memories, or of messages: first their names, then ``cells``."""
+        names = self._names([row.key for row in rows])
+        lines = [[*name, *cells(row)] for name, row in zip(names.cells, rows, strict=True)]
+        return _listed(title, [*names.heads, *heads], lines)
+
+    def _names(self, keys: Sequence[MemoryKey]) -> _Names:
         """Return the columns that name these memories, without those that no memory uses."""
-        heads = (
-            ("user", "session", "path")
-            if self._found.facts is None
-            else (
-                "user",
-                "run",
-                "agent",
-            )
-        )
+        facts = self._found.facts is not None
+        heads = ("user", "run", "agent") if facts else ("user", "session", "path")
         used = [place for place in range(3) if any(key[place] for key in keys)]
         return _Names(
             [heads[place] for place in used],
@@ -895,6 +888,16 @@ def _place(bins: Sequence[Bin], value: int) -> float:
     return 1
 
 
+def _usual(bins: Sequence[Bin], edge: Callable[[int], str], unit: str = "") -> str:
+    """Return a sentence with the bin that has the most values."""
+    most = max(bins, key=lambda one: one.count, default=Bin(0, 0, 0))
+    total = sum(one.count for one in bins)
+    if most.high is None or not total:
+        return ""
+    ends = f"{edge(most.low)} to {edge(most.high)}{unit}"
+    return f"Most often {ends}: <strong>{_percent(most.count, total)}</strong>. "
+
+
 def _change(value: int, before: int) -> str:
     """Return by how many percent a value is larger than the one before; empty for 0 before."""
     if not before:
@@ -904,15 +907,15 @@ def _change(value: int, before: int) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Return a part in percent: ``27 %``, ``< 1 %``."""
+    """Return a part in percent: ``27 %``, ``under 1 %``."""
     share = part / whole * 100 if whole else 0
-    return "&lt;\u00a01\u00a0%" if 0 < share < 1 else f"{share:.0f}\u00a0%"
+    return "under 1\u00a0%" if 0 < share < 1 else f"{share:.0f}\u00a0%"
 
 
 def _short(number: float) -> str:
     """Return a number with at most three digits: ``812``, ``1.2k``, ``30k``, ``4.1M``."""
     for power, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= power:
+        if number >= power * 0.9995:
             value = number / power
             return (f"{value:.1f}".removesuffix(".0") if value < 100 else f"{value:.0f}") + unit
     return f"{number:.0f}"
@@ -962,7 +965,8 @@ def _tipped(name: str) -> str:
 
 def _code(words: Sequence[str]) -> str:
     """Return a command for a shell, and a button that copies it."""
-    return f'<code>{html.text(shlex.join(words))}</code> <button class="copy" hidden>Copy</button>'
+    command = f'<code dir="ltr">{html.text(shlex.join(words))}</code>'
+    return f'{command} <button class="copy" hidden>Copy</button>'
 
 
 def _legend(parts: Sequence[tuple[str, str]]) -> str:
@@ -1016,6 +1020,12 @@ def _left(seconds: float | None) -> str:
     return (
         "<td></td>" if seconds is None else f'<td data-v="{seconds:.0f}">{duration(seconds)}</td>'
     )
+
+
+def _counts(title: str, heads: Sequence[str], rows: Sequence[tuple[str, int]]) -> str:
+    """Return a folded table of names and their numbers."""
+    cells = [[_named(name), _amount(number)] for name, number in rows[:_MOST_ROWS]]
+    return _folded(title, heads, cells)
 
 
 def _listed(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -133,8 +133,8 @@ def test_report_page_is_accessible(ordinary: Path, chromium: Chromium) -> None:
     assert len(names) == 6
     assert names[0] == "Messages per day: 25 Oct to 24 Nov; most 90"
     assert all(names)
-    found = start(chromium.violations)
-    assert [one for one in found if one.startswith(("serious", "critical"))] == []
+    chromium.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert start(chromium.violations) == []
 
 
 def test_report_page_has_contrast() -> None:
