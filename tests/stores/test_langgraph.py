@@ -18,6 +18,8 @@ import pytest
 
 from memctl.installation import install_command
 from memctl.model import MemoryKey
+from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from tests.support.cli import contents, fails, report
 from tests.support.servers.pool import Servers
 
@@ -245,6 +247,21 @@ def test_subgraphs_are_left_out_unless_their_namespace_is_named(
     assert texts(f"{named}researcher") == {"kyoto": ["a subgraph's"]}
     assert texts(f"{named}{SUBGRAPH}") == {"kyoto": ["another's"]}
     assert report(run("inspect", f"{named}researcher", "--json"))["warnings"] == []
+
+
+async def test_threads_are_listed_and_shown_in_parts(checkpoints: Checkpoints) -> None:
+    checkpoints.say("kyoto", "Hi")
+    checkpoints.say("kyoto", "Hi", "Hello", "Bye")
+    checkpoints.say("oslo", "Hej")
+    checkpoints.say("bergen", "a subgraph's", namespace="researcher")
+
+    async with make_store(parse(checkpoints.url)) as store:
+        found = [key.session async for key in store.list_keys(Selection())]
+        assert found == ["kyoto", "oslo"]
+        page = await store.window(MemoryKey("", "kyoto"), -2, 1)
+    assert page is not None
+    assert (page.offset, page.last) == (1, False)
+    assert [list(store.dialect.parse(one.message).texts()) for one in page.messages] == [["Hello"]]
 
 
 def test_no_module_that_the_data_names_is_imported(

@@ -22,6 +22,7 @@ from memctl.model import (
     Embedding,
     Memory,
     MemoryInfo,
+    MemoryKey,
     Page,
     StoredMessage,
     WriteMode,
@@ -133,6 +134,10 @@ class ArchiveStore(Store):
             return None
         found = [number for key, number in self._contents.memories.items() if where.has_key(key)]
         return len(found), sum(found)
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        for key in filter(where.has_key, list(self._contents.memories)):
+            yield key
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         info: MemoryInfo | None = None

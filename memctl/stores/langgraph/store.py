@@ -121,6 +121,15 @@ class LangGraphStore(SqlStore):
 
     # Reading
 
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        sql = "SELECT DISTINCT thread_id FROM checkpoints WHERE checkpoint_ns = :namespace"
+        async with self.database.snapshot() as connection:
+            values = {"namespace": self._namespace}
+            threads = await self.database.fetch_all(connection, sql, values)
+        for key in sorted(MemoryKey("", str(thread)) for (thread,) in threads):
+            if where.has_key(key):
+                yield key
+
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where), self.dialect)
 
