@@ -101,7 +101,7 @@ def _require_terminal(*, piped: bool) -> None:
     hint = "use inspect --messages, or export --as html for a page that a screen reader can read"
     if not (sys.stderr.isatty() and (piped or sys.stdin.isatty())):
         raise UsageError("browse needs a terminal on stdin and stderr", hint)
-    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         raise UsageError("the terminal cannot move its cursor: TERM is not set, or dumb", hint)
 
 

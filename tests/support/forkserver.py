@@ -28,6 +28,7 @@ _PRELOADED = [
     "aiomysql",
     "asyncpg",
     "memctl.api",
+    "memctl.browser.app",
     "memctl.cli",
     "memctl.commands._defaults",
     "memctl.commands._run",

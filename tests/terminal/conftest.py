@@ -45,6 +45,9 @@ class Screen(fdspawn):
     def sendintr(self) -> None:
         self.send("\x03")
 
+    def kill(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def close(self) -> None:
         super().close()
         self.exitstatus = self._process.wait(30)
