@@ -455,6 +455,11 @@ class Browser(App[None]):
         event.stop()
         self._tell(event.text, error=event.error)
 
+    def on_pane_hints_changed(self, event: Pane.HintsChanged) -> None:
+        """Show the hints of a pane anew."""
+        event.stop()
+        self._draw_lines()
+
     def on_pane_asked(self, event: Pane.Asked) -> None:
         """Let the user type a text."""
         event.stop()

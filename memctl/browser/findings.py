@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.console import Group
 from rich.text import Text
@@ -50,6 +50,8 @@ class _Row(NamedTuple):
 class Findings(ListPane):
     """The list of findings by code, errors first, with memories and messages below."""
 
+    share: ClassVar[str] = "56"
+
     def __init__(self, source: Source, catalogue: Catalogue, signs: Signs) -> None:
         super().__init__(signs)
         self._source = source
@@ -70,7 +72,7 @@ class Findings(ListPane):
 
     def read_anew(self) -> None:
         """Examine the store again."""
-        self._show(None, "examining…")
+        self._say("examining…")
         self.run_worker(self._examine(), group="findings", exclusive=True)
 
     async def _examine(self) -> None:
@@ -81,30 +83,35 @@ class Findings(ListPane):
             await reader.open()
             found = await reader.run(lambda store: check(store, where, Limits(), progress))
         except MemctlError as error:
-            self._show(None, f"{error.message}; r examines again")
+            self._say(f"{error.message}; r examines again")
             self.post_message(self.Told(error.message, error=True))
             return
         finally:
             if self._reader is reader:
                 self._reader = None
+                self._name_it()
             await reader.close()
-        self._show(found, f"healthy: {_checked(found)}")
+        self._show(found)
 
     def _tell_progress(self, messages: int) -> None:
         if self._reader is not None:
             total = self._catalogue.messages if self._catalogue.counted else 0
             of = f" of {total:,}" if total >= messages else ""
-            self._show(None, f"examining… {messages:,}{of}; Esc stops")
+            self._say(f"examining… {messages:,}{of}; Esc stops")
 
-    def _show(self, found: Diagnosis | None, told: str) -> None:
-        self._found = found
+    def _say(self, told: str) -> None:
+        """Show a text: in place of findings, or in the border below them during an examination."""
         self._told = told
-        faults = found.faults if found is not None else []
-        self._faults = {
-            code: list(some) for code, some in groupby(faults, key=lambda fault: fault.code)
-        }
-        self._unfolded = set(self._faults) if len(faults) <= UNFOLDED else set()
+        self._name_it()
+        self.redraw()
+
+    def _show(self, found: Diagnosis) -> None:
+        self._found = found
+        by_code = groupby(found.faults, key=lambda fault: fault.code)
+        self._faults = {code: list(faults) for code, faults in by_code}
+        self._unfolded = set(self._faults) if len(found.faults) <= UNFOLDED else set()
         self.cursor = 0
+        self._say(f"healthy: {_checked(found)}")
         self._update_rows()
 
     async def end(self) -> None:
@@ -164,7 +171,9 @@ class Findings(ListPane):
     def _name_it(self) -> None:
         found = self._found
         facts = []
-        if found is not None and found.faults:
+        if self._rows and self._reader is not None:
+            facts = [self._told]
+        elif found is not None and found.faults:
             numbers = [(severity.value, found.count(severity)) for severity in Severity]
             facts = [count(number, name) for name, number in numbers if number]
             facts.append(_checked(found))
@@ -200,7 +209,7 @@ class Findings(ListPane):
         row = self._rows[self.cursor] if self._rows else None
         if self._reader is not None:
             self.workers.cancel_group(self, "findings")
-            self._show(None, "stopped; r examines again")
+            self._say("stopped; r examines again")
         elif row is not None and row.finding is not None:
             self._unfolded.discard(row.code)
             self._update_rows()

@@ -126,6 +126,8 @@ def spread(left: Sequence[Part], right: Sequence[Part], width: int, more: str) -
     for text, style in left:
         shown = cut(text, room, more)
         found.append((shown, style))
+        if shown != text:
+            break
         room -= cell_len(shown)
     gap = width - taken - sum(cell_len(text) for text, _ in found)
     return [*found, (" " * max(gap, 0), PLAIN), *right]
@@ -197,6 +199,9 @@ class Pane(Widget, can_focus=True):
 
     class Left(Message):
         """Ask to go back to what was seen before."""
+
+    class HintsChanged(Message):
+        """Ask to show the hints anew."""
 
     class Outdated(Message):
         """Ask to read the names and counts of the store anew."""
@@ -490,6 +495,10 @@ class Sheet(Pane):
         """Return which lines are seen."""
         number = max(len(self._drawn), 1)
         return self.top / number, min((self.top + self.size.height) / number, 1.0)
+
+    def hints(self) -> list[Hint]:
+        """Return the most useful keys."""
+        return [("Esc", "Back")]
 
     def leave(self) -> None:
         """Go back."""

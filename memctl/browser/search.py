@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.pane import (
+    DIM,
     PLAIN,
     Hint,
     ListPane,
@@ -13,7 +14,6 @@ from memctl.browser.pane import (
     Signs,
     Subject,
     Target,
-    cut,
     drawn,
     spread,
     with_id,
@@ -47,7 +47,7 @@ LANGUAGE = (
 class Search(ListPane):
     """The list of hits; Enter opens one in its conversation."""
 
-    KEYS: ClassVar[dict[str, str]] = {**ListPane.KEYS}
+    share: ClassVar[str] = "52"
     height: ClassVar[int] = 1 + SNIPPET
 
     def __init__(self, source: Source, catalogue: Catalogue, signs: Signs) -> None:
@@ -72,17 +72,19 @@ class Search(ListPane):
     def _typed(self, text: str | None, complete: bool) -> None:
         if complete and text and text.strip():
             self._query = text
+            self._show(SearchReport(), "")
             self.read_anew()
 
     def read_anew(self) -> None:
         """Search again; the index takes in what is new."""
         if self._query:
-            self._show(SearchReport(), "searching…")
+            self._asks = False
+            self._say("searching…")
             self.run_worker(self._search(), group="search", exclusive=True)
 
     async def _search(self) -> None:
-        background = self._background = Background()
         source = self._source
+        background = self._background = Background()
         target = IndexTarget(
             source.location, lambda: limited(source.make(), source.notices.timeout)
         )
@@ -93,19 +95,19 @@ class Search(ListPane):
                 there = not source.piped and await background.submit(has_index(target))
                 self._may_read, self._asks = there, not there
                 if self._asks:
-                    self._show(SearchReport(), "")
+                    self._say("")
                     return
             report = await background.submit(
                 search([target], self._query, source.where, options, progress)
             )
         except MemctlError as error:
-            hint = f"\n\n{error.hint}" if error.hint else ""
-            self._show(SearchReport(), f"{error.message}{hint}")
+            self._say("\n\n".join(filter(None, (error.message, error.hint))))
             self.post_message(self.Told(error.message, error=True))
             return
         finally:
             if self._background is background:
                 self._background = None
+                self._name_it()
             await background.close()
         self._show(report, f"No {report.noun} answers the query.")
         for warning in report.warnings:
@@ -115,14 +117,19 @@ class Search(ListPane):
         if self._background is not None:
             total = self._catalogue.messages if self._catalogue.counted else 0
             of = f" of {total:,}" if total >= messages and not self._source.where.named else ""
-            self._show(SearchReport(), f"reading… {messages:,}{of}; Esc stops")
+            self._say(f"reading… {messages:,}{of}; Esc stops")
 
     def _show(self, report: SearchReport, told: str) -> None:
         self._report = report
-        self._told = told
         self.cursor = 0
+        self._say(told)
+
+    def _say(self, told: str) -> None:
+        """Show a text: in place of hits, or in the border below them while a search is going on."""
+        self._told = told
         self._name_it()
         self.redraw()
+        self.post_message(self.HintsChanged())
 
     async def end(self) -> None:
         """Stop the search, since the browser ends."""
@@ -160,16 +167,17 @@ class Search(ListPane):
         """Return the memory, the sender and the time of a hit, and its text below."""
         hit = self._report.hits[index]
         head = drawn(found.heading(hit), 10 * width)[0]
-        lines = drawn(found.snippet(hit), width)
+        lines = [[("  ", PLAIN), *parts] for parts in drawn(found.snippet(hit), width - 2)]
         if len(lines) > SNIPPET:
-            last = "".join(text for text, _ in lines[SNIPPET - 1]).rstrip()
-            lines[SNIPPET - 1] = [(cut(f"{last}  ", width - 1, self.signs.more), PLAIN)]
+            lines[SNIPPET - 1] = spread(lines[SNIPPET - 1], [(self.signs.more, DIM)], width, "")
         lines += [[]] * SNIPPET
         return [spread(head, [], width, self.signs.more), *lines[:SNIPPET]]
 
     def _name_it(self) -> None:
         facts = []
-        if self._report.hits:
+        if self._report.hits and self._background is not None:
+            facts.append(self._told)
+        elif self._report.hits:
             searched = count(self._report.index.messages, self._report.noun)
             facts.append(f"{found.number_of_hits(self._report)} in {searched}")
         title = f"Search: {self._query}" if self._query else "Search"
@@ -184,6 +192,8 @@ class Search(ListPane):
         """Return the most useful keys."""
         if self._asks:
             return [("↵", "Begin"), ("/", "Search"), ("Esc", "Back")]
+        if not self._report.hits:
+            return [("/", "Search"), ("1-5", "Screens"), ("Esc", "Back")]
         return [("↵", "Open"), ("/", "Search"), ("x", "Commands"), ("Esc", "Back")]
 
     # Keys
@@ -208,7 +218,7 @@ class Search(ListPane):
         """Stop the search, or go back."""
         if self._background is not None:
             self.workers.cancel_group(self, "search")
-            self._show(SearchReport(), "stopped; r searches again")
+            self._say("stopped; r searches again")
         else:
             self._asks = False
             self.post_message(self.Left())

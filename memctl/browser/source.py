@@ -120,7 +120,8 @@ class Background:
     async def _close(self) -> None:
         running = list(self._running)
         for task in running:
-            task.cancel()
+            if not task.cancelling():  # or it is cleaning up, and must not be stopped again
+                task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         try:
             await self._release()

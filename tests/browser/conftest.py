@@ -28,3 +28,15 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     }
     asyncio.run(fill(str(path), memories))
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A SQLite file with names, marks and texts that would command a terminal."""
+    path = tmp_path_factory.mktemp("hostile") / "agents.db"
+    text = "kyoto \x1b[31mred \x1b]0;own\x07 [bold]no[/] \u202e"
+    entry = samples.entry("i\x1b[31m", 1, ("m\x1b]0;own\x07[red]",), content=text)
+    call = [{"type": "tool_use", "id": "c\x1b[31m", "name": "t\x07", "input": {}}]
+    asked = samples.entry("j\x1b[31m", 2, role="assistant", content=call)
+    asyncio.run(fill(str(path), {MemoryKey("\x1b]0;own\x07", "[red]"): [entry, asked]}))
+    return str(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import unicodedata
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -69,6 +71,18 @@ class Driver:
         strips = self.browser.screen._compositor.render_strips()
         return [segment for strip in strips for segment in strip]
 
+    async def until(self, text: str) -> None:
+        """Wait until the screen has a text, while something goes on in the background."""
+        async with asyncio.timeout(5):
+            while text not in self.screen():
+                await asyncio.sleep(0.02)
+                await self.pilot.pause()
+
+    def refuse_controls(self) -> None:
+        """Fail if the screen has a character that commands the terminal."""
+        text = "".join(segment.text for segment in self.segments())
+        assert not [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs")]
+
     def compare(self, name: str) -> None:
         """Compare the screen with the file of this name, or write it (``make screens``)."""
         file = SCREENS / f"{name}-{self.browser.size.width}.txt"
@@ -83,13 +97,15 @@ def make_browser(
     wrap: Callable[[Store], Store] = lambda store: store,
     *,
     ascii_only: bool = False,
+    piped: bool = False,
 ) -> Browser:
     """Return a browser of the store at a URL or path, which ``wrap`` may change."""
     location = parse(text)
     label = location.path.name or location.label
     make = partial(make_store, location)
     shown = replace(location, label=label)
-    source = Source(label, shown, where or Selection(), lambda: wrap(make()), Notices(), parse)
+    chosen = where or Selection()
+    source = Source(label, shown, chosen, lambda: wrap(make()), Notices(), parse, piped)
     return Browser(source, ascii_only=ascii_only)
 
 
