@@ -102,6 +102,13 @@ class Chromium:
         """Return what the console says since ``open``, once: errors, and reports of the CSP."""
         return [entry["message"] for entry in self._log("browser")]
 
+    def opening(self) -> float:
+        """Return the seconds that it took to open the page."""
+        milliseconds: float = self.run(
+            "return performance.getEntriesByType('navigation')[0].loadEventEnd"
+        )
+        return milliseconds / 1000
+
     def names(self, role: str) -> list[str]:
         """Return the names by which a screen reader announces all elements with a role."""
         nodes = self.command("Accessibility.getFullAXTree")["nodes"]
