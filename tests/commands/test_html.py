@@ -34,7 +34,7 @@ ELEMENTS = {
 }
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "dir"),
-    *("datetime", "open", "aria-labelledby"),
+    *("datetime", "open", "aria-label", "aria-labelledby"),
 }
 EVIL = [
     "<script>alert(1)</script>",
@@ -151,7 +151,8 @@ def test_html_conversation_as_people_read_it(run: Run, tmp_path: Path) -> None:
 <h1><bdi>{store}</bdi></h1>
 <p class="about">2 memories, 3 messages. Times are as stored. Exported by memctl.</p>
 </header>
-<nav><details open>
+<nav aria-label="Contents">
+<details open>
 <summary>Contents</summary>
 <ul class="memories">
 <li><a href="#memory-1"><bdi>ada</bdi> / <bdi>kyoto</bdi></a> \
@@ -159,7 +160,8 @@ def test_html_conversation_as_people_read_it(run: Run, tmp_path: Path) -> None:
 <li><a href="#memory-2"><bdi>bob</bdi> / <bdi>oslo</bdi></a> \
 <span class="about">0 messages</span></li>
 </ul>
-</details></nav>
+</details>
+</nav>
 <main>
 <section aria-labelledby="memory-1">
 <h2 class="memory" id="memory-1"><bdi>ada</bdi> / <bdi>kyoto</bdi></h2>

@@ -88,10 +88,10 @@ class HtmlFile(PageWriter):
         write(f'<p class="about">{total}. {_NOTE}</p>\n</header>\n')
         if self._memories > 1:
             state = " open" if self._memories <= _UNFOLDED else ""
-            write(f"<nav><details{state}>\n<summary>Contents</summary>\n")
-            write('<ul class="memories">\n')
+            write('<nav aria-label="Contents">\n')
+            write(f'<details{state}>\n<summary>Contents</summary>\n<ul class="memories">\n')
             _pour(self._list, self._file)
-            write("</ul>\n</details></nav>\n")
+            write("</ul>\n</details>\n</nav>\n")
         write("<main>\n")
         _pour(self._body, self._file)
         write(f"</main>\n{html.closing()}")
@@ -224,8 +224,8 @@ class _Memory:
         elif view.time:
             yield f'<span class="time">{_name(view.time)}</span>'
         yield f"{self._link(number)}</header>\n"
-        for text in view.texts():
-            yield from _body(text)
+        for block in view.blocks:
+            yield from _block(block)
         if view.fault:
             yield _line(view.fault)
         if about := _facts(view):
