@@ -73,7 +73,7 @@ docs: $(VENV)/.dev
 screens: $(VENV)/.dev
 	@MEMCTL_SCREENS=write $(BIN)/pytest -k screens tests/terminal tests/report tests/browser
 
-# docs/report.png, the page of a report: look at it before you commit it.
+# docs/report.png and docs/page.png: look at them before you commit them.
 picture: $(VENV)/.dev
 	@$(BIN)/python -m tools.picture
 

@@ -1,7 +1,7 @@
-"""Draws docs/report.png: the top of the page of ``memctl report``, on a month of conversations.
+"""Draws the pictures of pages: docs/report.png, on a month of conversations, and docs/page.png.
 
-``python -m tools.picture`` draws it again, in Chromium.  The store and the time of the report are
-the same each time, so that the picture changes only with memctl.
+``python -m tools.picture`` draws them again, in Chromium.  The stores and the time of the report
+are the same each time, so that the pictures change only with memctl.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from memctl.registry import make_store, parse, title_of
 from memctl.selection import Selection
 from memctl.version import __version__
 from tests.support.chromium import started
+from tools import demo
 
-PICTURE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 STORE = "sqlite:///agents.db?state=sessions"
 NOW = datetime(2026, 11, 24, 18)
 DAYS = 31
-WIDTH = 1140
-LAST = "#tokens .stack + ul"
-"""The part of the page at whose end the picture ends."""
+REPORT = 1140, "#tokens .stack + ul"
+PAGE = 900, "article:last-of-type"
+"""The width of a picture, and the part of the page at whose end it ends."""
 USERS = ("ada", "bob", "chen.wei", "dmitri", "emma", "farid", "giulia", "hana", "jürgen", "ליאור")
 TOPICS = ("kyoto", "invoice", "report", "garden", "taxes", "visit")
 TOOLS = ("search", "calendar", "read_file", "weather", "send_mail")
@@ -51,7 +52,7 @@ SENTENCES = (
 
 
 def main() -> None:
-    """Draw it."""
+    """Draw them."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as name:
@@ -60,7 +61,19 @@ def main() -> None:
         os.chdir(folder)
         page = folder / "report.html"
         asyncio.run(report(page))
-        PICTURE.write_bytes(draw(page))
+        (DOCS / "report.png").write_bytes(draw(page, *REPORT))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        demo.make(folder)
+        export = ("export", "agents.db", "--user", "ada", "--session", "kyoto", "-o", "ada.html")
+        memctl(folder, *export)
+        (DOCS / "page.png").write_bytes(draw(folder / "ada.html", *PAGE))
+
+
+def memctl(folder: Path, *words: str) -> None:
+    """Run memctl in a folder."""
+    command = [sys.executable, "-m", "memctl", "-q", *words]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 def make(folder: Path) -> None:
@@ -74,12 +87,7 @@ def make(folder: Path) -> None:
             memory = {"_compressed_summary": "They plan a journey.", "content": content}
             file = incoming / f"{user}_{user}-{TOPICS[session]}.json"
             file.write_text(json.dumps({"memory": memory}, ensure_ascii=False), "utf-8")
-    subprocess.run(
-        [sys.executable, "-m", "memctl", "-q", "import", "incoming", STORE, "--no-backup"],
-        cwd=folder,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    memctl(folder, "import", "incoming", STORE, "--no-backup")
 
 
 def _conversation(chance: Random, user: str, session: int, rank: int) -> Iterator[list[Any]]:
@@ -134,13 +142,13 @@ async def report(page: Path) -> None:
         write(file, about, found, [])
 
 
-def draw(page: Path) -> bytes:
+def draw(page: Path, width: int, last: str) -> bytes:
     """Return the top of a page as PNG."""
     with started() as chromium:
-        chromium.open(page, width=WIDTH)
+        chromium.open(page, width=width)
         end = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom"
-        height = chromium.run(end, LAST) + 14
-        part = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
+        height = chromium.run(end, last) + 14
+        part = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         taken = chromium.command("Page.captureScreenshot", captureBeyondViewport=True, clip=part)
     return b64decode(taken["data"])
 
