@@ -266,6 +266,14 @@ def test_report_with_pseudonyms_has_no_names(run: Run, tmp_path: Path, talks: st
         assert name not in page.read_text()
 
 
+def test_report_with_pseudonyms_has_no_names_of_warnings(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada_b_trip.json").write_bytes(FRIDAY.read_bytes())
+    found = run("report", tmp_path, "--pseudonyms", "--json")
+    assert "'b_trip' of user 'ada'" in found.stderr
+    assert report(found)["warnings"] == []
+    assert "trip" not in found.stdout
+
+
 def test_report_lists_the_last_runs_on_the_store(run: Run, talks: str) -> None:
     for number in range(11):
         run("mark", "add", "--all", talks, f"m{number}")
