@@ -69,12 +69,12 @@ async def test_windows_of_a_missing_target_are_none(tmp_path: Path) -> None:
         assert await store.window(KEY, 0, 5) is None
 
 
-@pytest.mark.parametrize("ended", ["DELETE", "WAL"])
-async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, ended: str) -> None:
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, journal: str) -> None:
     path = tmp_path / "m.db"
     async with make_store(parse(str(path)), OpenMode.CREATE) as agent:
         with closing(sqlite3.connect(path)) as driver:
-            driver.execute(f"PRAGMA journal_mode = {ended}")
+            driver.execute(f"PRAGMA journal_mode = {journal}")
         await write_all(agent, [sample(KEY, samples.entries(3))])
         async with make_store(parse(str(path))) as store:
             for count in 3, 4, 5:
@@ -83,6 +83,25 @@ async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, ended: s
                 assert (page.offset, page.last) == (count - 2, True)
                 more = Page(Memory(KEY), samples.entries(1, start=count), offset=count)
                 assert not [one async for one in agent.write(pages_of(more)) if one.failure]
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+async def test_windows_and_counts_do_not_wait_for_an_agent_that_writes(
+    tmp_path: Path, journal: str
+) -> None:
+    path = tmp_path / "m.db"
+    async with make_store(parse(str(path)), OpenMode.CREATE) as store:
+        await write_all(store, [sample(KEY, samples.entries(3))])
+    with closing(sqlite3.connect(path)) as agent:
+        agent.execute(f"PRAGMA journal_mode = {journal}")
+        async with make_store(parse(str(path))) as store, make_store(parse(str(path))) as counting:
+            agent.execute("BEGIN IMMEDIATE")
+            agent.execute("DELETE FROM message")
+            assert await keys(store) == [KEY]
+            page = await store.window(KEY, 0, 9)
+            assert page is not None
+            assert len(page.messages) == 3
+            assert [info.messages async for info in counting.list_memories(Selection())] == [3]
 
 
 async def pages_of(page: Page) -> AsyncGenerator[Page]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.model import MemoryKey, Page
@@ -107,3 +108,24 @@ class WindowTests:
             for start in (0, 3, -3):
                 with case(start):
                     await _assert_window(store, found, start, 5)
+
+    async def test_windows_while_another_store_counts(self, place: Place) -> None:
+        """A program lists memories, and counts them with a second store opened beside."""
+        key, *others = place.keys(3)
+        written = [sample(key, samples.entries(5)), *several(others, 3, start=5)]
+        async with place.store() as store:
+            await write_all(store, written)
+        async with place.store(create=False) as store, place.store(create=False) as counting:
+            store.resolve_names([one.key for one in written])
+            counting.resolve_names([one.key for one in written])
+            counts: dict[MemoryKey, int] = {}
+            lasts: list[tuple[int, int]] = []
+            async with aclosing(counting.list_memories(Selection())) as infos:
+                async for info in infos:
+                    counts[info.key] = info.messages
+                    page = await store.window(info.key, -2, 2)
+                    if page is not None:
+                        lasts.append((page.offset, len(page.messages)))
+            assert counts == {one.key: len(one.entries) for one in written}
+            assert lasts == [(count - 2, 2) for count in counts.values()]
+            assert sorted(await _keys(store, Selection())) == sorted(counts)
