@@ -17,7 +17,7 @@ def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> l
     whole = _selection(subject, parts=parts)
     one = f"{whole} --id {word(subject.id)}" if subject.id else ""
     name = word(store)
-    found = list(subject.commands)
+    found: list[str] = []
     if one:
         found += [f"inspect {name}{one} --messages --json", f"delete {name}{one} --dry-run"]
         found += [] if facts else [f"mark add {name} important{one} --dry-run"]
@@ -33,7 +33,7 @@ def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> l
             found.append(f"compress {name}{whole} --dry-run")
         found.append(f"erase {name}{_selection(subject, parts=False)} --dry-run")
     found.append(f"doctor {name}{_selection(subject, parts=False)}")
-    return [f"memctl {line}" for line in found]
+    return [*subject.commands, *(f"memctl {line}" for line in found)]
 
 
 def _selection(subject: Subject, *, parts: bool) -> str:

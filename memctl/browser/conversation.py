@@ -138,6 +138,7 @@ class Conversation(Pane):
         self._summary = summary
         self._tail = tail
         self._wanted.clear()
+        self._motion = None
         self._forget()
         if at is None:
             self._move(self._to_end)
@@ -209,7 +210,7 @@ class Conversation(Pane):
             self._width = width
             self._forget()
             self._top = (self._top[0], 0)
-            self._move(self._settle)
+            self._fit()
         found: list[Strip] = []
         index, skip = self._top
         last = index
@@ -496,7 +497,12 @@ class Conversation(Pane):
 
     def on_resize(self) -> None:
         """Fill the pane in its new size."""
-        self._move(self._settle)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Fill the pane, unless a motion that waits for a page will do that."""
+        if self._motion is None:
+            self._move(self._settle)
 
 
 def _highlighted(parts: list[Part], text: str) -> list[Part]:

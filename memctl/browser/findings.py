@@ -21,6 +21,7 @@ from memctl.browser.pane import (
     Subject,
     Target,
     drawn,
+    labelled,
     name_of,
     spread,
     with_id,
@@ -166,7 +167,7 @@ class Findings(ListPane):
         head = Text(f"{KINDS[row.code].what}: {sum(fault.count for fault in faults):,}", "bold")
         if row.finding is not None and row.finding.detail:
             head.append(f"  {visible(row.finding.detail)}", "not bold")
-        return drawn(Group(head, *tables.finding_advice(row.code, faults[0])), width)
+        return drawn(Group(head, labelled(tables.finding_advice(faults[0]))), width)
 
     def _name_it(self) -> None:
         found = self._found
@@ -223,7 +224,7 @@ class Findings(ListPane):
             return Subject()
         row = self._rows[self.cursor]
         key = row.finding.key if row.finding is not None else None
-        line = f"doctor {word(self._source.argument)} {row.code}"
+        line = f"memctl doctor {word(self._source.argument)} {row.code}"
         if key is not None:
             line += option("--user", key.user) + option("--session", key.session)
         commands = [line]

@@ -162,9 +162,9 @@ class Marks(ListPane):
         return Subject(
             row.key,
             commands=(
-                f"inspect {name}{mark} --messages",
-                f"mark remove {name} {word(row.mark)}{mark} --dry-run",
-                f"delete {name}{mark} --dry-run",
+                f"memctl inspect {name}{mark} --messages",
+                f"memctl mark remove {name} {word(row.mark)}{mark} --dry-run",
+                f"memctl delete {name}{mark} --dry-run",
             ),
         )
 

@@ -5,7 +5,7 @@ Stored texts reach the screen as segments that are made here, through ``visible`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 from textual import events
 from textual.content import Content
@@ -41,7 +42,7 @@ Hint = tuple[str, str]
 class Subject(NamedTuple):
     """What is selected: a memory, and perhaps a message in it; ``user`` alone has all sessions.
 
-    ``commands`` are command lines of a screen of its own, without ``memctl``.
+    ``commands`` are further command lines, which come first.
     """
 
     key: MemoryKey | None = None
@@ -454,6 +455,17 @@ def wrapped(text: str, width: int) -> list[str]:
     from memctl.output.terminal import wrap
 
     return [cut(one, width) for some in text.split("\n") for one in wrap(some, width)]
+
+
+def labelled(texts: Mapping[str, str]) -> RenderableType:
+    """Return lines with a label before each text; empty texts are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in texts.items():
+        if text:
+            table.add_row(label, Text(visible(text)))
+    return table
 
 
 def split(text: str, width: int) -> list[str]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from rich.console import Group
-from rich.text import Text
-
 from memctl.browser.commands import word
 from memctl.browser.pane import (
     BOLD,
@@ -19,6 +16,7 @@ from memctl.browser.pane import (
     Signs,
     Subject,
     drawn,
+    labelled,
     spread,
 )
 from memctl.browser.source import Source
@@ -92,7 +90,8 @@ class Runs(ListPane):
             (f"{visible(run.command):<9} ", BOLD + style),
             (tables.run_changes(run), style),
         ]
-        right = [(f"{state}  {visible(local_time(run.started))}", DIM)]
+        when = local_time(run.started)
+        right = [(f"{state}  {visible(when if width >= WIDE else when[:16])}", DIM)]
         return [spread(left, right, width, self.signs.more)]
 
     def _state(self, run: Run) -> str:
@@ -101,15 +100,9 @@ class Runs(ListPane):
     def below(self, width: int) -> list[list[Part]]:
         """Return the state of the run under the cursor, and the command that undoes it."""
         run = self._run
-        command = self._undo(run)
-        undo = f"memctl {command}" if command else "it cannot be undone"
         facts = [self._state(run), count(run.memories, "memory"), size(self._list.sizes[run.id])]
-        parts = [
-            Text.assemble(("run   ", "dim"), visible(run.id)),
-            Text.assemble(("state ", "dim"), " · ".join(facts)),
-            Text.assemble(("undo  ", "dim"), undo),
-        ]
-        return drawn(Group(*parts), width)
+        undo = self._undo(run) or "it cannot be undone"
+        return drawn(labelled({"run": run.id, "state": " · ".join(facts), "undo": undo}), width)
 
     @property
     def _run(self) -> Run:
@@ -117,11 +110,11 @@ class Runs(ListPane):
         return self._list.runs[self.cursor]
 
     def _undo(self, run: Run) -> str:
-        """Return the command that undoes a run, without ``memctl``; empty if it cannot be."""
+        """Return the command that undoes a run; empty if it cannot be undone."""
         if run.undone_by or run.settled or run.planned or run.outcome == RUNNING:
             return ""
         store = f" --store {word(self._source.argument)}" if run.secret else ""
-        return f"undo {word(self._list.names[run.id])}{store}"
+        return f"memctl undo {word(self._list.names[run.id])}{store}"
 
     def _name_it(self) -> None:
         number = len(self._list.runs)
@@ -156,18 +149,14 @@ class Runs(ListPane):
                 "memories": f"{run.memories:,}",
                 "undo data": size(self._list.sizes[run.id]),
                 "undoes": run.undoes,
-                "undo": f"memctl {command}" if (command := self._undo(run)) else "",
+                "undo": self._undo(run),
             }
-            lines = [
-                Text.assemble((f"{name:<11}", "dim"), visible(text))
-                for name, text in facts.items()
-                if text
-            ]
-            self.post_message(self.Described(f"run {self._list.names[run.id]}", Group(*lines)))
+            title = f"run {self._list.names[run.id]}"
+            self.post_message(self.Described(title, labelled(facts)))
 
     def subject(self) -> Subject:
         """Return the commands that undo the run under the cursor, and list all."""
-        history = f"history {word(self._source.argument)}"
+        history = f"memctl history {word(self._source.argument)}"
         command = self._undo(self._run) if self._list.runs else ""
         undo = (f"{command} --dry-run", command) if command else ()
         return Subject(commands=(*undo, history))

@@ -30,10 +30,9 @@ class Screen(NamedTuple):
     make: Callable[[Setting], ListPane]
 
 
-SEARCH = "2"
 SCREENS: dict[str, Screen] = {
     "1": Screen("Memories", lambda setting: Names(setting.catalogue, setting.signs)),
-    SEARCH: Screen("Search", lambda setting: Search(*setting)),
+    "2": Screen("Search", lambda setting: Search(*setting)),
     "3": Screen("Marks", lambda setting: Marks(*setting)),
     "4": Screen("Findings", lambda setting: Findings(*setting)),
     "5": Screen("Runs", lambda setting: Runs(setting.source, setting.signs)),

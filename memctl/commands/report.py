@@ -21,14 +21,14 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._reports import run_row
-from memctl.commands._run import readable, runs_on, token_counter, wait_for
+from memctl.commands._run import is_on, readable, token_counter, wait_for
 from memctl.errors import Failure, UsageError
-from memctl.journal.runs import Runs
 from memctl.location import Location, is_one_file, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.export.destination import STDOUT, is_device
+from memctl.ops.history import list_runs
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.report import Total, count_all, damage
@@ -214,10 +214,8 @@ async def _read(
 
 def _runs(run: Run, location: Location) -> list[dict[str, Any]]:
     """Return rows of the last runs on a store."""
-    kept, found = Runs(), runs_on(run, location)[:RUNS]
-    for one in found:
-        one.outcome = kept.outcome(one)
-    return [run_row(one, kept.size(one)) for one in found]
+    found = list_runs(lambda one: is_on(run, one, location), RUNS)
+    return [run_row(one, found.sizes[one.id]) for one in found.runs]
 
 
 def _words(store: str, place: Location, where: Selection, path: str | None) -> tuple[str, ...]:

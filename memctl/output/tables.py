@@ -873,14 +873,14 @@ def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     if hidden > 0:
         more = f"and {count(hidden, 'memory')} more: --format ndjson lists all"
         yield _Indented(Text(more, "dim"))
-    yield from map(_Indented, finding_advice(code, faults[0]))
+    for name, said in finding_advice(faults[0]).items():
+        yield _Indented(Text.assemble((f"{name:<5}  ", "dim"), said))
 
 
-def finding_advice(code: str, fault: Finding) -> list[Text]:
-    """Draw the meaning of a code of findings, and what the user can do about such a finding."""
-    kind = KINDS[code]
-    said = (("means", kind.meaning), ("fix  ", fault.remedy or kind.remedy))
-    return [Text.assemble((f"{name}  ", "dim"), text) for name, text in said]
+def finding_advice(finding: Finding) -> dict[str, str]:
+    """Return the meaning of a finding, and what the user can do, each under its name."""
+    kind = KINDS[finding.code]
+    return {"means": kind.meaning, "fix": finding.remedy or kind.remedy}
 
 
 def _finding_memory(finding: Finding) -> Text:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, fill
+
+
+@pytest.fixture(autouse=True)
+def ordinary_samples() -> Iterator[None]:
+    """Give the next test messages again, after one with facts."""
+    yield
+    samples.use(samples.Style())
 
 
 @pytest.fixture(scope="session")

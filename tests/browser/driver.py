@@ -35,6 +35,7 @@ class Driver:
 
     async def settle(self) -> None:
         """Wait until nothing is read or drawn any more."""
+        await self.pilot.pause()  # for what the last key began
         while self.browser.is_running and self._is_at_work():
             with suppress(WorkerFailed):  # the browser has ended, with this error
                 await self.browser.workers.wait_for_complete()
