@@ -112,7 +112,8 @@ class Findings(ListPane):
         self._faults = {code: list(faults) for code, faults in by_code}
         self._unfolded = set(self._faults) if len(found.faults) <= UNFOLDED else set()
         self.cursor = 0
-        self._say(f"healthy: {_checked(found)}")
+        checked = f"{count(found.memories, 'memory')}, {count(found.messages, found.noun)} checked"
+        self._say(f"healthy: {checked}")
         self._update_rows()
 
     async def end(self) -> None:
@@ -177,7 +178,7 @@ class Findings(ListPane):
         elif found is not None and found.faults:
             numbers = [(severity.value, found.count(severity)) for severity in Severity]
             facts = [count(number, name) for name, number in numbers if number]
-            facts.append(_checked(found))
+            facts.append(f"{count(found.messages, found.noun)} checked")
         self.name_it("Findings", " · ".join(facts))
 
     def on_resize(self) -> None:
@@ -239,7 +240,3 @@ class Findings(ListPane):
             return ""
         row = self._rows[self.cursor]
         return row.code if row.finding is None else row.id
-
-
-def _checked(found: Diagnosis) -> str:
-    return f"{count(found.memories, 'memory')}, {count(found.messages, found.noun)} checked"
