@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._run import readable, wait_for
-from memctl.errors import UsageError
+from memctl.errors import Interrupted, UsageError
 from memctl.location import redact_value
 from memctl.output.terminal import Format
 from memctl.registry import make_store
@@ -29,6 +30,10 @@ from memctl.selection import Selection
 
 if TYPE_CHECKING:
     from memctl.browser.app import Browser
+
+
+_LOOK = 1.0
+"""The seconds after which to look whether the terminal is still there."""
 
 
 @opens_stores
@@ -80,16 +85,31 @@ def browse(
 
 
 async def _browse(browser: Browser) -> None:
-    """Run the browser; a signal ends it as the key q does, so that the screen is restored."""
+    """Run the browser; a signal ends it as the key q does, so that the screen is restored.
+
+    Raises:
+        Interrupted: the terminal is gone, and no signal has told so, as under ``nohup``.
+    """
     running = asyncio.ensure_future(browser.run_async())
     try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
+        while not running.done():
+            await asyncio.wait([running], timeout=_LOOK)
+            if not running.done() and _is_terminal_gone():
+                raise Interrupted("the terminal is gone")
+        await running
+    except (asyncio.CancelledError, Interrupted):
         browser.exit()
         await running
         raise
     finally:
         await browser.close_stores()
+
+
+def _is_terminal_gone() -> bool:
+    """Return whether the terminal of stdin was closed; Textual would read its end for ever."""
+    poll = select.poll()
+    poll.register(0, 0)
+    return any(found & (select.POLLHUP | select.POLLNVAL) for _, found in poll.poll(0))
 
 
 def _require_terminal(*, piped: bool) -> None:

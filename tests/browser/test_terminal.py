@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import shlex
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pexpect
 import pytest
 
 from tests.support.cli import Run, fails
+from tests.support.forkserver import ForkedProcess
 from tests.terminal.conftest import Screen, environment
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +84,20 @@ def test_browser_leaves_the_terminal_as_it_was(
     got, after = ended(process, before)
     assert got == code
     assert "Traceback" not in after
+
+
+def test_browser_ends_with_its_terminal(agents: str) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    settings = environment(TERM="xterm-256color", LC_ALL="C.UTF-8")
+    # Not the controlling terminal of the process: no signal tells that it is gone.
+    process = ForkedProcess(
+        ["browse", agents], stdin=theirs, stdout=theirs, stderr=theirs, env=settings
+    )
+    os.close(theirs)
+    assert os.read(ours, 1000)
+    os.close(ours)
+    assert process.wait(10) == 130
 
 
 def test_browser_prints_commands_at_the_end(agents: str) -> None:
