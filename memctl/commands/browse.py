@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memctl import signals
 from memctl.commands._context import Run
 from memctl.commands._options import (
     PathOption,
@@ -21,7 +25,7 @@ from memctl.commands._options import (
     UserOption,
     opens_stores,
 )
-from memctl.commands._run import readable, wait_for
+from memctl.commands._run import interrupted, readable, wait_for
 from memctl.errors import Interrupted, UsageError
 from memctl.location import redact_value
 from memctl.output.terminal import Format
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
     from memctl.browser.app import Browser
 
 
-_LOOK = 1.0
-"""The seconds after which to look whether the terminal is still there."""
+_PATIENCE = 2.0
+"""The seconds that the browser has to end after its terminal is gone."""
 
 
 @opens_stores
@@ -88,28 +92,40 @@ async def _browse(browser: Browser) -> None:
     """Run the browser; a signal ends it as the key q does, so that the screen is restored.
 
     Raises:
-        Interrupted: the terminal is gone, and no signal has told so, as under ``nohup``.
+        Interrupted: the terminal is gone.
     """
+    gone = asyncio.Event()
+    tell = partial(asyncio.get_running_loop().call_soon_threadsafe, gone.set)
+    threading.Thread(target=_watch_terminal, args=(tell,), daemon=True).start()
     running = asyncio.ensure_future(browser.run_async())
+    hung_up = asyncio.ensure_future(gone.wait())
     try:
-        while not running.done():
-            await asyncio.wait([running], timeout=_LOOK)
-            if not running.done() and _is_terminal_gone():
-                raise Interrupted("the terminal is gone")
+        await asyncio.wait([running, hung_up], return_when=asyncio.FIRST_COMPLETED)
+        if gone.is_set():
+            raise interrupted(signal.SIGHUP, goes_on=False)
         await running
     except (asyncio.CancelledError, Interrupted):
         browser.exit()
         await running
         raise
     finally:
+        hung_up.cancel()
         await browser.close_stores()
 
 
-def _is_terminal_gone() -> bool:
-    """Return whether the terminal of stdin was closed; Textual would read its end for ever."""
+def _watch_terminal(tell: Callable[[], object]) -> None:
+    """Call ``tell`` when the terminal of stdin is gone, and then end the process if it stays.
+
+    Textual reads the end of a closed terminal again and again.  When it cannot draw any more, it
+    may wait for ever.
+    """
     poll = select.poll()
     poll.register(0, 0)
-    return any(found & (select.POLLHUP | select.POLLNVAL) for _, found in poll.poll(0))
+    if any(found & select.POLLHUP for _, found in poll.poll()):
+        with suppress(RuntimeError):  # the browser has ended
+            tell()
+        time.sleep(_PATIENCE)
+        signals.leave(signal.SIGHUP)
 
 
 def _require_terminal(*, piped: bool) -> None:

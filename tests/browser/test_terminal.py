@@ -15,7 +15,7 @@ import pexpect
 import pytest
 
 from tests.support.cli import Run, fails
-from tests.support.forkserver import ForkedProcess
+from tests.support.forkserver import ForkedProcess, TerminalProcess
 from tests.terminal.conftest import Screen, environment
 
 ROOT = Path(__file__).parents[2]
@@ -86,18 +86,17 @@ def test_browser_leaves_the_terminal_as_it_was(
     assert "Traceback" not in after
 
 
-def test_browser_ends_with_its_terminal(agents: str) -> None:
+@pytest.mark.parametrize("kind", [ForkedProcess, TerminalProcess])
+def test_browser_ends_with_its_terminal(agents: str, kind: type[ForkedProcess]) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     settings = environment(TERM="xterm-256color", LC_ALL="C.UTF-8")
-    # Not the controlling terminal of the process: no signal tells that it is gone.
-    process = ForkedProcess(
-        ["browse", agents], stdin=theirs, stdout=theirs, stderr=theirs, env=settings
-    )
+    # A signal tells only the process of which it is the controlling terminal.
+    process = kind(["browse", agents], stdin=theirs, stdout=theirs, stderr=theirs, env=settings)
     os.close(theirs)
     assert os.read(ours, 1000)
     os.close(ours)
-    assert process.wait(10) == 130
+    assert process.wait(10) == 129
 
 
 def test_browser_prints_commands_at_the_end(agents: str) -> None:
