@@ -222,7 +222,10 @@ class Browser(App[None]):
         if self._told:
             style = ERROR if self._is_error else WARNING
             again: list[Part] = [("r", LINK), (" Read again", PLAIN)] if self._is_error else []
-            self._foot.set([(f" {visible(self._told)}", style)], again)
+            room = self.size.width - 16 * self._is_error
+            # The reason of an error is at its end, after the name of the store.
+            told = cut_before(visible(self._told), room) if self._is_error else visible(self._told)
+            self._foot.set([(f" {told}", style)], again)
             return
         pane = self.right if self._inside else self.left
         hints = [*pane.hints(), ("?", "Help"), ("q", "Quit")]
