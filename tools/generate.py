@@ -27,6 +27,7 @@ _GUIDES = {
     "report": ("report",),
     "context": ("compress",),
     "search": ("search",),
+    "browse": ("browse",),
     "export": ("copying", "analysis", "cron"),
     "import": ("copying",),
     "migrate": ("copying", "migration", "upgrade"),
@@ -160,6 +161,12 @@ def speed_table() -> str:
     return (ROOT / "benchmarks" / "results.md").read_text("utf-8").strip()
 
 
+def browser_screen() -> str:
+    """Return a screen of the browser, as its tests compare it."""
+    screens = ROOT / "tests" / "browser" / "screens"
+    return f"```text\n{(screens / 'both-112.txt').read_text('utf-8').rstrip()}\n```"
+
+
 def holds(kind: str) -> str:
     """Return a sentence on what a kind of store can hold."""
     held = store_class(kind).features
@@ -177,7 +184,7 @@ def holds(kind: str) -> str:
 def with_blocks() -> list[Path]:
     """The pages that hold generated blocks."""
     docs = ROOT / "docs"
-    pages = ("output", "speed", "stores")
+    pages = ("browse", "output", "speed", "stores")
     return [ROOT / "README.md", *(docs / f"{name}.md" for name in pages), *docs.glob("stores/*.md")]
 
 
@@ -189,6 +196,7 @@ def renewed(path: Path) -> str:
         ("capabilities", capabilities_table),
         ("exit-codes", exit_codes_table),
         ("speed", speed_table),
+        ("browser", browser_screen),
         *((f"holds-{spec.kind}", partial(holds, spec.kind)) for spec in BUILT_IN),
     ):
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)

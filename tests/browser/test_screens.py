@@ -56,7 +56,11 @@ async def test_browser_screens_on_a_small_terminal(agents: str) -> None:
 async def test_browser_screens_on_a_large_terminal(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         driver.compare("memories")
-        await driver.press("down", "down", "enter", "/", "7", "7", "enter")
+        await driver.press("down", "enter")
+        await driver.resize(112, 24)
+        driver.compare("both")
+        await driver.resize(*LARGE)
+        await driver.press("tab", "down", "enter", "/", "7", "7", "enter")
         driver.compare("found")
         await driver.press("tab", "o", "o")
         driver.compare("by-messages")
