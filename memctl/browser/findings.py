@@ -91,6 +91,7 @@ class Findings(ListPane):
             if self._reader is reader:
                 self._reader = None
                 self._name_it()
+                self.post_message(self.HintsChanged())
             await reader.close()
         self._show(found)
 
@@ -105,6 +106,7 @@ class Findings(ListPane):
         self._told = told
         self._name_it()
         self.redraw()
+        self.post_message(self.HintsChanged())
 
     def _show(self, found: Diagnosis) -> None:
         self._found = found
@@ -188,6 +190,8 @@ class Findings(ListPane):
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""
+        if self._reader is not None:
+            return [("1-5", "Screens"), ("Esc", "Stop")]
         return [("↵", "Open"), ("r", "Examine again"), ("x", "Commands"), ("Esc", "Back")]
 
     # Keys

@@ -156,8 +156,10 @@ class Runs(ListPane):
 
     def subject(self) -> Subject:
         """Return the commands that undo the run under the cursor, and list all."""
+        if not self._list.runs:
+            return Subject()
         history = f"memctl history {word(self._source.argument)}"
-        command = self._undo(self._run) if self._list.runs else ""
+        command = self._undo(self._run)
         undo = (f"{command} --dry-run", command) if command else ()
         return Subject(commands=(*undo, history))
 

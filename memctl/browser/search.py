@@ -108,6 +108,7 @@ class Search(ListPane):
             if self._background is background:
                 self._background = None
                 self._name_it()
+                self.post_message(self.HintsChanged())
             await background.close()
         self._show(report, f"No {report.noun} answers the query.")
         for warning in report.warnings:
@@ -190,6 +191,8 @@ class Search(ListPane):
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""
+        if self._background is not None:
+            return [("1-5", "Screens"), ("Esc", "Stop")]
         if self._asks:
             return [("↵", "Begin"), ("/", "Search"), ("Esc", "Back")]
         if not self._report.hits:

@@ -35,6 +35,10 @@ async def test_browser_of_each_store(backend: Backend, tmp_path: Path) -> None:
         screen = await opened_first(driver)
         assert f"of 5 {noun}s" in screen
         assert "message 4" in screen
+        screen = await driver.press("escape", "4")
+        assert f"{5 * len(keys)} {noun}s checked" in screen
+        screen = await driver.press("s", *"message", "enter", "enter", "enter")
+        assert f"of 5 {noun}s" in screen, "the place of a hit"
 
 
 async def opened_first(driver: Driver) -> str:
