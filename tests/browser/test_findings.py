@@ -86,7 +86,7 @@ async def test_findings_of_lost_connection(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Closed)) as driver:
         screen = await driver.press("4")
         assert "r examines again" in screen
-        assert "the conn" in screen.splitlines()[-1]
+        assert "r Read again" in screen.splitlines()[-1]
 
 
 async def test_findings_of_facts(tmp_path: Path) -> None:
