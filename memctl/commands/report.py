@@ -127,8 +127,9 @@ def report(
         with readable(place, where, path) as location:
             options = StatisticsOptions(top, context_limit, findings, counter.count)
             found = wait_for(_read(told, location, where, options))
-        label = found.what if pseudonyms else place.label
-        runs = [] if place.kind == "stdio" else _runs(run, place)
+        piped = place.kind == "stdio"
+        label = found.what if pseudonyms else "stdin" if piped else place.label
+        runs = [] if piped else _runs(run, place)
         if pseudonyms:
             found = found._replace(statistics=pseudonymous(found.statistics))
             runs = [row | {"store": label} for row in runs]
