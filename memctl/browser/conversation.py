@@ -39,8 +39,8 @@ from memctl.output.conversation import Extent
 
 LONGEST = 20_000
 """The maximum number of characters of a text among other messages."""
-LARGEST = 1_000_000
-"""The size of a message, in bytes, above which long texts are left out."""
+LARGEST = 1 << 20
+"""The size of a message, in bytes, above which long texts are left out (``Dialect.outline``)."""
 DRAWN = 1000
 """The maximum number of messages whose lines are kept."""
 AHEAD = 60

@@ -117,6 +117,17 @@ async def test_browser_says_that_a_memory_is_gone(tmp_path: Path) -> None:
         assert "is not there any more" in screen
 
 
+async def test_browser_leaves_long_texts_out_of_a_large_message(tmp_path: Path) -> None:
+    path = str(tmp_path / "agents.db")
+    long = samples.entry("big", content="All work and no play. " * 70_000)
+    await fill(path, {KEY: [samples.entry("small", content="x" * 30_000), long]})
+    async with browsing(make_browser(path)) as driver:
+        screen = await driver.press("down", "enter")
+        assert "1.5 MB, long texts left out" in screen
+        assert "10,000 characters more: Enter shows more" in screen
+        assert "All work and no play." in await driver.press("enter"), "the message alone"
+
+
 async def test_browser_names_damaged_memories(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     await fill(str(folder), {KEY: samples.entries(3)})
