@@ -54,8 +54,8 @@ class Marks(ListPane):
         self._update_rows()
 
     def counted(self) -> None:
-        """Show the counts as they are now."""
-        if self.display:
+        """Show the counts when they are complete."""
+        if self.display and self._catalogue.counted:
             self._update_rows()
 
     def read_anew(self) -> None:

@@ -222,9 +222,11 @@ class Search(ListPane):
         if self._background is not None:
             self.workers.cancel_group(self, "search")
             self._say("stopped; r searches again")
-        else:
+            return
+        if self._asks:
             self._asks = False
-            self.post_message(self.Left())
+            self._say(LANGUAGE)
+        self.post_message(self.Left())
 
     def subject(self) -> Subject:
         """Return the memory and the message of the hit under the cursor."""

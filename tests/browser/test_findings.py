@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -79,7 +80,8 @@ async def test_findings_stop_although_the_store_never_pauses(agents: str) -> Non
         began = time.monotonic()
         await driver.pilot.press("q")
     assert time.monotonic() - began < 1
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.2)
+    assert "memctl-store" not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_findings_of_lost_connection(agents: str) -> None:
@@ -104,3 +106,9 @@ async def test_findings_of_hostile_texts(hostile: str) -> None:
         driver.refuse_controls()
         await driver.press("x")
         driver.refuse_controls()
+
+
+async def test_findings_in_ascii_have_no_boxes(agents: str) -> None:
+    async with browsing(make_browser(agents, ascii_only=True)) as driver:
+        for screen in (await driver.press("4"), await driver.press("3"), await driver.press("5")):
+            assert not [char for char in screen if "─" <= char <= "◿"]
