@@ -40,8 +40,7 @@ class Closed(StoreWrapper):
 async def search(driver: Driver, query: str) -> str:
     """Type a query, and return the screen."""
     await driver.press("s")
-    await driver.pilot.press(*query)
-    return await driver.press("enter")
+    return await driver.answer(query)
 
 
 async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
