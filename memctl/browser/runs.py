@@ -68,6 +68,7 @@ class Runs(ListPane):
         self._told = "No run that can be undone has changed this store."
         self._name_it()
         self.redraw()
+        self.post_message(self.HintsChanged())
 
     # Drawing
 
@@ -130,6 +131,8 @@ class Runs(ListPane):
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""
+        if not self._list.runs:
+            return [("r", "Read again"), ("1-5", "Screens"), ("Esc", "Back")]
         return [("↵", "Details"), ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back")]
 
     # Keys
