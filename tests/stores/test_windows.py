@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import closing
@@ -81,6 +82,21 @@ async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, journal:
                 page = await store.window(KEY, -2, 2)
                 assert page is not None
                 assert (page.offset, page.last) == (count - 2, True)
+                more = Page(Memory(KEY), samples.entries(1, start=count), offset=count)
+                assert not [one async for one in agent.write(pages_of(more)) if one.failure]
+
+
+async def test_windows_count_anew_after_each_change_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    async with make_store(parse(str(path)), OpenMode.CREATE) as agent:
+        await write_all(agent, [sample(KEY, samples.entries(9))])
+        async with make_store(parse(str(path))) as store:
+            for count in 9, 10:
+                os.utime(path, ns=(0, count))  # a file at rest
+                for start, first in (-2, count - 2), (count - 3, count - 3), (count - 1, count - 1):
+                    page = await store.window(KEY, start, 2)
+                    assert page is not None
+                    assert (page.offset, page.last) == (first, first > count - 3)
                 more = Page(Memory(KEY), samples.entries(1, start=count), offset=count)
                 assert not [one async for one in agent.write(pages_of(more)) if one.failure]
 

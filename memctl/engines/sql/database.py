@@ -681,11 +681,13 @@ class Database(ABC):
         values: Mapping[str, Any],
         start: int,
         count: int,
+        total: int | None = None,
     ) -> tuple[Sequence[Any], int, bool]:
         """Return rows of a memory for ``Store.window``, the place of the first, and if none follow.
 
         ``source`` is the SQL from FROM on that selects all rows of the memory.  ``select`` returns
         the query for ``:count`` of these rows after ``:skipped``, from the end if called with True.
+        ``total`` is the number of all rows of the memory, None if it is not known.
         """
 
         async def rows(count: int, skipped: int, *, backward: bool = False) -> Sequence[Any]:
@@ -694,9 +696,10 @@ class Database(ABC):
             return await self.fetch_all(connection, sql, {**values, **bounds})
 
         # Counting takes longer than reading up to most places.
-        if start >= 0 and (found := await rows(count + 1, start)):
+        if total is None and start >= 0 and (found := await rows(count + 1, start)):
             return found[:count], start, len(found) <= count
-        [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
+        if total is None:
+            [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
         places = span(total, start, count)
         found = []
         if places and places.start < total - places.stop:

@@ -22,6 +22,8 @@ from memctl.engines.sql.sqlite import (
 )
 from memctl.engines.sql.syntax import ALWAYS, CHUNK_BYTES, HUGE_BYTES, Condition
 from memctl.errors import Failure
+from memctl.index.folder import stamp
+from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
@@ -243,6 +245,11 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     syntax: SqliteStatements
     _has_staged_rows = False
 
+    def __init__(self, location: Location, label: str) -> None:
+        super().__init__(location, label)
+        self._totals: dict[tuple[MemoryKey, str], int] = {}
+        """The number of messages of a memory, while the stamp of the file is the same."""
+
     def add_functions(self, driver: sqlite3.Connection) -> None:
         driver.create_function("memctl_field", 2, _field, deterministic=True)
         driver.create_function("memctl_user", 3, partial(_user, driver))
@@ -381,14 +388,20 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     async def places(
         self, connection: AsyncConnection, key: MemoryKey, start: int, count: int
     ) -> tuple[Sequence[Any], int, bool]:
-        # SQLite has no statistics, and would walk the index of positions past all other memories.
         condition, values = self.statements.memory(key)
-        if await self._is_walk_shorter(connection, values, start, count):
-            return await super().places(connection, key, start, count)
+        source = f"FROM {self.statements.source()} WHERE {condition}"
+        counted = f"SELECT COUNT(*) {source}"
+        stamped = stamp(self.location)
+        total = self._totals.get((key, stamped)) if stamped else None
+        if await self._is_walk_shorter(connection, values, start, count, total):
+            if total is None and start < 0:
+                [[total]] = await self.fetch_all(connection, counted, values)
+                self._totals = {(key, stamped): total} if stamped else {}
+            select = partial(self.statements.select_window, condition)
+            return await self.fetch_window(connection, select, source, values, start, count, total)
         placed = (
             f"SELECT m.id, {self.statements.index}, COUNT(*) OVER () AS total, ROW_NUMBER() "
-            f"OVER (ORDER BY +{self.statements.index}, m.id) - 1 AS place "
-            f"FROM {self.statements.source()} WHERE {condition}"
+            f"OVER (ORDER BY +{self.statements.index}, m.id) - 1 AS place {source}"
         )
         sql = (
             f"SELECT * FROM ({placed}) WHERE place >= :start "
@@ -398,18 +411,24 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         bounds = {"start": start, "count": count}
         rows = await self.fetch_all(connection, sql, {**values, **bounds})
         if not rows:
-            source = f"FROM {self.statements.source()} WHERE {condition}"
-            [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
+            [[total]] = await self.fetch_all(connection, counted, values)
             return [], total, True
         *_, total, last = rows[-1]
         return [row[:2] for row in rows], rows[0][-1], last + 1 == total
 
     async def _is_walk_shorter(
-        self, connection: AsyncConnection, values: dict[str, list[str]], start: int, count: int
+        self,
+        connection: AsyncConnection,
+        values: dict[str, list[str]],
+        start: int,
+        count: int,
+        total: int | None,
     ) -> bool:
         """Return whether to walk the index of positions, instead of sorting a memory's positions.
 
-        ``values`` names the session.  A sample of the messages tells the share of the session.
+        SQLite has no statistics, and would always walk, past the messages of all other memories.
+        ``values`` names the session; a sample of the messages tells its share.  ``total`` is the
+        number of messages of the memory, if it is known.
         """
         [[last]] = await self.fetch_all(connection, "SELECT MAX(rowid) FROM message", {})
         rows = last or 1
@@ -417,10 +436,13 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         sql = "SELECT AVG(session_id IN :sessions) FROM message WHERE rowid IN :sample"
         of_session = {"sessions": values["sessions"], "sample": sample}
         [[share]] = await self.fetch_all(connection, sql, of_session)
-        if not share:
-            return False
-        walk = WALK * (start + count if start >= 0 else -start) / share
-        return bool(walk + (rows if start < 0 else 0) <= rows * (1 + 2 * share))
+        share = share or 0.0
+        far = start + count if start >= 0 else -start
+        if total is not None and start >= 0:
+            far = min(far, max(total - start, 0))
+        passed = far + (1 - share) * rows  # positions of all memories begin at 0
+        counting = rows if total is None and start < 0 else 0
+        return bool(WALK * passed + counting <= rows * (1 + 2 * share))
 
     async def read_unordered(
         self, connection: AsyncConnection, where: Condition
