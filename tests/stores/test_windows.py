@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from memctl.model import Memory, MemoryKey, Page
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.stores.agentscope1.sql import sqlite
 from memctl.testing import samples
 from memctl.testing.drive import read, write_all
 from memctl.testing.samples import Sample, sample
@@ -86,7 +88,12 @@ async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, journal:
                 assert not [one async for one in agent.write(pages_of(more)) if one.failure]
 
 
-async def test_windows_count_anew_after_each_change_of_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("walk", "kept"), [(0, 0), (sys.maxsize, 99), (sys.maxsize, 3)])
+async def test_windows_count_anew_after_each_change_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walk: int, kept: int
+) -> None:
+    monkeypatch.setattr(sqlite, "WALK", walk)
+    monkeypatch.setattr(sqlite, "MOST_KEPT", kept)
     path = tmp_path / "m.db"
     async with make_store(parse(str(path)), OpenMode.CREATE) as agent:
         await write_all(agent, [sample(KEY, samples.entries(9))])

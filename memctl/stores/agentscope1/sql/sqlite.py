@@ -25,6 +25,7 @@ from memctl.errors import Failure
 from memctl.index.folder import stamp
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.storekit.catalog import span
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 
@@ -38,6 +39,8 @@ SEARCH_ROWS = 50_000
 
 SAMPLED = 500
 """The number of messages in a sample of a table."""
+MOST_KEPT = 20_000
+"""The largest number of messages of a memory whose row ids are kept for further windows."""
 WALK = 3
 """How much longer it takes to read a row by an index than in the order of rows."""
 
@@ -247,8 +250,11 @@ class SqliteTables(MemoryTables, SqliteDatabase):
 
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
-        self._totals: dict[tuple[MemoryKey, str], int] = {}
-        """The number of messages of a memory, while the stamp of the file is the same."""
+        self._known: dict[tuple[MemoryKey, str], tuple[Sequence[Any] | None, int | None]] = {}
+        """What is known of a memory while the stamp of the file is the same.
+
+        These are the row ids and indexes of its messages, if they are few, or their number.
+        """
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
         driver.create_function("memctl_field", 2, _field, deterministic=True)
@@ -390,31 +396,31 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     ) -> tuple[Sequence[Any], int, bool]:
         condition, values = self.statements.memory(key)
         source = f"FROM {self.statements.source()} WHERE {condition}"
-        counted = f"SELECT COUNT(*) {source}"
+        walk = partial(self.statements.select_window, condition)
+        sort = partial(walk, position=f"+{self.statements.index}")
+
+        async def counted() -> int:
+            [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
+            return int(total)
+
         stamped = stamp(self.location)
-        total = self._totals.get((key, stamped)) if stamped else None
-        if await self._is_walk_shorter(connection, values, start, count, total):
-            if total is None and start < 0:
-                [[total]] = await self.fetch_all(connection, counted, values)
-                self._totals = {(key, stamped): total} if stamped else {}
-            select = partial(self.statements.select_window, condition)
-            return await self.fetch_window(connection, select, source, values, start, count, total)
-        placed = (
-            f"SELECT m.id, {self.statements.index}, COUNT(*) OVER () AS total, ROW_NUMBER() "
-            f"OVER (ORDER BY +{self.statements.index}, m.id) - 1 AS place {source}"
-        )
-        sql = (
-            f"SELECT * FROM ({placed}) WHERE place >= :start "
-            "AND place >= CASE WHEN :start < 0 THEN total + :start ELSE 0 END "
-            "ORDER BY place LIMIT :count"
-        )
-        bounds = {"start": start, "count": count}
-        rows = await self.fetch_all(connection, sql, {**values, **bounds})
-        if not rows:
-            [[total]] = await self.fetch_all(connection, counted, values)
-            return [], total, True
-        *_, total, last = rows[-1]
-        return [row[:2] for row in rows], rows[0][-1], last + 1 == total
+        found, total = self._known.get((key, stamped), (None, None)) if stamped else (None, None)
+        walks = False
+        if found is None:
+            walks = await self._is_walk_shorter(connection, values, start, count, total)
+            if not walks and total is None:
+                most = {"count": MOST_KEPT + 1, "skipped": 0}
+                found = await self.fetch_all(connection, sort(False), {**values, **most})
+            if len(found or ()) > MOST_KEPT:
+                found, total = None, await counted()
+            elif walks and total is None and start < 0:
+                total = await counted()
+            self._known = {(key, stamped): (found, total)} if stamped else {}
+        if found is not None:
+            places = span(len(found), start, count)
+            return found[places.start : places.stop], places.start, places.stop == len(found)
+        select = walk if walks else sort
+        return await self.fetch_window(connection, select, source, values, start, count, total)
 
     async def _is_walk_shorter(
         self,
@@ -431,7 +437,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         number of messages of the memory, if it is known.
         """
         [[last]] = await self.fetch_all(connection, "SELECT MAX(rowid) FROM message", {})
-        rows = last or 1
+        rows = max(last or 1, 1)
         sample = list(range(rows, 0, -max(rows // SAMPLED, 1)))
         sql = "SELECT AVG(session_id IN :sessions) FROM message WHERE rowid IN :sample"
         of_session = {"sessions": values["sessions"], "sample": sample}

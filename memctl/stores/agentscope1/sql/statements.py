@@ -390,16 +390,16 @@ class Statements(Syntax):
             f") AS placed WHERE matches ORDER BY {self._memory()}, {order}"
         )
 
-    def select_window(self, condition: str, backward: bool) -> str:
+    def select_window(self, condition: str, backward: bool, position: str = "") -> str:
         """Return the statement that reads ``:count`` messages of a memory, after ``:skipped``.
 
         ``condition`` selects the memory.  Messages come in order, or with ``backward`` from the
-        end.  The columns are the row id and the index.
+        end.  The columns are the row id and the index.  ``position`` is other SQL for the index.
         """
         row_id, way = self.exact(self.sortable("m.id")), "DESC" if backward else "ASC"
         return (
             f"SELECT m.id, {self.index} FROM {self.source()} WHERE {condition} "
-            f"ORDER BY {self.index} {way}, {row_id} {way} LIMIT :count OFFSET :skipped"
+            f"ORDER BY {position or self.index} {way}, {row_id} {way} LIMIT :count OFFSET :skipped"
         )
 
     def select_named(self) -> str:
