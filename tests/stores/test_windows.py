@@ -88,6 +88,25 @@ async def test_windows_show_what_agents_write_meanwhile(tmp_path: Path, journal:
                 assert not [one async for one in agent.write(pages_of(more)) if one.failure]
 
 
+async def test_keys_name_all_users_of_a_session_of_scattered_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LISTED_ROWS", 2)
+    path, users = tmp_path / "m.db", [MemoryKey(user, "shared") for user in ("a", "b", "c", "d")]
+    async with make_store(parse(str(path)), OpenMode.CREATE) as store:
+        await write_all(store, [sample(key, samples.entries(3)) for key in users])
+    with closing(sqlite3.connect(path)) as driver, driver:
+        for row, user in (2**63 - 1, "b"), (-(2**63), "c"):
+            driver.execute(f"UPDATE message SET rowid = {row} WHERE id = '{user}-shared-m0000001'")
+        driver.execute("DELETE FROM message WHERE id LIKE 'd-%' AND id NOT LIKE '%m0000002'")
+    async with make_store(parse(str(path))) as store:
+        assert sorted(await keys(store)) == users
+        for key, number in zip(users, (3, 3, 3, 1), strict=True):
+            page = await store.window(key, 0, 9)
+            assert page is not None
+            assert (len(page.messages), page.last) == (number, True)
+
+
 @pytest.mark.parametrize(("walk", "kept"), [(0, 0), (sys.maxsize, 99), (sys.maxsize, 3)])
 async def test_windows_count_anew_after_each_change_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walk: int, kept: int

@@ -20,11 +20,18 @@ from memctl.engines.sql.sqlite import (
     driver_of,
     insert_statement,
 )
-from memctl.engines.sql.syntax import ALWAYS, CHUNK_BYTES, HUGE_BYTES, Condition
+from memctl.engines.sql.syntax import (
+    ALWAYS,
+    CHUNK_BYTES,
+    HUGE_BYTES,
+    Condition,
+    session_condition,
+)
 from memctl.errors import Failure
 from memctl.index.folder import stamp
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.selection import Selection
 from memctl.storekit.catalog import span
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
@@ -35,6 +42,8 @@ _MAY_BE_UNSOUND = "(typeof({0}) <> 'text' OR {0} GLOB '*[^ -~]*')"
 
 SEARCH_ROWS = 50_000
 """The number of messages to search between two chances for other programs to write."""
+LISTED_ROWS = 500_000
+"""The same number if only row ids are looked at: each statement reads all sessions, too."""
 
 
 SAMPLED = 500
@@ -45,7 +54,7 @@ WALK = 3
 """How much longer it takes to read a row by an index than in the order of rows."""
 
 
-FIRST_ROW = -(2**63)
+FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
 
 
 _STAGED_KEYS = "memctl.staged_keys"
@@ -390,6 +399,28 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             "position INTEGER, session_owner TEXT, named INTEGER)"
         )
         await driver.execute(statement, bound)
+
+    async def shared_sessions(
+        self, where: Selection, connection: AsyncConnection
+    ) -> AsyncGenerator[MemoryKey]:
+        # Use small reads, as in ``read_matching``.
+        await (await driver_of(connection)).commit()
+        condition, values = session_condition(where)
+        sql = self.statements.select_owned_by_others(
+            f"{condition} AND m.rowid BETWEEN :first AND :last"
+        )
+        next_row = "SELECT MIN(rowid) FROM message WHERE rowid >= :first"
+        first = FIRST_ROW
+        while first <= LAST_ROW:
+            [[row]] = await self.fetch_all(connection, next_row, {"first": first})
+            if row is None:
+                return
+            last = min(row + LISTED_ROWS - 1, LAST_ROW)
+            rows = await self.fetch_all(connection, sql, {**values, "first": row, "last": last})
+            for user, session in rows:
+                if isinstance(user, str) and isinstance(session, str):
+                    yield MemoryKey(user, session)
+            first = last + 1
 
     async def places(
         self, connection: AsyncConnection, key: MemoryKey, start: int, count: int
