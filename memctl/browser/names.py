@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar
 
 from memctl.browser.catalogue import Catalogue, Counts, User
@@ -25,6 +26,8 @@ UNFOLDED = 40
 """The largest number of memories that are all shown at the beginning."""
 ROOM_FOR_TIME = 56
 """The columns from which on a row has the time of the last message."""
+SHARE = 20
+"""How much longer than it takes to make the rows they stay as they are, while names come in."""
 ORDERS = ("name", "last message", "messages", "size")
 
 
@@ -45,6 +48,10 @@ class Names(ListPane):
         self._offered: set[str] = set()
         """The users that were unfolded without being asked."""
         self._rows: list[User | MemoryKey] = []
+        self._made_of = 0
+        """The number of memories of which the rows were made."""
+        self._rest = 0.0
+        """The time until which the rows are not made anew by themselves."""
 
     # What changes the rows
 
@@ -53,15 +60,23 @@ class Names(ListPane):
         self.post_message(self.Outdated())
 
     def counted(self) -> None:
-        """Show the names and counts as they are now."""
-        self.update_rows()
+        """Show the names and counts as they are now; many names, from time to time."""
+        if self.catalogue.memories != self._made_of and time.monotonic() >= self._rest:
+            self.unfold_few()
+        else:
+            self._name_it()
+            self.redraw()
 
     def update_rows(self) -> None:
         """Make the rows anew, since names, counts, the order or the filter have changed."""
+        began = time.monotonic()
+        self._made_of = self.catalogue.memories
         chosen = self._rows[self.cursor] if self.cursor < len(self._rows) else None
         self._rows = list(self._made())
         if chosen is not None:
             self.cursor = self._place(chosen, self.cursor)
+        now = time.monotonic()
+        self._rest = now + SHARE * (now - began)
         self._name_it()
         self.redraw()
 

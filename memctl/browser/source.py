@@ -229,14 +229,28 @@ class Reader(Background):
 async def _hand_over(items: AsyncGenerator[T], take: Callable[[list[T]], object]) -> None:
     batch: list[T] = []
     began = time.monotonic()
-    async for item in items:
-        batch.append(item)
-        if len(batch) >= BATCH or time.monotonic() - began > PAUSE:
+
+    def hand_over() -> None:
+        nonlocal batch, began
+        if batch:
             take(batch)
-            batch = []
-            began = time.monotonic()
-            await asyncio.sleep(0)  # a store that reads a file does not pause by itself
-    take(batch)
+        batch, began = [], time.monotonic()
+
+    async def hand_over_at_rest() -> None:
+        while True:
+            await asyncio.sleep(PAUSE)
+            hand_over()
+
+    resting = asyncio.create_task(hand_over_at_rest())  # the next item may take long
+    try:
+        async for item in items:
+            batch.append(item)
+            if len(batch) >= BATCH or time.monotonic() - began > PAUSE:
+                hand_over()
+                await asyncio.sleep(0)  # a store that reads a file does not pause by itself
+        hand_over()
+    finally:
+        resting.cancel()
 
 
 def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: Any) -> None:
