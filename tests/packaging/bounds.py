@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)(; .*)?")
+_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)(?:,<[\w.]+)?(; .*)?")
 
 
 def oldest() -> str:
