@@ -38,11 +38,11 @@ def duration(seconds: float) -> str:
 def local_time(text: str) -> str:
     """Return an ISO 8601 time in the local time zone: ``2026-10-02 11:14 CEST``.
 
-    A text that is not a time is returned unchanged.
+    A text that is not a time, or whose year is out of range, is returned unchanged.
     """
     try:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M %Z}"
-    except ValueError:
+    except (ValueError, OverflowError):  # a year out of range
         return text
 
 

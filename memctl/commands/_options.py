@@ -189,16 +189,16 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     """
     if text is None:
         return None
-    if age := _AGE.fullmatch(text):
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
+        if age := _AGE.fullmatch(text):
+            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+    except (ValueError, OverflowError):  # a year out of range
         raise UsageError(
             f"{option} {text!r} is not a valid time",
             "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
         ) from None
-    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
 def age(option: str, text: str | None, now: datetime) -> datetime | None:

@@ -136,9 +136,9 @@ def local_time(timestamp: str | None) -> datetime | None:
     """Return an ISO timestamp as local time without a zone; None if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(timestamp or "")
-    except ValueError:
+        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+    except (ValueError, OverflowError):  # a year out of range
         return None
-    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
 NOTES = "memctl"

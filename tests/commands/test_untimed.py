@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cli import contents, report
+from memctl.model import MemoryKey
+from tests.support.cli import contents, fill, report
+from tests.support.histories import entries, said
 
 WARNING = "3 messages without a time: a selection by time leaves out such messages"
 PLACES = {
@@ -107,3 +110,28 @@ def test_a_search_counts_what_it_finds_and_leaves_out(run: Any, store: str) -> N
     found = report(run(*words, "--older-than", "7d"))
     assert (len(found["hits"]), found["untimed"]) == (1, 3)
     assert report(run(*words, "--older-than", "7d", "--role", "user"))["untimed"] == 2
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "--newer-than", "7d"),
+        ("inspect", "--messages"),
+        ("context",),
+        ("doctor",),
+        ("report",),
+        ("delete", "--older-than", "7d", "--dry-run"),
+    ],
+)
+def test_a_time_that_no_local_clock_can_show_is_none(
+    run: Any, database: str, words: tuple[str, ...], time: str
+) -> None:
+    message, marks = said("m", "hello")
+    message["timestamp"] = time
+    asyncio.run(fill(database, {MemoryKey("ada", "kyoto"): entries([(message, marks)])}))
+    found = report(run(words[0], database, *words[1:], "--json"))
+    if "7d" in words:
+        assert found["untimed"] == 1
+    if words == ("report",):
+        assert found["totals"]["without_time"] == 1

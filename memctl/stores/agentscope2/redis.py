@@ -483,11 +483,11 @@ def _moved(time: Any, zone: Any) -> Any:
     """
     try:
         moment = datetime.fromisoformat(time)
-    except (TypeError, ValueError):
+        if zone is None:
+            return moment.astimezone().replace(tzinfo=None).isoformat()
+        return moment.astimezone(zone).isoformat()
+    except (TypeError, ValueError, OverflowError):
         return time
-    if zone is None:
-        return moment.astimezone().replace(tzinfo=None).isoformat()
-    return moment.astimezone(zone).isoformat()
 
 
 def _needs_record(new: Snapshot, *, is_log: bool) -> bool:
