@@ -96,8 +96,8 @@ def test_they_stay_without_a_time_wherever_they_go(
         found = report(run("inspect", place, age, "0s", "--json"))
         assert (found["totals"]["messages"], found["untimed"]) == (0, 4)
     assert report(run("inspect", place, "--json"))["totals"]["first"] is None
-    for entries in contents(place).values():
-        assert not [one for one in entries if b"1970" in one.message]
+    for found_there in contents(place).values():
+        assert not [one for one in found_there if b"1970" in one.message]
     assert run("migrate", place, back).exit_code == 0
     if kind != "openai-agents":  # whose items have no ids
         assert run("verify", chat, back).exit_code == 0
