@@ -56,6 +56,8 @@ from memctl.version import __version__
 
 RUNS = 10
 """The number of runs in a report."""
+TOP = 20
+"""The largest number of rows of each list, if no option says another."""
 
 
 @opens_stores
@@ -78,7 +80,7 @@ def report(
     ] = None,
     top: Annotated[
         int, typer.Option("--top", metavar="N", min=1, help="Show at most N rows of each list.")
-    ] = 20,
+    ] = TOP,
     context_limit: Annotated[
         int | None,
         typer.Option(
@@ -139,6 +141,11 @@ def report(
             counted="estimated" if counter.name == "estimate" else f"by {counter.name}",
             version=__version__,
             words=("STORE",) if pseudonyms else _words(store, place, where, path),
+            again=_again(
+                *(where, path, title, top, context_limit, summarizer),
+                findings=findings,
+                pseudonyms=pseudonyms,
+            ),
             selection="; ".join(_selected(where, path, named=not pseudonyms)),
             noun=found.noun,
             context_limit=context_limit,
@@ -230,6 +237,33 @@ def _words(store: str, place: Location, where: Selection, path: str | None) -> t
     if path is not None:
         named.append(("path", path))
     return (store, *(f"--{option}={value}" for option, value in named))
+
+
+def _again(
+    where: Selection,
+    path: str | None,
+    title: str | None,
+    top: int,
+    context_limit: int | None,
+    summarizer: str,
+    *,
+    findings: bool,
+    pseudonyms: bool,
+) -> tuple[str, ...] | None:
+    """Return the options of a command that writes such a page, besides those of ``_words``.
+
+    None if messages were selected, or if pseudonyms stand for what was selected.
+    """
+    if not where.whole or (pseudonyms and (where.named or path is not None)):
+        return None
+    return (
+        *([f"--title={title}"] if title else []),
+        *([f"--top={top}"] if top != TOP else []),
+        *([f"--context-limit={context_limit}"] if context_limit is not None else []),
+        *([f"--summarizer={summarizer}"] if summarizer != "extractive" else []),
+        *([] if findings else ["--no-findings"]),
+        *(["--pseudonyms"] if pseudonyms else []),
+    )
 
 
 def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[str]:

@@ -78,7 +78,9 @@ class About:
     time of the report, with its zone.  ``counted`` says how tokens were counted, ``version`` is
     that of memctl.  ``noun`` names the counted things in the singular: ``message`` or ``fact``.
     ``words`` are the words of a command that name the store and the selected memories, not yet
-    quoted: ``("agents.db", "--user=ada")``.  ``no_findings`` says why findings were left out.
+    quoted: ``("agents.db", "--user=ada")``.  ``again`` are further words of the command that
+    writes such a page; None if they cannot say what was selected.  ``no_findings`` says why
+    findings were left out.
     ``data`` is the report as a JSON object, for programs; the page has the last days of it.
     """
 
@@ -89,6 +91,7 @@ class About:
     counted: str
     version: str
     words: tuple[str, ...]
+    again: tuple[str, ...] | None = ()
     selection: str = ""
     noun: str = "message"
     context_limit: int | None = None
@@ -112,9 +115,22 @@ def write(file: TextIO, about: About, statistics: Statistics, runs: list[dict[st
     file.writelines(card.html() for card in cards)
     file.write("</main>\n")
     file.writelines(page.foot())
-    data = html.data({**about.data, "days": about.data.get("days", [])[-_DATA_DAYS:]})
+    data = html.data(_cut(about.data))
     file.write(f'<script type="application/json" id="data">{data}</script>\n')
     file.write(html.closing(script))
+
+
+def _cut(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data for programs without what makes a page large: the rows of long lists."""
+    totals = dict(data.get("totals", {}))
+    for name in ("marks", "roles"):
+        totals[name] = dict(islice(totals.get(name, {}).items(), _MOST_ROWS))
+    return {
+        **data,
+        "totals": totals,
+        "days": data.get("days", [])[-_DATA_DAYS:],
+        "damaged": data.get("damaged", [])[:_MOST_ROWS],
+    }
 
 
 def _part(name: str) -> str:
@@ -287,11 +303,11 @@ class _Page:
             parts.append(f"Tokens: {html.text(about.counted)}.")
         if about.no_findings:
             parts.append(f"Findings were left out: {html.text(about.no_findings)}.")
-        command = ["memctl", "report", *about.words, "-o", "report.html", "--force"]
-        yield (
-            f"<footer>\n<p>{' '.join(parts)}</p>\n<p>Write it again: {_code(command)}</p>\n"
-            '</footer>\n<div id="tip" role="status"></div>\n'
-        )
+        yield f"<footer>\n<p>{' '.join(parts)}</p>\n"
+        if about.again is not None:
+            named = [*about.words, *about.again, "-o", "report.html", "--force"]
+            yield f"<p>Write it again: {_code(['memctl', 'report', *named])}</p>\n"
+        yield '</footer>\n<div id="tip" role="status"></div>\n'
 
     def _period(self) -> str:
         first, last = (
@@ -341,9 +357,9 @@ class _Page:
         return sum(map(self._of, week)), sum(map(self._of, before[: -len(week)])) if old else 0
 
     def _last(self, days: int) -> list[Day]:
-        """Return the last days up to today; fewer if messages ended earlier."""
-        begin = str(self._today - timedelta(days - 1))
-        return [day for day in self._days if day.day >= begin]
+        """Return the last days up to today; fewer if messages began later or ended earlier."""
+        begin, end = str(self._today - timedelta(days - 1)), str(self._today)
+        return [day for day in self._days if begin <= day.day <= end]
 
     def _of(self, day: Day) -> int:
         return sum(kind.of(day) for kind in self._kinds)
@@ -453,8 +469,8 @@ class _Page:
             said = f"The memory sends <strong>{largest:,}</strong> tokens."
         else:
             said = (
-                f"Half of the memories send less than {found.median:,} tokens, one in twenty more "
-                f"than <strong>{found.percentile95:,}</strong>. The largest sends {largest:,}."
+                f"Half of the memories send at most {found.median:,} tokens, 19 of 20 at most "
+                f"<strong>{found.percentile95:,}</strong>. The largest sends {largest:,}."
             )
         if limit is not None and found.over_limit is not None:
             exceed = count(found.over_limit, "memory")
@@ -909,6 +925,8 @@ def _change(value: int, before: int) -> str:
 def _percent(part: int, whole: int) -> str:
     """Return a part in percent: ``27 %``, ``under 1 %``."""
     share = part / whole * 100 if whole else 0
+    if 99 < share < 100:
+        return "over 99\u00a0%"
     return "under 1\u00a0%" if 0 < share < 1 else f"{share:.0f}\u00a0%"
 
 

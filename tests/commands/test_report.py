@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import re
 import signal
 import sqlite3
 from collections import Counter
@@ -264,6 +266,29 @@ def test_report_with_pseudonyms_has_no_names(run: Run, tmp_path: Path, talks: st
     for name in [*names_of(run, talks), "ada &lt;b&gt;", "agents.db", "Alice"]:
         assert name not in found.stdout
         assert name not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [
+        ((), "{0}"),
+        (("--user", BOB.user, "--top", 3), f"{{0}} --user={BOB.user} --top=3"),
+        (("--title", "-rf $(x)", "--no-findings"), "{0} '--title=-rf $(x)' --no-findings"),
+        (("--pseudonyms", "--context-limit", 9), "STORE --context-limit=9 --pseudonyms"),
+        (("--pseudonyms", "--user", BOB.user), None),
+        (("--newer-than", "90d"), None),
+    ],
+)
+def test_report_says_how_to_write_it_again(
+    run: Run, tmp_path: Path, talks: str, options: tuple[str, ...], again: str | None
+) -> None:
+    """With the same options; it says nothing if the command would write something else."""
+    page = tmp_path / "r.html"
+    assert run("report", talks, "-o", page, *options).exit_code == 0
+    found = re.search(r"Write it again: <code[^>]*>(.*?)</code>", page.read_text())
+    said = None if found is None else html.unescape(found[1])
+    command = again and f"memctl report {again.format(talks)} -o report.html --force"
+    assert said == command
 
 
 def test_report_with_pseudonyms_has_no_names_of_warnings(run: Run, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,24 @@ def test_report_page_of_1000_users_is_small() -> None:
     data = {"days": [asdict(day) for day in samples.days(1090)]}
     page = samples.text(samples.messages(1090, 1000), data=data)
     assert len(page.encode()) < 250_000
+
+
+def test_report_page_of_many_marks_is_small() -> None:
+    marks = {f"mark {number} {'x' * 100}": 1 for number in range(20_000)}
+    damaged = [{"user": f"user {number}", "message": "cut"} for number in range(5_000)]
+    data = {"totals": {"marks": marks, "roles": marks}, "damaged": damaged}
+    page = samples.text(replace(samples.messages(), marks=marks, roles=marks), data=data)
+    assert len(page.encode()) < 300_000
+
+
+def test_report_page_does_not_count_tomorrow_as_a_day_of_the_last_week() -> None:
+    tomorrow = samples.NOW.date() + timedelta(1)
+    page = samples.text(replace(samples.messages(), days=[*samples.days(8, tomorrow)]))
+    week = sum(day.user + day.assistant + day.other for day in [*samples.days(8, tomorrow)][:-1])
+    assert f"<strong>{week:,}</strong> in the last 7 days" in page
+
+
+def test_report_page_says_100_percent_only_of_all() -> None:
+    ages = [1, 0, 0, 0, 999]
+    page = samples.text(replace(samples.messages(), ages=ages, messages=1000))
+    assert "A rule of 30 days would delete <strong>999 messages</strong> (over 99\u00a0%)" in page
