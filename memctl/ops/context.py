@@ -71,7 +71,7 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
         asked = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
         raise NotFound(
             f"{store.label} has no memory" + (f" of {asked}" if asked else ""),
-            "list the memories with: memctl inspect",
+            "list the memories with: memctl inspect STORE",
         )
     if len(found) > 1:
         names = [str(info.key) for info in found[:_NAMED]] + ["more"] * (len(found) > _NAMED)

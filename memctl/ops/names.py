@@ -57,7 +57,7 @@ def refuse_absent(
     path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
         raise NotFound(
-            f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect"
+            f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect STORE"
         )
     if where.named and not found:
         raise NotFound(f"{label} has no memory of {_wanted(where)}", suggestion(names, where))
@@ -140,7 +140,7 @@ def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:
         return f"its memories belong to no user: use --user '' --session {shlex.quote(session)}"
     near = [repr(name) for name in similar(names, where)]
     if not near:
-        return "list the memories with: memctl inspect"
+        return "list the memories with: memctl inspect STORE"
     return f"did you mean {' or '.join(near)}?"
 
 

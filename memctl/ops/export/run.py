@@ -542,7 +542,7 @@ async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: s
                     f"choose one with --user and --session, or {instead} for all",
                 )
     if not found:
-        raise NotFound("no memory is selected", "list the memories with: memctl inspect")
+        raise NotFound("no memory is selected", "list the memories with: memctl inspect STORE")
 
 
 _FOLDERS: dict[Shape, type[FolderFormat]] = {
