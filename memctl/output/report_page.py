@@ -805,7 +805,8 @@ class _Page:
                     _text(html.text(state)),
                 ]
             )
-        said = f"The last {count(len(rows), 'run')} of memctl that changed this store."
+        runs = "run" if len(rows) == 1 else f"{len(rows)} runs"
+        said = f"The last {runs} of memctl that changed this store."
         table = _grid("last runs", ["run", "command", "changed", "when", "state"], rows)
         return _Card("runs", "Runs", "Runs", said, table, wide=True)
 
