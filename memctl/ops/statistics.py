@@ -184,15 +184,16 @@ class FactStatistics:
 class Statistics:
     """The statistics of the selected messages of a store.
 
-    ``first`` and ``last`` are the earliest and the latest time, as stored.  ``tokens_stored``
-    counts all messages and summaries, ``sent`` only what the agents send.  ``days`` has the days
-    with messages, in order.  ``context_bins``, ``median`` and ``percentile95`` are about the tokens
-    of the context of each memory.  ``size_bins`` is about the sizes of messages in bytes.
-    ``hours`` has a row for each weekday from Monday, with 24 numbers of messages, in local time.
-    ``ages`` has the numbers of messages by age: up to 7, 30, 90, 365 days, and older.  ``untimed``
-    counts messages without a readable time, ``odd_times`` those before 2000 or after tomorrow;
-    neither are in ``days`` and ``hours``.  Lists of rows hold the largest ``top`` rows; ``idle``
-    has the memories that are longest without a message, ``expiring`` those that expire first.
+    ``first`` and ``last`` are the earliest and the latest readable time, as stored.
+    ``tokens_stored`` counts all messages and summaries, ``sent`` only what the agents send.
+    ``days`` has the days with messages, in order.  ``context_bins``, ``median`` and
+    ``percentile95`` are about the tokens of the context of each memory.  ``size_bins`` is about the
+    sizes of messages in bytes.  ``hours`` has a row for each weekday from Monday, with 24 numbers
+    of messages, in local time.  ``ages`` has the numbers of messages by age: up to 7, 30, 90, 365
+    days, and older.  ``untimed`` counts messages without a readable time, ``odd_times`` those
+    before 2000 or after tomorrow; neither are in ``days`` and ``hours``.  Lists of rows hold the
+    largest ``top`` rows; ``idle`` has the memories that are longest without a message, ``expiring``
+    those that expire first.
 
     ``findings`` is None if the selection leaves out messages, or if no findings are wanted.
     ``facts`` is None for stores of messages; with it, ``hours``, ``tools`` and all numbers of
@@ -523,7 +524,7 @@ class _MemoryCounts:
         size = len(entry.message)
         self.messages += 1
         self.bytes += size
-        if time is not None:
+        if time is not None and moment is not None:
             self.first = _earlier(self.first, time)
             self.last = _later(self.last, time)
         self._whole.add(entry, self.memory.key, role, moment)

@@ -135,3 +135,14 @@ def test_a_time_that_no_local_clock_can_show_is_none(
         assert found["untimed"] == 1
     if words == ("report",):
         assert found["totals"]["without_time"] == 1
+
+
+def test_a_report_shows_no_text_that_is_not_a_time(run: Any, tmp_path: Path, database: str) -> None:
+    """And a memory with such a text has the times of its other messages."""
+    found = [said("m1", "hello"), said("m2", "hello")]
+    found[1][0]["timestamp"] = "zanzibar"
+    asyncio.run(fill(database, {MemoryKey("ada", "kyoto"): entries(found)}))
+    page = tmp_path / "r.html"
+    told = report(run("report", database, "--json", "-o", page))
+    assert told["totals"]["last"] == told["idle"][0]["last"] == found[0][0]["timestamp"]
+    assert "zanzibar" not in page.read_text()
