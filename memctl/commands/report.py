@@ -151,6 +151,7 @@ def report(
             context_limit=context_limit,
             pseudonyms=pseudonyms,
             no_findings=_no_findings(where, wanted=findings),
+            whole=where.whole,
         )
         data = _data(found, about, counter.name, runs)
         if file is not None or prints:

@@ -57,7 +57,8 @@ def refuse_absent(
     path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
         raise NotFound(
-            f"{label} has no memory at the path {path!r}", "list the memories with: memctl inspect STORE"
+            f"{label} has no memory at the path {path!r}",
+            "list the memories with: memctl inspect STORE",
         )
     if where.named and not found:
         raise NotFound(f"{label} has no memory of {_wanted(where)}", suggestion(names, where))

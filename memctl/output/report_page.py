@@ -42,6 +42,8 @@ _STALE = timedelta(31)
 """The time without a message after which the days up to today are not drawn."""
 _NEAR = timedelta(300)
 """The time around today in which a day needs no year."""
+_WEEK = 7
+"""The number of days with messages from which on the quietest hour tells something."""
 _BARS = 12
 _LEAST_BINS = 5
 """The number of bins that are drawn even if they are empty."""
@@ -78,10 +80,11 @@ class About:
     time of the report, with its zone.  ``counted`` says how tokens were counted, ``version`` is
     that of memctl.  ``noun`` names the counted things in the singular: ``message`` or ``fact``.
     ``words`` are the words of a command that name the store and the selected memories, not yet
-    quoted: ``("agents.db", "--user=ada")``.  ``again`` are further words of the command that
-    writes such a page; None if they cannot say what was selected.  ``no_findings`` says why
-    findings were left out.
-    ``data`` is the report as a JSON object, for programs; the page has the last days of it.
+    quoted: ``("agents.db", "--user=ada")``.  ``again`` are further words of the command that writes
+    such a page; None if they cannot say what was selected.  ``no_findings`` says why findings were
+    left out.  ``whole`` is False if messages were selected: then the page says nothing of whole
+    memories, such as their contexts.  ``data`` is the report as a JSON object, for programs; the
+    page has the last days of it.
     """
 
     title: str
@@ -97,6 +100,7 @@ class About:
     context_limit: int | None = None
     pseudonyms: bool = False
     no_findings: str = ""
+    whole: bool = True
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -219,7 +223,7 @@ class _Page:
         """Yield the title, what was read and when, and the tiles."""
         about, found = self._about, self._found
         said = [
-            *([html.name(about.store)] if about.store != about.title else []),
+            *([html.name(about.store)] if about.store not in (about.title, about.what) else []),
             html.text(about.what),
             *([self._period()] if found.first else []),
             html.text(about.selection or ("all memories" if found.facts is None else "all facts")),
@@ -265,7 +269,8 @@ class _Page:
         if not found.messages:
             return
         if facts is None:
-            yield self._contexts()
+            if self._about.whole:
+                yield self._contexts()
             yield self._sizes()
             if found.users:
                 yield self._users()
@@ -325,11 +330,14 @@ class _Page:
             yield "memories", f"{found.memories:,}", summaries, ""
         else:
             yield "scopes", f"{found.memories:,}", "of user, agent and run", ""
-        change = _change(*self._weeks())
-        yield self._nouns, f"{found.messages:,}", f"{change} a week" if change else "", ""
+        week, before = self._weeks()
+        change = f"{week:,} in 7 days, {_change(week, before)}" if before else ""
+        yield self._nouns, f"{found.messages:,}", change, ""
         growth = self._growth_a_day()
         yield "size", size(found.bytes), f"+{size(growth)} a day" if growth else "", ""
-        if facts is None:
+        if facts is None and not self._about.whole:
+            yield "tokens sent", "–", f"of {_short(found.tokens_stored)} selected", ""
+        elif facts is None:
             stored = f"of {_short(found.tokens_stored)} stored"
             yield "tokens sent", _short(found.sent.total), stored, ""
         else:
@@ -342,7 +350,8 @@ class _Page:
         most = next((one for one in Severity if numbers[one]), None)
         if most is None or most is Severity.NOTICE:
             notices = count(numbers[Severity.NOTICE], "notice") if most else "no findings"
-            yield "findings", "healthy", notices, "good"
+            healthy = ("healthy", notices, "good") if found.messages else ("–", notices, "")
+            yield "findings", *healthy
             return
         rest = [_counted(numbers, one) for one in Severity if numbers[one] and one is not most]
         yield f"{most}s", f"{numbers[most]:,}", ", ".join(rest), str(most)
@@ -674,7 +683,8 @@ class _Page:
         compressed = found.marks.get(COMPRESSED, 0)
         said = (
             f"{count(compressed, 'message')} {'is' if compressed == 1 else 'are'} compressed: "
-            f"<strong>{_percent(compressed, found.messages)}</strong> of all, and no longer sent."
+            f"<strong>{_percent(compressed, found.messages)}</strong> of all; "
+            "a summary is sent in their place."
             if compressed
             else "No message is compressed."
         )
@@ -711,9 +721,9 @@ class _Page:
                 f"({_percent(from_age[place], found.messages)})"
                 for place in (2, 3)
             )
-            said.append(
-                f"A rule of {AGES[1]} days would delete {month}, one of {AGES[2]} days {quarter}."
-            )
+            if self._about.whole:
+                rule = f"A rule of {AGES[1]} days would delete {month}"
+                said.append(f"{rule}, one of {AGES[2]} days {quarter}.")
             drawn = self._age_bars([*from_age[1:], 0])
         if found.untimed:
             said.append(f"{found.untimed:,} without a readable time.")
@@ -766,7 +776,9 @@ class _Page:
         sums = [sum(row[hour] for row in hours) for hour in range(24)]
         quiet = min(range(24), key=lambda hour: sums[hour - 1] + sums[hour] + sums[(hour + 1) % 24])
         said = (
-            f"Busiest on {_WEEKDAYS[most[1]]}s at {most[2]:02}:00; quietest around <strong>"
+            f"Busiest on {_WEEKDAYS[most[1]]}s at {most[2]:02}:00 ({html.text(zone)})."
+            if len(self._found.days) < _WEEK
+            else f"Busiest on {_WEEKDAYS[most[1]]}s at {most[2]:02}:00; quietest around <strong>"
             f"{quiet:02}:00</strong>, a time for migrations and maintenance ({html.text(zone)})."
         )
         chart = charts.heat_map(
@@ -949,10 +961,10 @@ def _binary(number: int) -> str:
 
 
 def _severities(rows: Iterable[FindingRow]) -> Counter[Severity]:
-    """Count findings as ``doctor`` does: one of a code for each memory, or for the store."""
+    """Count what the findings are about by severity, as ``doctor`` does."""
     numbers: Counter[Severity] = Counter()
     for row in rows:
-        numbers[KINDS[row.code].severity] += row.memories or 1
+        numbers[KINDS[row.code].severity] += row.count
     return numbers
 
 

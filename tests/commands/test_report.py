@@ -232,6 +232,15 @@ def test_report_of_selected_messages_has_no_findings(run: Run, talks: str) -> No
     assert {row["code"] for row in of_bob["findings"]} >= {"tool-call-without-result"}
     page = run("report", talks, "--role", "user").stdout
     assert "Findings were left out" in page
+    whole = "Tokens that an agent sends", "A rule of 30 days"  # what selected messages do not tell
+    assert not any(text in page for text in whole)
+    assert all(text in run("report", talks).stdout for text in whole)
+
+
+def test_report_page_counts_findings_as_doctor_does(run: Run, talks: str) -> None:
+    errors = re.search(r"has (\d+ errors?) and (\d+ warnings?)", run("doctor", talks).stderr)
+    assert errors is not None
+    assert " · ".join(errors.groups()) in run("report", talks).stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--no-findings",)])
@@ -356,7 +365,9 @@ def test_report_of_an_empty_store(run: Run, database: str) -> None:
     found = report(run("report", database, "--json"))
     assert found["totals"]["messages"] == found["tokens"]["sent"] == 0
     assert (found["days"], found["contexts"]["bins"], found["damaged"]) == ([], [], [])
-    assert "This store has no messages." in run("report", database).stdout
+    page = run("report", database).stdout
+    assert "This store has no messages." in page
+    assert "healthy" not in page
 
 
 def test_report_of_stdin(run: Run) -> None:
