@@ -167,10 +167,10 @@ class FindingRow:
 class FactStatistics:
     """What only stores of facts have.
 
-    ``owners`` has the ``top`` scopes with the most facts: user, and the agent or run in
-    ``session``.  ``lengths`` is a histogram of the numbers of characters.  ``metadata`` counts
+    ``owners`` has the ``top`` scopes with the most facts; the ``session`` of a key is the name of
+    the agent or run.  ``lengths`` is a histogram of the numbers of characters.  ``metadata`` counts
     facts by the ``top`` most frequent keys of their metadata.  ``expiring`` is the number of facts
-    with an expiration date, ``expired`` the number of those whose date has passed.
+    with an expiration date, ``expired`` the number of facts whose date has passed.
     """
 
     owners: list[tuple[MemoryKey, int]] = field(default_factory=list)
@@ -184,43 +184,42 @@ class FactStatistics:
 class Statistics:
     """The statistics of the selected messages of a store.
 
-    ``first`` and ``last`` are the earliest and the latest readable time, as stored.
-    ``tokens_stored`` counts all messages and summaries, ``sent`` only what the agents send.
-    ``days`` has the days with messages, in order.  ``context_bins``, ``median`` and
-    ``percentile95`` are about the tokens of the context of each memory.  ``size_bins`` is about the
-    sizes of messages in bytes.  ``hours`` has a row for each weekday from Monday, with 24 numbers
-    of messages, in local time.  ``ages`` has the numbers of messages by age: up to 7, 30, 90, 365
-    days, and older.  ``untimed`` counts messages without a readable time, ``odd_times`` those
-    before 2000 or after tomorrow; neither are in ``days`` and ``hours``.  Lists of rows hold the
-    largest ``top`` rows; ``idle`` has the memories that are longest without a message, ``expiring``
-    those that expire first.
-
-    ``findings`` is None if the selection leaves out messages, or if no findings are wanted.
-    ``facts`` is None for stores of messages; with it, ``hours``, ``tools`` and all numbers of
-    tokens are empty or 0.  ``damaged`` has the memories that were left out, wholly or in part, each
-    with the reason.
+    Lists of rows hold the largest ``top`` rows.
     """
 
     users: int = 0
     without_user: int = 0
+    """The number of memories that belong to no user."""
     memories: int = 0
     messages: int = 0
     bytes: int = 0
     first: str | None = None
+    """The earliest readable time of a message, as stored."""
     last: str | None = None
+    """The latest readable time of a message, as stored."""
     summaries: int | None = None
+    """The number of memories with a summary; None if the store has no place for summaries."""
     tokens_stored: int = 0
+    """The tokens of all messages and summaries."""
     sent: Tokens = field(default_factory=Tokens)
+    """The tokens that the agents send: one context of each memory."""
     days: list[Day] = field(default_factory=list)
+    """The days with messages, in order."""
     untimed: int = 0
+    """The number of messages without a readable time."""
     odd_times: int = 0
+    """The number of messages before 2000 or after tomorrow, which are in no day or hour."""
     context_bins: list[Bin] = field(default_factory=list)
+    """The memories by the tokens of their contexts."""
     median: int = 0
+    """The tokens of a context that half of the memories do not exceed."""
     percentile95: int = 0
+    """The tokens of a context that 95 % of the memories do not exceed."""
     over_limit: int | None = None
     """The number of memories whose context exceeds the limit; None without a limit."""
     largest_contexts: list[MemoryRow] = field(default_factory=list)
     size_bins: list[Bin] = field(default_factory=list)
+    """The messages by their sizes in bytes."""
     largest_messages: list[MessageRow] = field(default_factory=list)
     user_rows: list[UserRow] = field(default_factory=list)
     """The users with the most messages, at most 200; a user without a name has the name ''."""
@@ -230,12 +229,19 @@ class Statistics:
     marks: dict[str, int] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     ages: list[int] = field(default_factory=list)
+    """The numbers of messages by age: up to 7, 30, 90, 365 days, and older."""
     idle: list[MemoryRow] = field(default_factory=list)
+    """The memories that are longest without a message."""
     expiring: list[MemoryRow] = field(default_factory=list)
+    """The memories that expire first."""
     hours: list[list[int]] = field(default_factory=list)
+    """For each weekday from Monday, the numbers of messages in its 24 hours, in local time."""
     findings: list[FindingRow] | None = None
+    """None if messages were selected, or if no findings are wanted."""
     facts: FactStatistics | None = None
+    """None for messages.  For facts, ``hours``, ``tools`` and all tokens are empty or 0."""
     damaged: dict[MemoryKey, str] = field(default_factory=dict)
+    """The memories that were left out, wholly or in part, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -900,7 +900,7 @@ def _spoken(periods: Sequence[_Period]) -> str:
 
 
 def _means(values: Sequence[int], number: int) -> list[float | None]:
-    """Return the mean of each value and those before it, ``number`` in all; None at the begin."""
+    """Return the mean of the last ``number`` values at each place; None while there are fewer."""
     sums = list(accumulate(values, initial=0))
     return [
         None if place < number else (sums[place] - sums[place - number]) / number
