@@ -176,6 +176,7 @@ class Browser(App[None]):
         """Begin to read."""
         self.screen.set_class(self._ascii, "ascii")
         self.source.notices.tell = self._notice
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._conversation.tell("", "Enter opens a memory.")
         self._arrange()
         self.left.focus()

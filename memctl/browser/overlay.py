@@ -49,6 +49,7 @@ KEYS = (
     ("x", "commands for what is selected; Enter copies one"),
     ("y", "copy the id or the name"),
     ("?", "this help"),
+    ("Ctrl-Z", "back to the shell until fg"),
     ("q Ctrl-C", "quit"),
 )
 

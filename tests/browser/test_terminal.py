@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 import termios
@@ -19,6 +20,8 @@ from tests.support.forkserver import ForkedProcess, TerminalProcess
 from tests.terminal.conftest import Screen, environment
 
 ROOT = Path(__file__).parents[2]
+ENTER = "\x1b[?1049h"
+"""What shows the screen of the browser."""
 LEAVE = "\x1b[?1049l"
 """What brings the screen of the shell back."""
 CRASH = """
@@ -97,6 +100,21 @@ def test_browser_ends_with_its_terminal(agents: str, kind: type[ForkedProcess]) 
     assert os.read(ours, 1000)
     os.close(ours)
     assert process.wait(10) == 129
+
+
+def test_browser_is_whole_again_after_the_shell(agents: str) -> None:
+    process = browse(agents)
+    process.expect("by name")
+    process.send("\x1a")
+    process.expect_exact(LEAVE)
+    process.kill(signal.SIGCONT)
+    process.expect_exact(ENTER)
+    process.expect("parcel")
+    process.expect("by name")
+    process.send("q")
+    process.expect(pexpect.EOF)
+    process.close()
+    assert process.exitstatus == 0
 
 
 def test_browser_prints_commands_at_the_end(agents: str) -> None:
