@@ -164,7 +164,8 @@ class Export:
         refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
         if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN, Shape.HTML):
             raise UsageError(
-                f"--clean does not fit {shape.value}, which needs memctl's notes",
+                f"--clean does not fit {shape.value}, which "
+                + ("shows no notes" if shape is Shape.HTML else "needs memctl's notes"),
                 "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
             )
         self.report.shape, self.report.file = shape, output
