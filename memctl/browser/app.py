@@ -540,13 +540,12 @@ class Browser(App[None]):
         """Do what a key means everywhere."""
         if self._prompt.has_focus:
             return
+        if len(self.screen_stack) > 1:
+            return
         key = event.character or event.key
         if key == "q":
             self.action_leave()
-            return
-        if len(self.screen_stack) > 1:
-            return
-        if key in SCREENS:
+        elif key in SCREENS:
             self._change_screen(key)
         elif key == "s" and SEARCH in SCREENS:
             self._change_screen(SEARCH)

@@ -1,4 +1,4 @@
-"""What is shown over the screens until Esc: help, commands, a message."""
+"""What is shown over the screens until Esc or q: help, commands, a message."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -50,7 +51,8 @@ KEYS = (
     ("y", "copy the id or the name"),
     ("?", "this help"),
     ("Ctrl-Z", "back to the shell until fg"),
-    ("q Ctrl-C", "quit"),
+    ("q", "quit; or leave this help, commands, a message"),
+    ("Ctrl-C", "quit"),
 )
 
 
@@ -96,6 +98,12 @@ class Overlay(ModalScreen[None]):
     def _fit(self) -> None:
         self.pane.styles.height = min(self._wanted + 2, self.app.size.height)
         self.pane.call_after_refresh(self.pane.name_it, self._title, self._foot)
+
+    def on_key(self, event: events.Key) -> None:
+        """Go back to the screens, as ``less`` does from its help."""
+        if event.character in ("q", "?"):
+            event.stop()
+            self.dismiss()
 
     def on_pane_left(self, event: Pane.Left) -> None:
         """Go back to the screens."""

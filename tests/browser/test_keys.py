@@ -163,6 +163,16 @@ async def test_browser_keys_read_anew(agents: str) -> None:
         assert here(await driver.press("r")) == "3", "it stays where it was"
 
 
+@pytest.mark.parametrize("back", ["q", "?"])
+async def test_browser_keys_leave_what_is_shown_over_the_screens(agents: str, back: str) -> None:
+    async with browsing(make_browser(agents)) as driver:
+        for over in ("?", "x"):
+            await driver.press(over, back)
+            assert driver.browser.screen_stack == [driver.browser.screen], over
+        await driver.press("down", "enter", "enter", back)
+        assert driver.browser.screen_stack == [driver.browser.screen], "a message"
+
+
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
 async def test_browser_keys_quit(agents: str, key: str) -> None:
     browser = make_browser(agents)
