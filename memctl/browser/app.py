@@ -513,10 +513,14 @@ class Browser(App[None]):
         self._sheet.call_after_refresh(self._sheet.name_it, event.title, "")
 
     def on_pane_left(self, event: Pane.Left) -> None:
-        """Go back to the list, or from another screen to the memories."""
+        """Go back: from the context to the messages, to the list, or to the memories."""
         event.stop()
         self._tell("")
         if self.workers.cancel_group(self, "seek"):
+            return
+        shows_context = isinstance(self._conversation.document, Context)
+        if self._inside and self.right is self._conversation and shows_context:
+            self.on_conversation_context_toggled()
             return
         if self.workers.cancel_group(self, "open") and self._conversation.document is None:
             self._conversation.tell("", "Enter opens a memory.")

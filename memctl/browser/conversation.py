@@ -13,7 +13,7 @@ from typing import ClassVar
 from textual.message import Message
 from textual.strip import Strip
 
-from memctl.browser.document import PAGE, Document, Entry, Missing
+from memctl.browser.document import PAGE, Context, Document, Entry, Missing
 from memctl.browser.pane import (
     BOLD,
     CHOSEN,
@@ -465,7 +465,7 @@ class Conversation(Pane):
             self.post_message(self.Entered(entry))
 
     def leave(self) -> None:
-        """Go back to the list."""
+        """Go back to the messages, or to the list."""
         self.post_message(self.Left())
 
     def entry(self) -> Entry | None:
@@ -492,7 +492,8 @@ class Conversation(Pane):
         """Return the most useful keys."""
         found = [("j k", "Message"), ("g G", "Ends"), ("/", "Find")]
         if self._dialect is not None and not self._dialect.facts:
-            found += [("c", "Context"), ("t", "Tools")]
+            context = isinstance(self.document, Context)
+            found += [("c", "Messages" if context else "Context"), ("t", "Tools")]
         return [*found, ("x", "Commands"), ("Esc", "Back")]
 
     def on_resize(self) -> None:

@@ -41,7 +41,7 @@ KEYS = (
     ("c", "what the model is sent, with tokens"),
     ("t", "unfold tool calls, results and thinking"),
     ("m", "next message with a mark"),
-    ("Esc ← h", "back to the list"),
+    ("Esc ← h", "back to the messages, or to the list"),
     ("Everywhere", ""),
     ("1 2 3 4 5", "memories, search, marks, findings, runs"),
     ("Tab", "the other pane"),

@@ -96,7 +96,9 @@ async def test_browser_keys_of_context_tools_and_marks(agents: str) -> None:
         screen = await driver.press("down", "enter")
         assert "context" not in screen.partition("\n")[2].partition("\n")[0]
         assert "tokens: user 19 %" in await driver.press("c")
+        assert "c Messages" in driver.screen()
         assert "─ ada / kyoto ─" in await driver.press("c")
+        assert "─ ada / kyoto ─" in await driver.press("c", "escape"), "the messages come first"
         assert '  "query":' in await driver.press("t")
         assert '  "query":' not in await driver.press("t")
         await driver.press("g")
