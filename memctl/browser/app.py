@@ -471,7 +471,7 @@ class Browser(App[None]):
         self._label.set([(f" {event.label}: ", LINK)])
         self._label.styles.width = cell_len(event.label) + 3
         self._prompt.value = event.text
-        self._prompt.cursor_position = len(event.text)
+        self._prompt.select_all()  # so that what is typed replaces it
         self._asked.display = True
         self._foot.display = False
         self._prompt.focus()

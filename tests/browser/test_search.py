@@ -62,6 +62,13 @@ async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
         assert "3 hits in 1,249 messages" in screen, "it asks once"
 
 
+async def test_search_replaces_the_old_query(agents: str) -> None:
+    async with browsing(make_browser(agents)) as driver:
+        await search(driver, "kyoto")
+        assert "Search: kyoto" in (await driver.press("s")).splitlines()[-1]
+        assert "Search: os" in (await driver.press("o", "s")).splitlines()[-1]
+
+
 async def test_search_hit_opens_beside_the_hits(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         await search(driver, "777")
