@@ -35,7 +35,8 @@ SNIPPET = 2
 """The lines of a snippet."""
 LANGUAGE = (
     "Press / and type what to look for.\n\n"
-    "knee surgery     messages with these words, best first\n"
+    "knee surgery     any of these words; messages\n"
+    "                 with more of them come first\n"
     '"knee surgery"   the words one after the other\n'
     "medic*           words that begin so\n"
     "knee -work       not with the word after the minus\n"
