@@ -598,7 +598,10 @@ class Browser(App[None]):
         parts = store is not None and store.features.parts
         found = commands_for(self.source.argument, subject, facts=facts, parts=parts)
         pane = Choice(self._signs, found)
-        self._overlay(pane, "Commands", "Enter copies one · Esc goes back", len(found) + 4)
+        foot = "Enter copies one · Esc goes back"
+        if self.source.piped:
+            foot = f"from a pipe: name the store · {foot}"
+        self._overlay(pane, "Commands", foot, len(found) + 4)
 
     def _overlay(self, pane: Pane, title: str, foot: str, lines: int) -> None:
         self.push_screen(Overlay(pane, title, foot, lines))

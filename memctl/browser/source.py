@@ -264,7 +264,8 @@ class Source:
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal
-    of runs needs it.  ``piped`` is True if the store came through a pipe: it is gone at the end.
+    of runs needs it.  ``piped`` is True if the store came through a pipe: it is gone at the end,
+    and ``argument`` is a placeholder.
     """
 
     argument: str

@@ -63,18 +63,19 @@ def browse(
     if run.output.format is not Format.TABLE:
         raise UsageError("browse draws on a terminal", "use inspect --messages --json")
     place = run.locate(store)
-    _require_terminal(piped=place.kind == "stdio")
+    piped = place.kind == "stdio"
+    _require_terminal(piped=piped)
     _require_textual()
     from memctl.browser.app import Browser  # Textual is slow to load, and optional
     from memctl.browser.source import Notices, Source
 
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     notices = Notices(run.output.timeout)
-    with readable(place, where, path) as location, _keyboard(piped=place.kind == "stdio"):
+    argument = "STORE" if piped else redact_value(store)
+    with readable(place, where, path) as location, _keyboard(piped=piped):
         source = Source(
-            *(redact_value(store), location, where, partial(make_store, location), notices),
-            run.address,
-            place.kind == "stdio",
+            *(argument, location, where, partial(make_store, location), notices),
+            *(run.address, piped),
         )
         browser = Browser(source, ascii_only=ascii_)
         try:

@@ -164,7 +164,10 @@ def test_browser_reads_a_store_from_a_pipe(agents: str) -> None:
     process.expect("4 memories")
     process.send("j\r")
     process.expect("ada / kyoto")
-    process.send("q")
+    process.send("x")
+    process.expect("STORE --user ada")
+    process.expect("from a pipe: name the store")
+    process.send("\x03")
     code, _ = ended(process, before)
     assert code == 0
 
