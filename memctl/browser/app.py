@@ -243,27 +243,33 @@ class Browser(App[None]):
     async def _begin(self) -> None:
         """List the memories, then count them, with a store of its own.
 
+        When it is read again, the list stays as it is until all is counted.
+
         Raises:
             MemctlError: the store cannot be read, and nothing was read of it before.
         """
-        lister = self.source.reader()
+        lister, known = self.source.reader(), self._catalogue
+        found = known
+        if known.listed:
+            found, known.renewed = Catalogue(), True
         try:
             await lister.open()
             self._lister = lister
-            self._catalogue.facts = lister.store.dialect.facts
-            await self._list(lister)
-            await self._count(lister)
+            known.facts = lister.store.dialect.facts
+            await self._list(lister, found)
+            await self._count(lister, found)
         except MemctlError as error:
-            if not self._catalogue.listed:
+            if not known.listed:
                 raise
             self._fail_softly(error)
         finally:
+            known.renewed = False
             await lister.close()
+        self._count_anew()
         self._draw_lines()
 
-    async def _list(self, lister: Reader) -> None:
-        names, known, where = self.names, self._catalogue, self.source.where
-        found = Catalogue() if known.listed else known
+    async def _list(self, lister: Reader, found: Catalogue) -> None:
+        names, where = self.names, self.source.where
 
         def take(keys: list[MemoryKey]) -> None:
             found.add_keys(keys)
@@ -276,23 +282,22 @@ class Browser(App[None]):
                 await lister.run(lambda store: refuse_absent_in(where, 0, store))
             names.nothing = await lister.run(_contents) or "no memories"
         found.listed = True
-        known.become(found)
         names.unfold_few()
         self._count_anew()
-        if where.named and known.memories == 1 and self._conversation.document is None:
-            self._open(next(iter(next(iter(known.users.values())).memories)), None)
+        if where.named and found.memories == 1 and self._conversation.document is None:
+            self._open(next(iter(next(iter(found.users.values())).memories)), None)
 
-    async def _count(self, lister: Reader) -> None:
-        names, known, where = self.names, self._catalogue, self.source.where
+    async def _count(self, lister: Reader, found: Catalogue) -> None:
+        names, where = self.names, self.source.where
 
         def take(infos: list[MemoryInfo]) -> None:
-            known.add_counts(infos)
+            found.add_counts(infos)
             self._count_anew()
 
         await lister.stream(lambda store: store.list_memories(where), take)
-        known.finish(dict(lister.store.left_out.failures))
+        found.finish(dict(lister.store.left_out.failures))
+        self._catalogue.become(found)
         names.unfold_few()
-        self._count_anew()
 
     def _count_anew(self) -> None:
         for pane in self._screens.values():
@@ -619,9 +624,14 @@ class Browser(App[None]):
 
     def _read_anew(self) -> None:
         self._tell("")
-        if not self._inside:
+        if self._inside:
+            self._list_again()
+        else:
             self.left.read_anew()
         self.run_worker(self._open_again(), group="open", exclusive=True)
+
+    def _list_again(self) -> None:
+        self.run_worker(self._begin(), group="store", exclusive=True)
 
     async def _open_again(self) -> None:
         """Open the store again; the conversation stays where it is, and if it fails, as it is."""
@@ -643,7 +653,7 @@ class Browser(App[None]):
     def on_pane_outdated(self, event: Pane.Outdated) -> None:
         """Read the names and counts anew."""
         event.stop()
-        self.run_worker(self._begin(), group="store", exclusive=True)
+        self._list_again()
 
     # The end
 

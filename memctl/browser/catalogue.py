@@ -34,7 +34,7 @@ class User:
 class Catalogue:
     """The memories of a store by user; ``listed`` and ``counted`` tell what is complete.
 
-    ``facts`` is True for a store of facts.
+    ``renewed`` is True while it is read again.  ``facts`` is True for a store of facts.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,7 @@ class Catalogue:
         self.damaged: dict[MemoryKey, Failure] = {}
         self.listed = False
         self.counted = False
+        self.renewed = False
         self.memories = 0
         self.facts = False
 

@@ -211,7 +211,7 @@ class Names(ListPane):
         )
         if not known.listed:
             facts.append("reading…")
-        elif not known.counted:
+        elif known.renewed or not known.counted:
             facts.append("counting…")
         else:
             facts += [f"{len(known.damaged):,} damaged"] if known.damaged else []

@@ -18,7 +18,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.testing import samples
 from memctl.wrappers.wrapper import StoreWrapper
-from tests.browser.driver import browsing, make_browser
+from tests.browser.driver import LARGE, browsing, make_browser
 from tests.support.cli import fill
 
 KEY = MemoryKey("ada", "kyoto")
@@ -91,6 +91,18 @@ async def test_browser_keeps_what_it_read_when_the_connection_is_lost(agents: st
         assert screen.splitlines()[:-1] == before.splitlines()[:-1]
         Watched.lost = False
         assert await driver.press("r") == before
+
+
+async def test_browser_reads_names_and_counts_anew_from_a_conversation(tmp_path: Path) -> None:
+    path = str(tmp_path / "agents.db")
+    await fill(path, {KEY: samples.entries(3)})
+    async with browsing(make_browser(path), LARGE) as driver:
+        assert "3 messages" in await driver.press("down", "enter")
+        await fill(path, {MemoryKey("ada", "oslo"): samples.entries(4)})
+        screen = await driver.press("r")
+        assert "7 messages" in screen.splitlines()[0]
+        assert re.search(r"oslo +4 ", screen)
+        assert driver.browser.focused is driver.browser.right
 
 
 async def test_browser_says_that_messages_were_deleted(tmp_path: Path) -> None:
