@@ -210,7 +210,8 @@ class Browser(App[None]):
             facts.append(store.kind)
             if known.counted:
                 number = count(known.messages, store.dialect.noun)
-                facts.append(f"{number} · {size(known.bytes)}")
+                only = f" · only {self.source.chosen}" if self.source.chosen else ""
+                facts.append(f"{number} · {size(known.bytes)}{only}")
         facts.append("read-only")
         right: list[Part] = []
         if self.size.width >= WIDE and len(SCREENS) > 1:

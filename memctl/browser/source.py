@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.ops.observer import Unobserved, opened
 from memctl.ops.report import Progress
 from memctl.selection import Selection
@@ -265,7 +265,7 @@ class Source:
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal
     of runs needs it.  ``piped`` is True if the store came through a pipe: it is gone at the end,
-    and ``argument`` is a placeholder.
+    and ``argument`` is a placeholder.  ``path`` is the selected memory of a session state.
     """
 
     argument: str
@@ -275,6 +275,13 @@ class Source:
     notices: Notices
     address: Callable[[str], Location]
     piped: bool = False
+    path: str | None = None
+
+    @property
+    def chosen(self) -> str:
+        """The names of what is selected; empty if the whole store is."""
+        names = (self.where.users, self.where.sessions, {self.path} if self.path else ())
+        return " / ".join(", ".join(map(visible, sorted(some))) for some in names if some)
 
     def reader(self) -> Reader:
         """Return a new reader of the store, not yet open."""

@@ -75,7 +75,7 @@ def browse(
     with readable(place, where, path) as location, _keyboard(piped=piped):
         source = Source(
             *(argument, location, where, partial(make_store, location), notices),
-            *(run.address, piped),
+            *(run.address, piped, path),
         )
         browser = Browser(source, ascii_only=ascii_)
         try:

@@ -164,6 +164,8 @@ async def test_browser_opens_the_only_memory_of_a_selection(agents: str) -> None
     where = Selection(users=frozenset({"bob"}))
     async with browsing(make_browser(agents, where)) as driver:
         assert "─ bob / parcel ─" in driver.screen()
+        head = driver.screen().splitlines()[0]
+        assert re.search(r"3 messages · [\d.]+ k?B · only bob   read-only", head)
 
 
 async def test_browser_ends_with_an_error_in_a_worker(
