@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
+from rich.cells import cell_len
+
 from memctl.browser.catalogue import Catalogue, Counts, User
 from memctl.browser.pane import (
     BOLD,
@@ -48,6 +50,8 @@ class Names(ListPane):
         self._offered: set[str] = set()
         """The users that were unfolded without being asked."""
         self._rows: list[User | MemoryKey] = []
+        self._matching = (0, 0)
+        """The number of users and of memories that the filter lets through."""
         self._made_of = 0
         """The number of memories of which the rows were made."""
         self._rest = 0.0
@@ -108,19 +112,22 @@ class Names(ListPane):
     def _made(self) -> list[User | MemoryKey]:
         wanted = self.filter.casefold()
         rows: list[User | MemoryKey] = []
+        users = memories = 0
         plain = list(self.catalogue.users) == [""]
         for user in self._sorted_users():
             of_user = wanted in user.name.casefold()
             if not plain and (of_user or not wanted):
+                users, memories = users + 1, memories + len(user.memories)
                 rows.append(user)
-                if user.name not in self._unfolded:
-                    continue
-                rows += self._sorted_keys(user)
+                if user.name in self._unfolded:
+                    rows += self._sorted_keys(user)
                 continue
             keys = self._sorted_keys(user)
             found = [key for key in keys if wanted in f"{key.session} {key.part}".casefold()]
             if found:
+                users, memories = users + bool(user.name), memories + len(found)
                 rows += found if plain else [user, *found]
+        self._matching = users, memories
         return rows
 
     def _sorted_users(self) -> list[User]:
@@ -202,23 +209,24 @@ class Names(ListPane):
 
     def _name_it(self) -> None:
         known = self.catalogue
-        users = [name for name in known.users if name]
-        facts = [count(len(users), "user")] if users else []
-        facts.append(
-            f"{known.memories:,}"
-            if users and self.size.width < 50
-            else count(known.memories, "memory")
+        users, memories = (
+            self._matching if self.filter else (len(known.users.keys() - {""}), known.memories)
         )
+        of_users = count(users, "user") if users else ""
+        order = state = ""
         if not known.listed:
-            facts.append("reading…")
+            state = "reading…"
         elif known.renewed or not known.counted:
-            facts.append("counting…")
+            state = "counting…"
         else:
-            facts += [f"{len(known.damaged):,} damaged"] if known.damaged else []
-            facts.append(f"by {ORDERS[self._order]}")
-        if self.filter:
-            facts.append(f"filter '{self.filter}'")
-        self.name_it("Memories", " · ".join(facts))
+            state = f"{len(known.damaged):,} damaged" if known.damaged else ""
+            order = f"by {ORDERS[self._order]}"
+        chosen = f"filter '{self.filter}'" if self.filter else ""
+        facts = [of_users, count(memories, "memory"), state, order, chosen]
+        for one in (of_users, order if chosen else ""):  # the first to go if there is little room
+            if cell_len(_joined(facts)) > self.size.width - 4:
+                facts.remove(one)
+        self.name_it("Memories", _joined(facts))
 
     def on_resize(self) -> None:
         """Fit the border to the new size."""
@@ -274,6 +282,10 @@ class Names(ListPane):
         """Return the name of the session or of the user."""
         found = self.subject()
         return found.key.session if found.key is not None else found.user or ""
+
+
+def _joined(facts: list[str]) -> str:
+    return " · ".join(filter(None, facts))
 
 
 def _session(key: MemoryKey) -> str:

@@ -49,6 +49,7 @@ async def test_browser_keys_order_and_filter_names(agents: str) -> None:
         screen = await driver.press("/", "P", "A", "R", "enter")
         assert "parcel" in screen
         assert "kyoto" not in screen
+        assert "1 user · 1 memory · by name · filter 'PAR' ─" in screen
         assert "kyoto" in await driver.press("escape")
         screen = await driver.press("/", "b", "o", "b", "escape")
         assert "kyoto" in screen, "Esc gives the filter up"
