@@ -50,7 +50,7 @@ def reporting() -> set[str]:
 
 
 def test_schema_every_command_that_reports_has_a_schema(run: Run) -> None:
-    assert reporting() - {"browse"} | {"log"} == set(schema_names())  # browse refuses all formats
+    assert reporting() | {"log"} == set(schema_names())
     assert run("help", "schema").stdout.split() == schema_names()
 
 

@@ -322,17 +322,19 @@ def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _transfer}
 
 
-def takes_options(function: Callable[..., None], *, opens: bool = False) -> Callable[..., None]:
+def takes_options(
+    function: Callable[..., None], *, opens: bool = False, reports: bool = True
+) -> Callable[..., None]:
     """Return a command for the parser, in which options replace some parameters of ``function``.
 
     Parameters of these types are replaced: ``Run`` by ``--format`` and ``--json``, ``Transfer`` by
     the options of the connection, and ``Selection`` by the options that select messages, which come
     last.  When the command runs, ``function`` gets values of these types, made from the options.
-    With ``opens``, the command also has ``--timeout``.
+    With ``opens``, the command also has ``--timeout``.  Without ``reports``, it has no formats.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
-    last = _parameters(_report_format)
+    last = _parameters(_report_format) if reports else ()
     run_name, takes_context = "", False
     for parameter in _parameters(function):
         make = _BUNDLES.get(parameter.annotation)
@@ -357,7 +359,8 @@ def takes_options(function: Callable[..., None], *, opens: bool = False) -> Call
         def made(make: Callable[..., Any]) -> Any:
             return make(**{one.name: values.pop(one.name) for one in _parameters(make)})
 
-        run_as_it_is(context).output.format = made(_report_format)
+        if reports:
+            run_as_it_is(context).output.format = made(_report_format)
         if opens:
             run_as_it_is(context).output.timeout = made(_time_limit)
         values[run_name] = this_run(context)

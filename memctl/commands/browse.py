@@ -28,7 +28,6 @@ from memctl.commands._options import (
 from memctl.commands._run import interrupted, readable, wait_for
 from memctl.errors import Interrupted, UsageError
 from memctl.location import redact_value
-from memctl.output.terminal import Format
 from memctl.registry import make_store
 from memctl.selection import Selection
 
@@ -40,7 +39,7 @@ _PATIENCE = 2.0
 """The seconds that the browser has to end after its terminal is gone."""
 
 
-@opens_stores
+@partial(opens_stores, reports=False)
 def browse(
     run: Run,
     store: StoreArgument,
@@ -60,8 +59,6 @@ def browse(
       memctl browse agents.db
       memctl browse prod --user ada
     """
-    if run.output.format is not Format.TABLE:
-        raise UsageError("browse draws on a terminal", "use inspect --messages --json")
     place = run.locate(store)
     piped = place.kind == "stdio"
     _require_terminal(piped=piped)

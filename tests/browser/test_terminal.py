@@ -174,7 +174,7 @@ def test_browser_reads_a_store_from_a_pipe(agents: str) -> None:
 
 def test_browser_needs_a_terminal(run: Run, agents: str) -> None:
     fails(run("browse", agents), 2, "browse needs a terminal", "inspect --messages")
-    fails(run("browse", agents, "--json"), 2, "inspect --messages --json")
+    fails(run("browse", agents, "--json"), 2, "No such option: --json")
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])
