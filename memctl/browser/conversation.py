@@ -490,8 +490,9 @@ class Conversation(Pane):
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""
-        found = [("j k", "Message"), ("g G", "Ends"), ("/", "Find")]
-        if self._dialect is not None and not self._dialect.facts:
+        facts = self._dialect is not None and self._dialect.facts
+        found = [("j k", "Fact" if facts else "Message"), ("g G", "Ends"), ("/", "Find")]
+        if not facts:
             context = isinstance(self.document, Context)
             found += [("c", "Messages" if context else "Context"), ("t", "Tools")]
         return [*found, ("x", "Commands"), ("Esc", "Back")]
