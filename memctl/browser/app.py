@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
+from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -129,6 +130,10 @@ class Browser(App[None]):
         """True if the right pane is in use; where there is one pane, it is seen."""
         self._conversation = Conversation(self._signs)
         self._sheet = Sheet(self._signs)
+        self._blank = Sheet(self._signs)
+        """The right pane of a screen from which nothing was opened, or not last."""
+        self._opened_on = "1"
+        """The screen from which the conversation or the text was opened."""
         self._head, self._foot, self._label = Line("head"), Line("foot"), Line("label")
         self._asked = Horizontal(id="asked")
         self._body = Horizontal(id="body")
@@ -149,6 +154,7 @@ class Browser(App[None]):
             yield from self._screens.values()
             yield self._conversation
             yield self._sheet
+            yield self._blank
         yield self._small
         with self._asked:
             yield self._label
@@ -169,7 +175,9 @@ class Browser(App[None]):
 
     @property
     def right(self) -> Pane:
-        """The pane on the right: the conversation, or a text."""
+        """The pane on the right: what was opened on this screen, a conversation or a text."""
+        if self._opened_on != self._shown:
+            return self._blank
         return self._sheet if self._sheet.has_class("-shown") else self._conversation
 
     def on_mount(self) -> None:
@@ -178,6 +186,7 @@ class Browser(App[None]):
         self.source.notices.tell = self._notice
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self._conversation.tell("", "Enter opens a memory.")
+        self._blank.show(Text("Enter opens what is selected.", DIM))
         self._arrange()
         self.left.focus()
         self.run_worker(self._begin(), group="store", exclusive=True)
@@ -198,7 +207,7 @@ class Browser(App[None]):
             pane.display = pane is self.left and (two or not self._inside)
             pane.styles.width = pane.share if two else "1fr"
         right = self.right
-        for other in (self._conversation, self._sheet):
+        for other in (self._conversation, self._sheet, self._blank):
             other.display = other is right and (two or self._inside)
         self._draw_lines()
 
@@ -507,6 +516,7 @@ class Browser(App[None]):
 
     def _go_in(self, pane: Pane) -> None:
         self._sheet.set_class(pane is self._sheet, "-shown")
+        self._opened_on = self._shown
         self._inside = True
         self._arrange()
         pane.focus()
@@ -583,7 +593,7 @@ class Browser(App[None]):
             self._inside = False
             self._arrange()
             self.left.focus()
-        else:
+        elif self.right is not self._blank:
             self._go_in(self.right)
 
     def _help(self) -> Sheet:

@@ -30,6 +30,13 @@ async def test_marks_open_the_first_message_that_has_one(agents: str) -> None:
         driver.compare("marks-opened")
 
 
+async def test_marks_have_only_what_they_opened_beside_them(agents: str) -> None:
+    async with browsing(make_browser(agents), LARGE) as driver:
+        assert "─ ada / kyoto ─" in await driver.press("down", "enter")
+        assert "─ ada / kyoto ─" not in await driver.press("3", "tab")
+        assert "─ ada / kyoto ─" in await driver.press("1")
+
+
 async def test_marks_of_a_store_without_any(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     await fill(path, {MemoryKey("ada", "kyoto"): [samples.entry("a")]})
