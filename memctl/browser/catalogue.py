@@ -84,7 +84,10 @@ class Catalogue:
             user.last = max(user.last, info.last or "")
 
     def finish(self, damaged: dict[MemoryKey, Failure]) -> None:
-        """Note that all memories are counted; a memory without counts is damaged or not there."""
+        """End the counting: ``damaged`` are the memories that could not be read.
+
+        Other memories without counts were deleted after they were listed, and are removed.
+        """
         self.damaged = damaged
         for name, user in list(self.users.items()):
             for key in [key for key, counts in user.memories.items() if counts is None]:
@@ -107,7 +110,7 @@ class Catalogue:
         return user
 
     def become(self, other: Catalogue) -> None:
-        """Hold what another catalogue holds."""
+        """Replace the memories and counts by those of another catalogue."""
         self.users = other.users
         self.damaged = other.damaged
         self.listed = other.listed

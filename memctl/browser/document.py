@@ -47,8 +47,8 @@ class Missing(Exception):
 class Document(ABC):
     """The messages of one memory.
 
-    ``total`` is their number.  ``deleted`` is the number of messages that are gone since the
-    document was opened.
+    ``total`` is their number.  ``deleted`` tells by how much it was lowered since the document was
+    opened, because messages were gone when a page was loaded.
     """
 
     def __init__(self, reader: Reader, key: MemoryKey) -> None:
@@ -232,7 +232,10 @@ async def _whole(store: Store, key: MemoryKey) -> AsyncGenerator[Entry]:
 
 
 def _refuse_damage(store: Store, key: MemoryKey) -> None:
-    """Raise an error if a memory was left out as damaged; a new attempt would not read it.
+    """Raise an error if a memory is damaged.
+
+    A store leaves out a memory that it has found damaged: without this error, the memory would seem
+    to be deleted.
 
     Raises:
         BadData: the memory is damaged.

@@ -52,9 +52,10 @@ class Subject(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A message to open: the one with the index ``at`` if it matches, else the first that does.
+    """The message at which a memory is opened: the first for which ``matches`` returns True.
 
-    ``found`` is a text to highlight.
+    ``at`` is its index, if that is known: the memory is then searched only if messages were deleted
+    or added before it.  ``found`` is a text to highlight.
     """
 
     matches: Callable[[StoredMessage], bool]
@@ -177,9 +178,10 @@ class Pane(Widget, can_focus=True):
             super().__init__()
 
     class Asked(Message):
-        """Ask for a line of text; ``answer`` is called with the text and whether it is complete.
+        """Ask the user for a line of text, which begins as ``text``.
 
-        It is called at each change, and at last with None as the text if there is no answer.
+        ``answer(typed, False)`` is called after each change, ``answer(typed, True)`` after Enter,
+        and ``answer(None, True)`` after Esc.
         """
 
         def __init__(

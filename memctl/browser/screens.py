@@ -16,7 +16,7 @@ from memctl.browser.source import Source
 
 
 class Setting(NamedTuple):
-    """What a screen is made with."""
+    """What all screens share: the store, its memories and counts, and the signs to draw with."""
 
     source: Source
     catalogue: Catalogue

@@ -54,9 +54,9 @@ class Notices(Unobserved):
 
 
 class Background:
-    """An event loop in a thread of its own, for one piece of work, or for several in turn.
+    """A thread with an event loop, in which coroutines run while the screen goes on.
 
-    ``run`` begins the thread, and ``close`` ends it.
+    The first ``submit`` starts the thread, and ``close`` ends it.
     """
 
     def __init__(self) -> None:
