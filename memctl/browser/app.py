@@ -63,20 +63,23 @@ SOUGHT = 1000
 class Line(Widget):
     """One line of parts; ``left`` is cut to leave room for ``right``."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, signs: Signs) -> None:
         super().__init__(id=name)
+        self._signs = signs
         self.left: list[Part] = []
         self.right: list[Part] = []
 
     def set(self, left: list[Part], right: list[Part] | None = None) -> None:
         """Show other parts."""
-        self.left, self.right = left, right or []
+        redrawn = self._signs.redrawn
+        self.left = [(redrawn(text), style) for text, style in left]
+        self.right = [(redrawn(text), style) for text, style in right or []]
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Return the line; lines below it are blank."""
         width = self.size.width
-        return line(() if y else spread(self.left, self.right, width, "…"), width)
+        return line(() if y else spread(self.left, self.right, width, self._signs.more), width)
 
 
 class Prompt(Input):
@@ -134,14 +137,15 @@ class Browser(App[None]):
         """The right pane of a screen from which nothing was opened, or not last."""
         self._opened_on = "1"
         """The screen from which the conversation or the text was opened."""
-        self._head, self._foot, self._label = Line("head"), Line("foot"), Line("label")
+        self._head, self._foot = Line("head", self._signs), Line("foot", self._signs)
+        self._label = Line("label", self._signs)
         self._asked = Horizontal(id="asked")
         self._body = Horizontal(id="body")
         self._told = ""
         self._is_error = False
         self._prompt = Prompt(id="prompt", select_on_focus=False)
         self._answer: Callable[[str | None, bool], object] | None = None
-        self._small = Line("small")
+        self._small = Line("small", self._signs)
         self._reader: Reader | None = None
         self._lister: Reader | None = None
 

@@ -205,7 +205,8 @@ class Conversation(Pane):
         """Return the lines that are seen."""
         if self.document is None or not self.document.total:
             told = self.told if self.document is None else "no messages"
-            return [line([(text, DIM)], width) for text in wrapped(told, width)]
+            shown = wrapped(self.signs.redrawn(told), width)
+            return [line([(text, DIM)], width) for text in shown]
         if self._width != width:
             self._width = width
             self._forget()
@@ -224,7 +225,7 @@ class Conversation(Pane):
                 index, skip = index + 1, 0
         except Missing as missing:
             self._want(missing.page)
-            found.append(line([("  reading…", DIM)], width))
+            found.append(line([(self.signs.redrawn("  reading…"), DIM)], width))
         self.call_later(self._name_it, self._top[0], last)
         self._look_ahead(last)
         return found[:height]

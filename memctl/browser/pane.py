@@ -78,9 +78,18 @@ class Signs(NamedTuple):
     thumb: str = "█"
     more: str = "…"
     rule: str = "─"
+    enter: str = "↵"
+    dot: str = "·"
+    dash: str = "–"
+
+    def redrawn(self, text: str) -> str:
+        """Return a text of the browser, written with the signs of ``Signs()``, with these."""
+        return text.translate(
+            {ord(sign): own for sign, own in zip(Signs(), self, strict=True) if sign != own}
+        )
 
 
-ASCII = Signs("-", "+", ">", "|", "#", "~", "-")
+ASCII = Signs("-", "+", ">", "|", "#", "~", "-", "Enter", "-", "-")
 """The signs for a terminal without box drawing and block characters."""
 
 
@@ -262,8 +271,9 @@ class Pane(Widget, can_focus=True):
     def name_it(self, title: str, foot: str) -> None:
         """Set the texts in the upper and the lower border, which may come from a store."""
         room = max(self.size.width - 4, 4)
-        self.border_title = Content(cut(visible(title), room, self.signs.more))
-        self.border_subtitle = Content(cut(visible(foot), room, self.signs.more))
+        for name, text in (("border_title", title), ("border_subtitle", foot)):
+            shown = cut(self.signs.redrawn(visible(text)), room, self.signs.more)
+            setattr(self, name, Content(shown))
 
     def render_line(self, y: int) -> Strip:
         """Return a line of the pane, with the scroll bar."""
@@ -375,7 +385,8 @@ class ListPane(Pane):
         """Return the rows that are seen."""
         number = self.count()
         if not number:
-            return [line([(text, DIM)], width) for text in wrapped(self.empty(), width)]
+            told = self.signs.redrawn(self.empty())
+            return [line([(text, DIM)], width) for text in wrapped(told, width)]
         self.cursor = max(0, min(self.cursor, number - 1))
         below = self.below(width)[: max(height - 2 * self.height - 1, 0)]
         self._room = height - len(below) - 1 if below else height
