@@ -130,7 +130,7 @@ class Browser(App[None]):
         self._screens = {key: screen.make(setting) for key, screen in SCREENS.items()}
         self._shown = "1"
         self._inside = False
-        """True if the right pane is in use; where there is one pane, it is seen."""
+        """True if the right pane is in use.  A narrow terminal then shows only the right pane."""
         self._conversation = Conversation(self._signs)
         self._sheet = Sheet(self._signs)
         self._blank = Sheet(self._signs)

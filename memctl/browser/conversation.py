@@ -96,7 +96,7 @@ class Conversation(Pane):
         self.cursor = 0
         self.unfolded = False
         self.told = ""
-        """What to show while there is no document."""
+        """The text that is shown without a document."""
         self.found = ""
         """The text that was looked for last, which is highlighted."""
         self._dialect: Dialect | None = None

@@ -198,7 +198,7 @@ class Whole(Document):
 
 
 class Context(Whole):
-    """What an agent sends to its model, with the tokens of each message.
+    """The messages that an agent sends to its model, each with its tokens.
 
     ``tokens`` are the tokens of the summary, of users, of agents and of tools.
     """

@@ -40,7 +40,7 @@ UNFOLDED = 30
 
 
 class _Row(NamedTuple):
-    """The findings of a code; with ``finding``, one of them, or one of its messages ``id``."""
+    """A row of the list: all findings of a code, one ``finding``, or the message ``id`` of it."""
 
     code: str
     number: int

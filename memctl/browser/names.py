@@ -29,7 +29,7 @@ UNFOLDED = 40
 ROOM_FOR_TIME = 56
 """The columns from which on a row has the time of the last message."""
 SHARE = 20
-"""How much longer than it takes to make the rows they stay as they are, while names come in."""
+"""While names arrive, rows are made anew after this multiple of the time that making takes."""
 ORDERS = ("name", "last message", "messages", "size")
 
 

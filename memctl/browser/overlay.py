@@ -1,4 +1,4 @@
-"""What is shown over the screens until Esc or q: help, commands, a message."""
+"""Views over the screens, until Esc or q: help, commands, a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memctl.output.conversation import Extent
 from memctl.tokens import estimate
 
 WHOLE = Extent(200_000, "memctl inspect --json has all", unfolded=True, parsed=20_000_000)
-"""How much of a message is drawn when it is alone."""
+"""The limits for a message that is shown alone."""
 
 KEYS = (
     ("In lists", ""),

@@ -40,7 +40,7 @@ Hint = tuple[str, str]
 
 
 class Subject(NamedTuple):
-    """What is selected: a memory, and perhaps a message in it; ``user`` alone has all sessions.
+    """The selected memory or message; ``user`` alone stands for all sessions of the user.
 
     ``commands`` are further command lines, which come first.
     """

@@ -1,4 +1,4 @@
-"""The screens of the browser: their keys, their titles, and what makes them."""
+"""The screens of the browser by key, each with its title and the factory of its list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memctl.browser.source import Source
 
 
 class Setting(NamedTuple):
-    """What all screens share: the store, its memories and counts, and the signs to draw with."""
+    """The objects that all screens share: the store, its memories and counts, the signs."""
 
     source: Source
     catalogue: Catalogue
@@ -24,7 +24,7 @@ class Setting(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """A screen: its title, and what makes its list."""
+    """A screen: its title, and the factory of its list."""
 
     title: str
     make: Callable[[Setting], ListPane]

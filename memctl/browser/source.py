@@ -260,7 +260,7 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is browsed: a store, and the selected memories in it.
+    """The browsed store, and the selection of its memories.
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal

@@ -197,7 +197,7 @@ def _file(output: str, source: Location, *, force: bool) -> Iterator[AtomicFile 
 
 
 class _Found(NamedTuple):
-    """What was read: the statistics, and the kind of the store."""
+    """The statistics that were read, and the kind of the store."""
 
     statistics: Statistics
     kind: str

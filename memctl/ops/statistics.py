@@ -165,7 +165,7 @@ class FindingRow:
 
 @dataclass(slots=True)
 class FactStatistics:
-    """What only stores of facts have.
+    """The statistics that only stores of facts have.
 
     ``owners`` has the ``top`` scopes with the most facts; the ``session`` of a key is the name of
     the agent or run.  ``lengths`` is a histogram of the numbers of characters.  ``metadata`` counts

@@ -35,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What stands below a chart: ``labels`` belong to the marks, an empty one is not drawn.
+    """The labels below a chart, one for each mark; an empty label is not drawn.
 
     With ``edges``, a label stands at the left edge of its mark, and one more label at the end.
     """
@@ -86,8 +86,8 @@ def columns(
 ) -> str:
     """Draw a column for each tip: the values of all series on top of each other.
 
-    ``written`` writes a value of the scale.  ``line`` has a value above each column, None where it
-    has not begun.  ``limit`` is a vertical line: its place between 0 and 1, and its text.
+    ``written`` writes a value of the scale.  ``line`` has a value for each column; None before
+    its first value.  ``limit`` is a vertical line: its place between 0 and 1, and its text.
     """
     number = len(tips)
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)]

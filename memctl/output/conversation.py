@@ -42,7 +42,7 @@ _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold 
 
 
 class Extent(NamedTuple):
-    """How much of a message is drawn.
+    """The limits to which a message is drawn.
 
     ``text`` is the maximum number of characters of a text, and ``rest`` says where the rest is.
     With ``unfolded``, tool calls, tool results and thinking are drawn whole.  Long texts of a

@@ -73,7 +73,7 @@ _Row = TypeVar("_Row", bound=MemoryRow | MessageRow)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a page says of itself.
+    """The facts that a page states about itself.
 
     ``title`` is its heading.  ``store`` is the label of the store, ``what`` its kind in words.
     ``selection`` says in words which messages were selected, empty for all.  ``now`` is the local
@@ -81,10 +81,10 @@ class About:
     that of memctl.  ``noun`` names the counted things in the singular: ``message`` or ``fact``.
     ``words`` are the words of a command that name the store and the selected memories, not yet
     quoted: ``("agents.db", "--user=ada")``.  ``again`` are further words of the command that writes
-    such a page; None if they cannot say what was selected.  ``no_findings`` says why findings were
-    left out.  ``whole`` is False if messages were selected: then the page says nothing of whole
-    memories, such as their contexts.  ``data`` is the report as a JSON object, for programs; the
-    page has the last days of it.
+    such a page; None if no command can repeat the selection.  ``no_findings`` says why findings
+    were left out.  ``whole`` is False if messages were selected: then the page says nothing of
+    whole memories, such as their contexts.  ``data`` is the report as a JSON object, for programs;
+    the page has the last days of it.
     """
 
     title: str
@@ -194,7 +194,7 @@ class _Period:
 
 
 def _paired(cards: Iterable[_Card]) -> list[_Card]:
-    """Return the cards; one that has no other card next to it becomes wide."""
+    """Return the cards; a narrow card without a neighbour becomes wide."""
     found = list(cards)
     narrow = [place for place, card in enumerate(found) if not card.wide]
     if len(narrow) % 2:
@@ -835,7 +835,7 @@ class _Page:
         return _listed(title, [*names.heads, *heads], lines)
 
     def _names(self, keys: Sequence[MemoryKey]) -> _Names:
-        """Return the columns that name these memories, without those that no memory uses."""
+        """Return the columns for users, sessions and paths, without columns that stay empty."""
         facts = self._found.facts is not None
         heads = ("user", "run", "agent") if facts else ("user", "session", "path")
         used = [place for place in range(3) if any(key[place] for key in keys)]

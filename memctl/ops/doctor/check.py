@@ -763,8 +763,8 @@ class FactExaminer:
     def take(self, page: Page, views: Iterable[MessageView | None] = repeat(None)) -> None:
         """Examine the facts of the next page of the memory.
 
-        ``views`` are the outlines of the facts, if the caller has them; None for one that it could
-        not read.
+        ``views`` are the outlines of the facts, if the caller has parsed the facts.  A fact that
+        could not be parsed has None.
         """
         self.messages += len(page.messages)
         for fact, view in zip(page.messages, views, strict=False):

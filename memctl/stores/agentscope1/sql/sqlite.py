@@ -51,7 +51,7 @@ SAMPLED = 500
 MOST_KEPT = 20_000
 """The largest number of messages of a memory whose row ids are kept for further windows."""
 WALK = 3
-"""How much longer it takes to read a row by an index than in the order of rows."""
+"""The time to read a row by an index, as a multiple of the time in the order of rows."""
 
 
 FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
@@ -260,9 +260,9 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self._known: dict[tuple[MemoryKey, str], tuple[Sequence[Any] | None, int | None]] = {}
-        """What is known of a memory while the stamp of the file is the same.
+        """For one memory, the row ids and indexes of its messages, or only their number.
 
-        These are the row ids and indexes of its messages, if they are few, or their number.
+        The entry is valid while the stamp of the file is the same.
         """
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
