@@ -32,7 +32,6 @@ from memctl.selection import Selection
 from memctl.spool import ItemSpool
 from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.storekit.batching import PageBuilder
-from memctl.storekit.catalog import span
 from memctl.storekit.edits import is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.simple import Rejected
@@ -203,17 +202,6 @@ class FactStore(Store):
                 return []
         self.left_out.others = self.left_out.others or bool(facts)
         return facts
-
-    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
-        with await self._index(Selection(keys=frozenset({key}))) as index:
-            ids = [id for some in index.ids(key) for id in some]
-        places = span(len(ids), start, count)
-        facts: list[StoredMessage] = []
-        for some in _some(ids[places.start : places.stop]):
-            facts += await self._load(key, some, begun=False)
-            if key in self.left_out.failures:
-                return None
-        return Page(Memory(key), facts, places.start, places.stop == len(ids)) if ids else None
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
