@@ -12,7 +12,7 @@ from memctl.browser.source import Reader
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.context import ContextMessage, read_context
 from memctl.selection import Selection
 from memctl.spool import ItemSpool
@@ -119,9 +119,7 @@ class Windows(Document):
 
     async def open(self, told: Callable[[int], object]) -> None:  # noqa: ARG002 - one short read
         # Twice a page from the end has at least the whole last page, wherever it begins.
-        page = await self._reader.run(lambda store: store.window(self.key, -2 * PAGE, 2 * PAGE))
-        if page is None:
-            raise _gone(self.key)
+        page = await self._window(-2 * PAGE, 2 * PAGE)
         self._pages.clear()
         self.total = page.offset + len(page.messages)
         for number in range(-(-page.offset // PAGE), -(-self.total // PAGE)):
@@ -134,17 +132,25 @@ class Windows(Document):
         self._hold(number, found)
 
     async def entries(self, start: int, count: int) -> list[Entry]:
-        page = await self._reader.run(lambda store: store.window(self.key, start, count))
-        if page is None:
-            raise _gone(self.key)
+        page = await self._window(start, count)
         end = page.offset + len(page.messages)
         if page.last and end < self.total:
             self.deleted += self.total - end
             self.total = end
         elif not page.last and end >= self.total:  # there are new messages
-            tail = await self._reader.run(lambda store: store.window(self.key, -1, 1))
-            self.total = tail.offset + 1 if tail is not None and tail.messages else end
+            tail = await self._window(-1, 1)
+            self.total = tail.offset + len(tail.messages)
         return _numbered(page.messages, page.offset)
+
+    async def _window(self, start: int, count: int) -> Page:
+        async def read(store: Store) -> Page:
+            page = await store.window(self.key, start, count)
+            if page is None:
+                _refuse_damage(store, self.key)
+                raise _gone(self.key)
+            return page
+
+        return await self._reader.run(read)
 
 
 class Whole(Document):

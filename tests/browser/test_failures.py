@@ -152,6 +152,16 @@ async def test_browser_names_damaged_memories(tmp_path: Path) -> None:
         assert "is damaged" in screen
 
 
+async def test_browser_names_a_memory_with_a_damaged_row(agents: str) -> None:
+    with closing(sqlite3.connect(agents)) as database, database:
+        database.execute("UPDATE message SET msg = '{' WHERE session_id = 'kyoto'")
+    async with browsing(make_browser(agents)) as driver:
+        screen = await driver.press("down", "enter")
+        text = " ".join(screen.replace("│", " ").split())  # the message is wrapped
+        assert "'kyoto' is damaged: the message" in text
+        assert "not there any more" not in text
+
+
 async def test_browser_ends_with_the_error_of_a_missing_user(agents: str) -> None:
     where = Selection(users=frozenset({"adda"}))
     with pytest.raises(NotFound) as error:
