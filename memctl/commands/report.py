@@ -165,7 +165,8 @@ def report(
     told.report = Report("report", lambda: data, list, lambda: None)
     if damaged := found.statistics.damaged:
         failures = {key: Failure("damaged", why) for key, why in damaged.items()}
-        raise damage(failures, others=bool(found.statistics.memories))
+        fate = "left out" if found.statistics.findings is None else "not read as a whole"
+        raise damage(failures, others=bool(found.statistics.memories), fate=fate)
     told.emit()
 
 

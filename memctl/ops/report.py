@@ -78,17 +78,20 @@ def only_damage(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
     return all(failure.code == "damaged" for _, failure in failures)
 
 
-def damage(left_out: Mapping[MemoryKey, Failure], *, others: bool) -> MemctlError:
+def damage(
+    left_out: Mapping[MemoryKey, Failure], *, others: bool, fate: str = "left out"
+) -> MemctlError:
     """Return the error for a run that left out the damaged memories ``left_out``.
 
-    With ``others``, the run read other memories, and the error is ``Partial``.  Without
-    ``others``, the error is ``BadData``.
+    ``fate`` says what became of a memory of which the run read a part.  With ``others``, the run
+    read other memories, and the error is ``Partial``.  Without ``others``, the error is
+    ``BadData``.
     """
     key, failure = next(iter(left_out.items()))
     more = len(left_out) - 1
     kind = Partial if others else BadData
     return kind(
-        f"{key} is damaged and left out: {failure.message}"
+        f"{key} is damaged and {fate}: {failure.message}"
         + (f"; and {more:,} more" if more else ""),
         DOCTOR,
     )

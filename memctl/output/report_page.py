@@ -251,7 +251,7 @@ class _Page:
             yield (
                 f'<section class="note bad" aria-label="{title}">\n'
                 f"<p><strong>{_SIGNS[Severity.ERROR]} {damaged} could not be read as a whole"
-                "</strong>. What is missing is not in the numbers here.</p>\n"
+                "</strong>. The numbers here are those of what could be read.</p>\n"
                 f"{_folded(title, [self._memory, 'reason'], rows)}</section>\n"
             )
         if not found.messages:

@@ -329,7 +329,8 @@ def test_layout_of_a_database_next_to_one_with_keys(
     _memory(client)
     free = servers.redis.fresh()
     number = free.rpartition("/")[2]
-    for words in (("inspect", free), ("migrate", free, tmp_path / "a.db")):
+    exports = [("export", free, "-o", tmp_path / name) for name in ("a.html", "a.csv", "a.jsonl")]
+    for words in (("inspect", free), ("migrate", free, tmp_path / "a.db"), *exports):
         said = run(*words).stderr
         assert f"database {number} has no memory; other databases of the server have keys: " in said
         assert re.search(r": \d+ \([\d,]+\)", said)

@@ -308,6 +308,8 @@ class Export:
             report.removed.append(str(path))
 
     async def _refuse_absent(self, store: Store, found: int) -> None:
+        if not found:
+            await warn_of_other_contents(store, self._observer)
         if self._options.must_exist:
             await refuse_absent_in(self._where, found, store, observer=self._observer)
         await note_absent_values(self._where, found, store, self._observer)
@@ -331,9 +333,7 @@ class Export:
             self._note_left_out(source)
             self._note_cleaned()
             if not copied.memories.selected:
-                await warn_of_other_contents(source, self._observer)
-                if copied.damage() is None:
-                    await self._refuse_absent(source, 0)
+                await self._refuse_absent(source, 0)
         for text in copied.warnings:
             self._observer.warn(text)
         if error := copied.damage():
