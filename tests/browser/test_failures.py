@@ -152,10 +152,12 @@ async def test_browser_names_damaged_memories(tmp_path: Path) -> None:
         assert "is damaged" in screen
 
 
-async def test_browser_names_a_memory_with_a_damaged_row(agents: str) -> None:
-    with closing(sqlite3.connect(agents)) as database, database:
+async def test_browser_names_a_memory_with_a_damaged_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "agents.db")
+    await fill(path, {KEY: samples.entries(3)})
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE message SET msg = '{' WHERE session_id = 'kyoto'")
-    async with browsing(make_browser(agents)) as driver:
+    async with browsing(make_browser(path)) as driver:
         screen = await driver.press("down", "enter")
         text = " ".join(screen.replace("│", " ").split())  # the message is wrapped
         assert "'kyoto' is damaged: the message" in text
