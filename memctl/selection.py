@@ -13,6 +13,7 @@ from itertools import repeat
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect, MessageView
 from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.shard import Shard
 
 
 class Verdict(Enum):
@@ -69,7 +70,8 @@ class Selection:
 
     ``keys`` limits the selection to these memories, and ``done`` excludes these memories: an
     operation that reads a store again uses ``keys`` and ``done``.  ``own_ids`` maps a memory to
-    the ids to select in it, if the ids differ between memories.
+    the ids to select in it, if the ids differ between memories.  ``shard`` limits the selection to
+    the memories of a shard.
     """
 
     users: frozenset[str] = frozenset()
@@ -88,6 +90,7 @@ class Selection:
     match: str | None = None
     last: int | None = None
     spare: int | None = None
+    shard: Shard | None = None
     untimed: Untimed = field(default_factory=Untimed, compare=False)
 
     def has_key(self, key: MemoryKey) -> bool:
@@ -98,7 +101,16 @@ class Selection:
             and (not self.parts or not key.part or key.part in self.parts)
             and (self.keys is None or key in self.keys)
             and key not in self.done
+            and (self.shard is None or self.shard.has(key))
         )
+
+    @property
+    def around(self) -> Selection:
+        """The selection of all memories of the users, sessions and shard, whole.
+
+        A comparison of two stores reads these memories of the other store.
+        """
+        return Selection(self.users, self.sessions, shard=self.shard)
 
     @property
     def looks_inside(self) -> bool:

@@ -33,6 +33,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
@@ -329,6 +330,12 @@ class Store(ABC):
         self.mode = mode
         self.origin: str | None = None
         """The label of the store from which a copy to this store is made, kept in archives."""
+        self.shard: Shard | None = None
+        """The shard to which a run limits its changes; set before ``open``.
+
+        ``lock`` locks only this shard.  ``is_empty`` and the counts with which ``write`` begins may
+        leave out what is not in the shard.
+        """
         self.warnings: list[str] = []
         """Warnings for the operator, one line each, such as about messages that were left out."""
         self.details: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractAsyncContextManager
 
 from memctl import signals
 from memctl.commands._reports import ChangeOutcome
@@ -25,7 +26,7 @@ from memctl.ops.observer import opened
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import OpenMode
+from memctl.store import OpenMode, Store
 from memctl.system import at_terminal
 
 
@@ -57,10 +58,18 @@ def change(
     output.emit()
 
 
+def _opened(
+    output: Output, run: ChangeRun, location: Location, mode: OpenMode
+) -> AbstractAsyncContextManager[Store]:
+    store = make_store(location, mode)
+    store.shard = run.where.shard
+    return opened(store, output)
+
+
 async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
     reads = run.dry_run and run.mode is OpenMode.CHANGE
     mode = OpenMode.READ if reads else run.mode
-    async with opened(make_store(location, mode), output) as store:
+    async with _opened(output, run, location, mode) as store:
         try:
             await run.execute(store)
         except (Unavailable, BadData) as error:
@@ -68,14 +77,14 @@ async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
 
 
 async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
-    async with opened(make_store(location, run.mode), output) as store:
+    async with _opened(output, run, location, run.mode) as store:
         something = await run.plan(store)
         await run.after_plan(store)
         return something
 
 
 async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None:
-    async with opened(make_store(location, run.mode), output) as store:
+    async with _opened(output, run, location, run.mode) as store:
         await lock(store)
         try:
             await run.carry_out(store)

@@ -11,6 +11,7 @@ import typer
 from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.output.terminal import Output
+from memctl.shard import Shard
 
 if TYPE_CHECKING:
     from memctl.config import Config
@@ -28,6 +29,8 @@ class Run:
     refusal: MemctlError | None = None
     """The error in the configuration or the environment, if any."""
     monitoring: Monitoring | None = None
+    shard: Shard | None = None
+    """The part of the run that the user asked for, by ``--shard``."""
     store: str = ""
     """The label of the store that ``locate`` found last: of two stores, the one written to."""
 

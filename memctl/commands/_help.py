@@ -19,6 +19,7 @@ from memctl.output.terminal import wrap
 SELECTION = "Which messages"
 CONNECTION = "Connection"
 SAFETY = "Safety"
+PARTS = "Parts of a run"
 OUTPUT = "Output"
 
 WIDEST = 100
@@ -27,7 +28,7 @@ _NARROW = 60
 """The least width at which a meaning stands next to its term."""
 _TERM = 28
 """The maximum number of columns of a term with its meaning on the same line."""
-_ORDER = ("Options", SELECTION, CONNECTION, SAFETY, OUTPUT)
+_ORDER = ("Options", SELECTION, PARTS, CONNECTION, SAFETY, OUTPUT)
 _EXAMPLES = "Examples:\n"
 _ENDING = "Options of every command, such as -q and --color: memctl --help"
 

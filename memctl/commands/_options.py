@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial, wraps
 from typing import Annotated, Any, get_type_hints
@@ -14,12 +15,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
-from memctl.commands._help import CONNECTION, OUTPUT, SAFETY, SELECTION, Helpful
+from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.wrappers.rate_limit import Rate
 
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
@@ -28,6 +30,8 @@ connecting = partial(typer.Option, rich_help_panel=CONNECTION)
 """An option for the connection to a store."""
 guarding = partial(typer.Option, rich_help_panel=SAFETY)
 """An option that protects data, or lifts a protection."""
+dividing = partial(typer.Option, rich_help_panel=PARTS)
+"""An option that divides a run into parts."""
 printing = partial(typer.Option, rich_help_panel=OUTPUT)
 """An option for the output."""
 
@@ -281,6 +285,19 @@ def _transfer(
     return Transfer(retries, timeout, rate(rate_limit))
 
 
+def _part(
+    shard: Annotated[
+        str | None,
+        dividing(
+            "--shard",
+            metavar="K/N",
+            help="Do part K of N, numbered from 0: all memories of some sessions.",
+        ),
+    ] = None,
+) -> Shard | None:
+    return None if shard is None else Shard.parse(shard)
+
+
 def _report_format(
     format_: Annotated[Format, printing("--format", help="Format of the report")] = Format.TABLE,
     json: Annotated[bool, printing("--json", help="Short for --format json.")] = False,
@@ -323,7 +340,11 @@ _BUNDLES: dict[Any, Callable[..., Any]] = {Selection: _selection, Transfer: _tra
 
 
 def takes_options(
-    function: Callable[..., None], *, opens: bool = False, reports: bool = True
+    function: Callable[..., None],
+    *,
+    opens: bool = False,
+    reports: bool = True,
+    divisible: bool = False,
 ) -> Callable[..., None]:
     """Return a command for the parser, in which options replace some parameters of ``function``.
 
@@ -331,6 +352,7 @@ def takes_options(
     the options of the connection, and ``Selection`` by the options that select messages, which come
     last.  When the command runs, ``function`` gets values of these types, made from the options.
     With ``opens``, the command also has ``--timeout``.  Without ``reports``, it has no formats.
+    With ``divisible``, it has ``--shard``, which ``Run.shard`` and the selection get.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -351,6 +373,8 @@ def takes_options(
 
     if opens:
         own += _parameters(_time_limit)
+    if divisible:
+        own += _parameters(_part)
     kind = inspect.Parameter.KEYWORD_ONLY
     own.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
 
@@ -364,11 +388,14 @@ def takes_options(
         if opens:
             run_as_it_is(context).output.timeout = made(_time_limit)
         values[run_name] = this_run(context)
+        if divisible:
+            run_as_it_is(context).shard = made(_part)
         if takes_context:
             values["context"] = context
         for name, make in bundled.items():
             values[name] = made(make)
             if make is _selection:
+                values[name] = replace(values[name], shard=run_as_it_is(context).shard)
                 run_as_it_is(context).output.untimed = values[name].untimed
         function(**values)
 
@@ -381,6 +408,8 @@ def takes_options(
 
 opens_stores = partial(takes_options, opens=True)
 """``takes_options`` for a command that opens stores."""
+divisible = partial(takes_options, opens=True, divisible=True)
+"""``takes_options`` for a command that opens stores, and can do one part of its work."""
 
 
 class _Command(Helpful, TyperCommand):

@@ -26,8 +26,8 @@ from memctl.commands._options import (
     StoreArgument,
     YesOption,
     deletion_limit,
+    divisible,
     guarding,
-    opens_stores,
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -45,7 +45,7 @@ from memctl.summary import TEMPLATE, check_template
 from memctl.system import at_terminal, read_file
 
 
-@opens_stores
+@divisible
 def compress(
     run: Run,
     context: typer.Context,

@@ -22,7 +22,7 @@ from memctl.commands._options import (
     StoreArgument,
     YesOption,
     deletion_limit,
-    opens_stores,
+    divisible,
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -38,7 +38,7 @@ from memctl.selection import Selection
 from memctl.system import at_terminal
 
 
-@opens_stores
+@divisible
 def delete(
     run: Run,
     store: StoreArgument,

@@ -21,7 +21,7 @@ from memctl.commands._options import (
     UserOption,
     YesOption,
     deletion_limit,
-    opens_stores,
+    divisible,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
@@ -49,7 +49,7 @@ class FailOn(StrEnum):
     WARNING = "warning"
 
 
-@opens_stores
+@divisible
 def doctor(
     run: Run,
     store: StoreArgument,
@@ -101,7 +101,9 @@ def doctor(
     """
     output = run.output
     wanted = _known(codes or KINDS) - _known(ignore or ())
-    where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
+    where = Selection(
+        users=frozenset(user or ()), sessions=frozenset(session or ()), shard=run.shard
+    )
     limits = Limits(max_result)
     limit = deletion_limit(max_delete)
     if repair:

@@ -15,8 +15,8 @@ from memctl.commands._options import (
     PathOption,
     RateOption,
     StoreArgument,
+    divisible,
     guarding,
-    opens_stores,
     rate,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
@@ -30,7 +30,7 @@ from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 
 
-@opens_stores
+@divisible
 def export(
     run: Run,
     store: StoreArgument,

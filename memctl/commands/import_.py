@@ -36,7 +36,7 @@ from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 
 
-@takes_options
+@partial(takes_options, divisible=True)
 def import_(
     run: Run,
     file: Annotated[

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from memctl.commands._context import Run
-from memctl.commands._options import PagerOption, PathOption, StoreArgument, opens_stores
+from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
 from memctl.commands._run import readable, rotation, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
@@ -35,7 +35,7 @@ from memctl.stores.archive.rotation import RotatedFile
 TERMINAL_ROWS = 50
 
 
-@opens_stores
+@divisible
 def inspect(
     run: Run,
     store: StoreArgument,

@@ -13,6 +13,7 @@ from memctl.commands._options import (
     DryRunOption,
     PathOption,
     StoreArgument,
+    divisible,
     group,
     opens_stores,
     selecting,
@@ -52,7 +53,7 @@ def _marks() -> None:
 
 
 @app.command("add")
-@opens_stores
+@divisible
 def add(
     run: Run,
     store: StoreArgument,
@@ -77,7 +78,7 @@ def add(
 
 
 @app.command("remove")
-@opens_stores
+@divisible
 def remove(
     run: Run,
     store: StoreArgument,
@@ -98,7 +99,7 @@ def remove(
 
 
 @app.command("rename")
-@opens_stores
+@divisible
 def rename(
     run: Run,
     store: StoreArgument,

@@ -35,7 +35,7 @@ from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 
 
-@takes_options
+@partial(takes_options, divisible=True)
 def migrate(
     run: Run,
     source: Annotated[str, typer.Argument(metavar="SRC", help=f"The source. {STORE_HELP}")],

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from memctl import api
 from memctl.commands._context import Run
-from memctl.commands._options import STORE_HELP, PathOption, opens_stores
+from memctl.commands._options import STORE_HELP, PathOption, divisible
 from memctl.commands._receipt import verify_receipt
 from memctl.commands._run import readable, wait_for
 from memctl.errors import Different, UsageError
@@ -31,7 +31,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 
-@opens_stores
+@divisible
 def verify(
     run: Run,
     where: Selection,

@@ -497,7 +497,7 @@ class _Copy:
                 if not where.keys:
                     return
         else:
-            held = await self._held(Selection(where.users, where.sessions), form)
+            held = await self._held(where.around, form)
         if self._report.total is None:
             self._report.total = await count_all(self._source, where, self._progress)
         await self._write(self._missing(self._counted(self._read(where)), held, form))
@@ -535,7 +535,7 @@ class _Copy:
         together.
         """
         where = self._where
-        around = Selection(where.users, where.sessions)
+        around = where.around
         brief = self._source.features.cheap_outline and self._target.features.cheap_outline
         if brief and not await self._target.is_empty():
             return await run_both(self._outlined(where), self._held(around, Precision.OUTLINE))

@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -204,7 +204,7 @@ async def _updated(
 
 def _memories(where: Selection) -> Selection:
     """Return the selection of all messages in the selected memories."""
-    return Selection(where.users, where.sessions, where.parts, where.keys)
+    return replace(where.around, parts=where.parts, keys=where.keys)
 
 
 async def _wait_for(lock: FileLock) -> list[str]:

@@ -248,8 +248,7 @@ class CopyRun:
         ``rest`` selects the memories that no earlier attempt has finished.
         """
         if self._most is None:
-            around = Selection(self.where.users, self.where.sessions)
-            self._most = await most_deletions(target, around, limit)
+            self._most = await most_deletions(target, self.where.around, limit)
         counted = CopyReport()
         with self._observer.progress("counting") as progress:
             preview = DryRun(target, is_open=True)
@@ -441,7 +440,9 @@ class Migration:
     def _make_target(self) -> Store:
         if isinstance(self._target, Store):
             return self._target
-        return self._timed(make_target(self._target, dry_run=self._dry_run))
+        target = self._timed(make_target(self._target, dry_run=self._dry_run))
+        target.shard = self._where.shard
+        return target
 
     def _opened_target(self, target: Store) -> AbstractAsyncContextManager[Store]:
         given = target is self._target

@@ -46,7 +46,7 @@ def places(store: Store, page: Page) -> Iterable[int | None]:
 
 def whole_memories(where: Selection) -> Selection:
     """Return the selection with the same users, sessions and memories, but of all messages."""
-    return Selection(where.users, where.sessions, where.parts, where.keys, where.done)
+    return replace(where.around, parts=where.parts, keys=where.keys, done=where.done)
 
 
 async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:

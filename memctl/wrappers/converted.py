@@ -174,7 +174,7 @@ class ConvertedStore(StoreWrapper):
         return self.read(where)
 
     def _pages(self, where: Selection) -> AsyncGenerator[Page]:
-        whole = Selection(where.users, where.sessions, where.parts, where.keys, where.done)
+        whole = replace(where.around, parts=where.parts, keys=where.keys, done=where.done)
         failures = self.left_out.failures
         return self._converted(self._store.read(whole), self._reading, failures, "damaged")
 

@@ -48,6 +48,7 @@ class StoreWrapper(Store):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         self._store.origin = self.origin
+        self._store.shard = self.shard
         await self._store.open(mode)
         self.kind = self._store.kind
         self.location = self._store.location
@@ -59,6 +60,7 @@ class StoreWrapper(Store):
         await self._store.close()
 
     async def lock(self, owner: str) -> None:
+        self._store.shard = self.shard
         await self._store.lock(owner)
 
     def unlock(self) -> None:
