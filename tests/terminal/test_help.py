@@ -132,7 +132,8 @@ def test_help_lists_commands_by_purpose_and_topics_before_options(run: Run) -> N
 def test_help_groups_options_by_purpose(run: Run) -> None:
     text = run("delete", "--help").stdout
     heads = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert heads == ["Examples", "Arguments", "Which messages", "Connection", "Safety", "Output"]
+    ahead = ["Examples", "Arguments", "Which messages"]
+    assert heads == [*ahead, "Parts of a run", "Connection", "Safety", "Output"]
     assert text.startswith("Usage: memctl delete STORE [selection] [options]\n")
 
 
