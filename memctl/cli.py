@@ -26,7 +26,7 @@ from memctl.commands._help import Helpful, Rows, usage
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
-from memctl.system import EXHAUSTED
+from memctl.system import EXHAUSTED, PART_VARIABLE
 from memctl.version import __version__
 
 ABOUT = "Administer the memory of LLM agents where it is stored."
@@ -633,7 +633,14 @@ def _globals(
         interval=progress_interval,
     )
     settled = context.meta[SETTLED]
-    context.obj = Run(config, output, settled.config, settled.refusal, monitoring)
+    run = Run(config, output, settled.config, settled.refusal, monitoring)
+    if PART_VARIABLE in os.environ:
+        from memctl.parts import child  # only needed by a part of a run
+
+        run.orders = child.begin()
+        run.refusal = run.orders.refusal() or run.refusal
+        run.monitoring = None  # the driver of the run tells how it ended
+    context.obj = run
 
 
 def main() -> None:

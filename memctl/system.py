@@ -16,6 +16,8 @@ import threading
 from collections.abc import Collection
 
 POSIX = os.name == "posix"
+PART_VARIABLE = "MEMCTL_PART"
+"""The environment variable that a part of a run gets from its supervisor."""
 UNIX_SOCKETS = POSIX
 """True if asyncio can connect to Unix sockets."""
 

@@ -16,6 +16,7 @@ from memctl.shard import Shard
 if TYPE_CHECKING:
     from memctl.config import Config
     from memctl.output.monitoring import Monitoring
+    from memctl.parts.child import Orders
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Run:
     monitoring: Monitoring | None = None
     shard: Shard | None = None
     """The part of the run that the user asked for, by ``--shard``."""
+    orders: Orders | None = None
+    """What the supervisor of this part of a run told it; None if this is no such part."""
     store: str = ""
     """The label of the store that ``locate`` found last: of two stores, the one written to."""
 
@@ -41,12 +44,15 @@ class Run:
 
         Raises:
             Interrupted: a signal came instead of a password.
-            UsageError: ``text`` names no store, or the configuration is not valid.
+            UsageError: ``text`` names no store, the configuration is not valid, or this is a part
+                of a run on another store.
             NotFound: the named configuration file does not exist.
         """
         from memctl import config  # not needed to show the help
         from memctl.commands._password import ask_password
 
+        if self.orders is not None:
+            self.orders.check_store(text, self.address(text).label)
         found = self.configuration().locate(text, config.environment())
         self.store = found.label
         return ask_password(found)

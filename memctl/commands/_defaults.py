@@ -14,9 +14,10 @@ import typer
 from memctl import config as configuration
 from memctl.config import Config, nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
+from memctl.system import PART_VARIABLE
 
 PREFIX = "MEMCTL"
-OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG"})
+OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG", PART_VARIABLE})
 """Variables that are not options."""
 FORMAT = "format"
 """The option with an optional default for all commands."""
@@ -24,7 +25,9 @@ FORMAT = "format"
 _NEVER = {"config", "version", "help", "show-completion"}
 # Options that destroy data, or permit it, must be given on the command line.  A default in a file
 # or a variable would also apply to commands that its author did not think of.
-_SAID = frozenset({"yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate"})
+_SAID = frozenset(
+    ("yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate", "shard", "shards")
+)
 _ONLY_SAID = "a default would also apply to commands that it was not meant for"
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import lru_cache, partial, wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,7 +22,7 @@ from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
-from memctl.shard import Shard
+from memctl.shard import MOST, Shard
 from memctl.wrappers.rate_limit import Rate
 
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
@@ -285,7 +286,23 @@ def _transfer(
     return Transfer(retries, timeout, rate(rate_limit))
 
 
-def _part(
+class On(StrEnum):
+    """What runs the parts of a run."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class Division(NamedTuple):
+    """How a run is divided: into ``shards`` parts; or it is itself the part ``shard``."""
+
+    shard: Shard | None
+    shards: int | None
+    on: On
+    workers: int | None
+
+
+def _division(
     shard: Annotated[
         str | None,
         dividing(
@@ -294,8 +311,31 @@ def _part(
             help="Do part K of N, numbered from 0: all memories of some sessions.",
         ),
     ] = None,
-) -> Shard | None:
-    return None if shard is None else Shard.parse(shard)
+    shards: Annotated[
+        int | None,
+        dividing("--shards", metavar="N", min=1, max=MOST, help="Do the whole in N parts."),
+    ] = None,
+    on: Annotated[
+        On,
+        dividing("--on", metavar="ENGINE", help="Run the parts as processes or as Ray tasks"),
+    ] = On.LOCAL,
+    workers: Annotated[
+        int | None,
+        dividing(
+            "--workers",
+            metavar="M",
+            min=1,
+            help="Run at most M parts at the same time.",
+            show_default="the number of CPUs",
+        ),
+    ] = None,
+) -> Division:
+    if shard is not None and shards is not None:
+        raise UsageError(
+            "--shard and --shards cannot be combined",
+            "--shards N runs all parts; --shard K/N is one of them",
+        )
+    return Division(None if shard is None else Shard.parse(shard), shards, on, workers)
 
 
 def _report_format(
@@ -352,7 +392,8 @@ def takes_options(
     the options of the connection, and ``Selection`` by the options that select messages, which come
     last.  When the command runs, ``function`` gets values of these types, made from the options.
     With ``opens``, the command also has ``--timeout``.  Without ``reports``, it has no formats.
-    With ``divisible``, it has ``--shard``, which ``Run.shard`` and the selection get.
+    With ``divisible``, it has ``--shard``, which ``Run.shard`` and the selection get, and
+    ``--shards``, with which the parts of the run are started in place of ``function``.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -374,7 +415,7 @@ def takes_options(
     if opens:
         own += _parameters(_time_limit)
     if divisible:
-        own += _parameters(_part)
+        own += _parameters(_division)
     kind = inspect.Parameter.KEYWORD_ONLY
     own.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
 
@@ -388,8 +429,8 @@ def takes_options(
         if opens:
             run_as_it_is(context).output.timeout = made(_time_limit)
         values[run_name] = this_run(context)
-        if divisible:
-            run_as_it_is(context).shard = made(_part)
+        division = made(_division) if divisible else None
+        run_as_it_is(context).shard = division and division.shard
         if takes_context:
             values["context"] = context
         for name, make in bundled.items():
@@ -397,6 +438,12 @@ def takes_options(
             if make is _selection:
                 values[name] = replace(values[name], shard=run_as_it_is(context).shard)
                 run_as_it_is(context).output.untimed = values[name].untimed
+        if division is not None and division.shards is not None:
+            from memctl.commands import _parts  # only needed for parts
+
+            where = next((values[name] for name in bundled if bundled[name] is _selection), None)
+            _parts.run_parts(context, division.shards, division.on, division.workers, where)
+            return
         function(**values)
 
     parameters = [*own, *last]

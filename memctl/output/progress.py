@@ -144,6 +144,53 @@ class Summaries:
         return seconds / self._memories * (self._all - self._memories)
 
 
+class Parts:
+    """The progress of a run in parts: counts of the parts that have ended, and what they did."""
+
+    def __init__(self, description: str, parts: int) -> None:
+        self._label = description
+        self._all = parts
+        self._parts = 0
+        self._messages = 0
+        self._failed = 0
+        self._begun = time.monotonic()
+
+    def advance(self, *, messages: int, failed: int) -> None:
+        """Add a part that has ended: its messages, and the number of memories that failed."""
+        self._parts += 1
+        self._messages += messages
+        self._failed += failed
+
+    @property
+    def share(self) -> float | None:
+        return self._parts / self._all
+
+    def facts(self) -> list[str]:
+        found = [self._label, _of(self._parts, self._all, "part")]
+        if self._messages:
+            found.append(count(self._messages, "message"))
+        if self._failed:
+            found.append(f"{count(self._failed, 'memory')} failed")
+        if self._parts:
+            found.append(f"{duration(self._left())} left")
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "doing": self._label,
+            "parts": self._parts,
+            "messages": self._messages,
+            "failed": self._failed,
+            "seconds": round(time.monotonic() - self._begun, 1),
+            "total": {"parts": self._all},
+        }
+        return found | {"left": round(self._left(), 1)} if self._parts else found
+
+    def _left(self) -> float:
+        seconds = time.monotonic() - self._begun
+        return seconds / self._parts * (self._all - self._parts)
+
+
 def _of(number: int, total: int | None, noun: str) -> str:
     return f"{number:,} of {count(total, noun)}" if total else count(number, noun)
 

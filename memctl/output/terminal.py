@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -31,7 +31,7 @@ from memctl.selection import Untimed
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from memctl.output.progress import Lines, Live, Meter
+    from memctl.output.progress import Lines, Live, Meter, Parts
     from memctl.output.report import Listing, Report
     from memctl.store import Store
 
@@ -347,6 +347,15 @@ class Output:
 
         meter = Counter(description, total)
         with self._showing(meter):
+            yield meter
+
+    @contextmanager
+    def dividing(self, description: str, parts: int) -> Iterator[Parts]:
+        """Show the progress of a run in ``parts`` parts; see ``progress``."""
+        from memctl.output.progress import Parts  # only needed for parts
+
+        meter = Parts(description, parts)
+        with self._showing(meter) if self._watched else nullcontext():
             yield meter
 
     @property

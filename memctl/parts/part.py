@@ -1,12 +1,27 @@
-"""A part of a run, its result, and the engines that run parts."""
+"""A part of a run, its result, the engines that run parts, and the supervisor of a part."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+from memctl.location import redact_text
 from memctl.shard import Shard
+from memctl.system import PART_VARIABLE
+
+POLL = 0.2
+"""The seconds between two looks at a child process."""
+_ERRORS = 4096
+"""The number of bytes kept of what a part wrote to stderr: its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +45,10 @@ class Part:
 class PartResult:
     """How a part ended.
 
-    ``exit`` is the exit code of memctl.  ``report`` is its JSON report; None if the process wrote
-    none, as after SIGKILL.  ``errors`` is the end of what it wrote to stderr, without passwords.
-    ``host`` is the name of the machine, and ``seconds`` the wall time.
+    ``exit`` is the exit code of memctl; of a process that a signal ended, 128 and the number of
+    the signal.  ``report`` is its JSON report; None if the process wrote none, as after SIGKILL.
+    ``errors`` is the end of what it wrote to stderr, without passwords.  ``host`` is the name of
+    the machine, and ``seconds`` the wall time.  ``attempts`` is how often the part has run.
     """
 
     shard: Shard
@@ -41,6 +57,30 @@ class PartResult:
     errors: str = ""
     host: str = ""
     seconds: float = 0.0
+    attempts: int = 1
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that the part selected, by its report."""
+        report = self.report or {}
+        found = report.get("messages", report.get("totals", {}).get("messages", 0))
+        if isinstance(found, dict):
+            found = found.get("selected", found.get("source", 0))
+        return int(found)
+
+    @property
+    def written(self) -> int:
+        """The number of memories that the part has written, by its report."""
+        return self._memories("written")
+
+    @property
+    def failed(self) -> int:
+        """The number of memories that failed, by its report."""
+        return self._memories("failed")
+
+    def _memories(self, what: str) -> int:
+        found = (self.report or {}).get("memories")
+        return int(found.get(what, 0)) if isinstance(found, dict) else 0
 
 
 class Engine(Protocol):
@@ -67,3 +107,99 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Release what the engine holds.  No part runs."""
+
+
+class PartStop:
+    """A request to stop a part.  It may be asked for from another thread."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """What the child process gets; None while it may go on."""
+
+    def ask(self, *, force: bool = False) -> None:
+        """Ask the part to stop at the end of a memory; with ``force`` or the second time, at once.
+
+        The child process gets SIGTERM or SIGKILL.
+        """
+        again = force or self.signal is not None
+        self.signal = _KILL if again else signal.SIGTERM
+
+
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
+
+
+def run_part(part: Part, stop: PartStop | None = None) -> PartResult:
+    """Run a part in a child process to its end.
+
+    ``stop`` asks the part to stop, as a KeyboardInterrupt does.  The child process is killed if
+    this thread ends first.
+    """
+    stop = stop or PartStop()
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        child = _start(part, output, errors)
+        try:
+            code = _watch(child, stop)
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        return PartResult(
+            part.shard,
+            code,
+            _report(output),
+            redact_text(_end(errors), part.arguments),
+            socket.gethostname(),
+            round(time.monotonic() - begun, 3),
+        )
+
+
+def _start(part: Part, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    about = {
+        "parent": os.getpid(),
+        "version": part.version,
+        "stores": dict(part.stores),
+        "state": part.state,
+    }
+    return subprocess.Popen(
+        # -P: as for the script ``memctl``, the current folder is no place of modules.
+        [sys.executable, "-P", "-m", "memctl", *part.arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        env={**os.environ, PART_VARIABLE: json.dumps(about)},
+        start_new_session=True,  # Ctrl-C is for the supervisor
+    )
+
+
+def _watch(child: subprocess.Popen[bytes], stop: PartStop) -> int:
+    """Wait for the end of a child process; return its exit code.  Hand on the requests to stop."""
+    sent: signal.Signals | None = None
+    while True:
+        try:
+            if child.poll() is not None:
+                break
+            if stop.signal is not None and stop.signal is not sent:
+                sent = stop.signal
+                child.send_signal(sent)
+            time.sleep(POLL)  # Ray raises KeyboardInterrupt only between bytecodes
+        except KeyboardInterrupt:
+            stop.ask()
+    code: int = child.returncode
+    return code if code >= 0 else 128 - code
+
+
+def _report(output: IO[bytes]) -> dict[str, Any] | None:
+    """Return the JSON report in the output of a part; None if it is not there, or not whole."""
+    output.seek(0)
+    try:
+        found = json.load(output)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _end(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - _ERRORS))
+    return errors.read().decode("utf-8", "replace").strip()

@@ -1,0 +1,315 @@
+"""``--shards N``: one command as parts, which an engine runs, with one report and one exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from rich.text import Text
+
+from memctl.commands._context import Run, this_run
+from memctl.commands._run import wait_for
+from memctl.errors import UsageError
+from memctl.installation import install_command
+from memctl.location import Location, redact_value, visible
+from memctl.model import OnConflict
+from memctl.numbers import count, duration
+from memctl.ops.stop import Stop
+from memctl.output.report import Report
+from memctl.output.terminal import Output
+from memctl.parts.divide import Driver
+from memctl.parts.local import LocalEngine, processors
+from memctl.parts.part import Engine, Part, PartResult
+from memctl.selection import Selection
+from memctl.shard import Shard
+from memctl.version import __version__
+
+if TYPE_CHECKING:
+    from memctl.output.progress import Parts
+
+_LEFT_OUT = frozenset(("shard", "shards", "on", "workers", "format_", "json", "yes", "pager"))
+"""The parameters that parts do not get as they are."""
+_TIMES = frozenset(("since", "until", "newer_than", "older_than"))
+"""The parameters that select by time; parts get the moments, which are the same for all."""
+
+
+class _Divided(NamedTuple):
+    """A command that can run in parts."""
+
+    doing: str
+    """What it does, for the progress."""
+    stores: tuple[str, ...]
+    """The parameters that name stores."""
+    written: str = ""
+    """The parameter that names the store that is written; empty if none is."""
+
+
+_DIVIDED = {
+    "inspect": _Divided("reading", ("store",)),
+    "export": _Divided("exporting", ("store",)),
+    "import": _Divided("importing", ("file", "store"), "store"),
+    "migrate": _Divided("migrating", ("source", "target"), "target"),
+    "verify": _Divided("comparing", ("left", "right")),
+    "doctor": _Divided("examining", ("store",)),
+}
+
+
+def run_parts(
+    context: typer.Context,
+    shards: int,
+    on: str,
+    workers: int | None,
+    where: Selection | None,
+) -> None:
+    """Run a command in ``shards`` parts, and report what all of them did.
+
+    ``on`` names the engine, which runs at most ``workers`` parts at the same time.  ``where`` is
+    the selection of a command that has one.
+
+    Raises:
+        UsageError: the command cannot run in parts as it is written; nothing was started.
+        MemctlError: as ``Driver.run``.
+    """
+    run = this_run(context)
+    command = " ".join(_words(context))
+    divided = _DIVIDED[command]
+    locations = {
+        name: run.address(context.params[name])
+        for name in divided.stores
+        if context.params[name] is not None
+    }
+    _refuse(context, divided, locations)
+    if on == "ray":
+        _refuse_with_ray(context, run, locations)
+    if divided.written:
+        run.store = locations[divided.written].label
+    line = CommandLine(
+        tuple(_options(context, run, where)),
+        tuple(_arguments(context)),
+        {context.params[name]: place.label for name, place in locations.items()},
+    )
+    numbers = [Shard(number, shards) for number in range(shards)]
+    stop = Stop()
+    with run.output.dividing(divided.doing, shards) as progress:
+        engine = _engine(on, workers, shards)
+        driver = Driver(engine, numbers, line, PartsWatch(run.output, progress), stop)
+        run.output.report = _report(command, driver, engine)
+        wait_for(_run(driver, engine), stop)
+    run.output.emit()
+
+
+async def _run(driver: Driver, engine: Engine) -> None:
+    try:
+        await driver.run()
+    finally:
+        await engine.close()
+
+
+def _engine(on: str, workers: int | None, shards: int) -> Engine:
+    """Return what runs the parts.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
+    if on == "ray":
+        raise UsageError("--on ray needs Ray", install_command("ray"))
+    return LocalEngine(min(workers or processors(), shards))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """The command line of each part: what the parts of a run do."""
+
+    options: tuple[str, ...]
+    """The words after ``memctl``, without ``--shard``."""
+    arguments: tuple[str, ...]
+    """The arguments of the command: the names of stores."""
+    stores: dict[str, str]
+    """The label of the location of each store, by the name that the user wrote."""
+
+    def begin(self, shard: Shard) -> Part:
+        """Return a part that starts now."""
+        words = (*self.options, f"--shard={shard}", "--", *self.arguments)
+        return Part(words, shard, __version__, self.stores)
+
+    def end(self, result: PartResult) -> None:
+        """Note how a part has ended."""
+
+
+class PartsWatch:
+    """Tells how parts end."""
+
+    def __init__(self, output: Output, progress: Parts) -> None:
+        self._output = output
+        self._progress = progress
+
+    def ended(self, result: PartResult) -> None:
+        """A part has ended and is not repeated."""
+        self._progress.advance(messages=result.messages, failed=result.failed)
+        self._output.detail(
+            f"part {result.shard} ended with {result.exit} after {duration(result.seconds)} on "
+            f"{result.host}: {count(result.messages, 'message')}"
+        )
+
+    def repeated(self, result: PartResult, wait: float) -> None:
+        """A part has ended and is repeated after ``wait`` seconds."""
+        when = f"in {wait:.0f} s" if wait else "now"
+        self._output.note(f"part {result.shard} ended with {result.exit}; it is repeated {when}")
+
+
+def _words(context: Any) -> list[str]:
+    """Return the words of a command, such as ``["mark", "add"]``."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, context.info_name)
+        context = context.parent
+    return words
+
+
+def _options(context: typer.Context, run: Run, where: Selection | None) -> Iterator[str]:
+    """Yield the words after ``memctl`` of a part, without ``--shard`` and the arguments.
+
+    Defaults of the environment and of the configuration are included: a worker need not have them.
+    """
+    if run.config_file is not None:
+        yield f"--config={run.config_file}"
+    yield "--quiet"
+    yield from _words(context)
+    for parameter in context.command.params:
+        if parameter.param_type_name != "option" or parameter.name in _TIMES:
+            continue
+        if parameter.name in ("json", "yes"):
+            yield f"--{parameter.name}"
+        elif parameter.name not in _LEFT_OUT and _is_set(context, parameter.name):
+            yield from _spelt(parameter, context.params[parameter.name])
+    if where is not None:
+        for name, moment in (("since", where.since), ("until", where.until)):
+            if moment is not None:
+                yield f"--{name}={moment.astimezone().isoformat()}"
+
+
+def _is_set(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _spelt(option: Any, value: Any) -> Iterator[str]:
+    """Yield the words that give an option a value."""
+    name = next(name for name in option.opts if name.startswith("--"))
+    if option.is_flag:
+        yield name if value else option.secondary_opts[0]
+        return
+    for one in value if isinstance(value, list | tuple) else [value]:
+        yield f"{name}={getattr(one, 'value', one)}"
+
+
+def _arguments(context: typer.Context) -> Iterator[str]:
+    """Yield the arguments of the command."""
+    for parameter in context.command.params:
+        if parameter.param_type_name == "argument":
+            value = context.params[parameter.name]
+            values = value if isinstance(value, list | tuple) else [value]
+            yield from (str(one) for one in values if one is not None)
+
+
+def _refuse(context: typer.Context, divided: _Divided, locations: dict[str, Location]) -> None:
+    """Refuse what cannot run in parts.
+
+    Raises:
+        UsageError: always in such a case.
+    """
+    given = context.params
+    for option in ("follow", "rotate", "messages", "receipt"):
+        if given.get(option):
+            raise UsageError(
+                f"--{option} cannot be combined with --shards", "leave one of them out"
+            )
+    for place in locations.values():
+        if place.kind == "stdio":
+            raise UsageError("--shards needs named stores, not -", "name a file or a URL")
+    if given.get("output") == "-":
+        raise UsageError(
+            "--shards cannot write to stdout", "name a file a part: -o NAME-{shard}.ndjson.zst"
+        )
+    if divided.written and _is_one_file(place := locations[divided.written]):
+        raise UsageError(
+            f"{place.label} is one file, which has one writer: --shards cannot be used",
+            "leave --shards out",
+        )
+    if given.get("on_conflict") is OnConflict.REPLACE and not (given["yes"] or given["dry_run"]):
+        raise UsageError(
+            "--shards cannot ask before each replacement",
+            "add --yes; --dry-run shows what would be replaced",
+        )
+
+
+def _is_one_file(place: Location) -> bool:
+    """Return whether a store is one file, or would be created as one."""
+    path = place.path
+    if place.kind.startswith("sqlite"):
+        return True
+    return path != Path() and (path.is_file() or bool(path.suffix and not path.exists()))
+
+
+def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Location]) -> None:
+    """Refuse what other machines should not see, or would not find.
+
+    Raises:
+        UsageError: always in such a case.
+    """
+    for name, place in locations.items():
+        text = context.params[name]
+        if redact_value(text) != visible(text):
+            raise UsageError(
+                f"{place.label} has a password, which --on ray would show to all workers",
+                "use an alias with password_env or password_file",
+            )
+    paths = [place.path for place in locations.values() if place.path != Path()]
+    paths += [value for value in context.params.values() if isinstance(value, Path)]
+    if run.config_file is not None:
+        paths.append(run.config_file)
+    if output := context.params.get("output"):
+        paths.append(Path(output))
+    for path in paths:
+        if not path.is_absolute():
+            raise UsageError(
+                f"--on ray needs absolute paths, not {visible(str(path))}",
+                "name a path that all workers share",
+            )
+
+
+def _report(command: str, driver: Driver, engine: Engine) -> Report:
+    def data() -> dict[str, Any]:
+        results = [driver.results[shard] for shard in sorted(driver.results)]
+        reports = [one.report for one in results if one.report is not None]
+        found: dict[str, Any] = {}
+        for report in reports:
+            found = _sum(found, report)
+        for name in ("schema", "warnings", "error"):
+            found.pop(name, None)
+        rows = [
+            {"shard": str(one.shard), "exit": one.exit, "attempts": one.attempts} for one in results
+        ]
+        return found | {"parts": rows}
+
+    return Report(
+        command,
+        data,
+        lambda: data()["parts"],
+        lambda: Text(
+            f"{count(len(driver.results), 'part')} on {engine.name}\n{json.dumps(data())}"
+        ),
+        of_run=True,
+    )
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return other | {name: _sum(value, other.get(name, value)) for name, value in one.items()}
+    if isinstance(one, bool | str) or one is None:
+        return one
+    return one + other

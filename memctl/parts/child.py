@@ -1,0 +1,68 @@
+"""A part as a child process: what it owes to its supervisor, and what it checks first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+
+from memctl.errors import MemctlError, UsageError
+from memctl.system import PART_VARIABLE, POSIX
+from memctl.version import __version__
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor told this process: see ``memctl.parts.part.Part``."""
+
+    version: str
+    stores: dict[str, str]
+    state: str
+
+    def refusal(self) -> MemctlError | None:
+        """Return the error if another version of memctl has divided the run; else None."""
+        if self.version == __version__:
+            return None
+        return UsageError(
+            f"memctl {self.version} has divided this run; here is memctl {__version__}",
+            "install one version of memctl on all machines",
+        )
+
+    def check_store(self, text: str, label: str) -> None:
+        """Refuse a store that is another one for the driver of the run.
+
+        ``text`` is the store as the user wrote it, and ``label`` that of its location here.
+
+        Raises:
+            UsageError: the labels differ.
+        """
+        expected = self.stores.get(text, label)
+        if expected != label:
+            raise UsageError(
+                f"{text!r} is {label} here, and {expected} where the run was divided",
+                "use one configuration on all machines",
+            )
+
+
+def begin() -> Orders:
+    """Let this process die with its supervisor; return what the supervisor told it.
+
+    The process ends at once if the supervisor is gone.
+    """
+    orders = json.loads(os.environ.pop(PART_VARIABLE))
+    if sys.platform == "linux":
+        _die_with_parent()
+    if POSIX and os.getppid() != orders["parent"]:
+        os._exit(128 + signal.SIGTERM)
+    return Orders(orders["version"], orders["stores"], orders["state"])
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends."""
+    import ctypes  # other parts of memctl do not need it
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

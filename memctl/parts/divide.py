@@ -1,0 +1,236 @@
+"""The driver of a run in parts: which parts run, which are repeated, and how the whole ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from memctl.errors import (
+    BadData,
+    Busy,
+    Conflict,
+    Different,
+    Interrupted,
+    Loss,
+    MemctlError,
+    NotFound,
+    Partial,
+    Unavailable,
+    UsageError,
+)
+from memctl.ops.stop import Stop
+from memctl.parts.part import Engine, Part, PartResult
+from memctl.shard import Shard
+
+WAITS = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""The seconds before each repeat of a part that could not connect or found a lock."""
+MOST_LOST = 3
+"""How often a part is repeated whose process was killed."""
+_REPEATED = frozenset({Unavailable.exit_code, Busy.exit_code})
+_SIGNALLED = 128
+"""Exit codes above it are those of a process that a signal has ended."""
+_KINDS = {
+    kind.exit_code: kind
+    for kind in (
+        *(MemctlError, UsageError, Unavailable, NotFound, Conflict, Different, Partial),
+        *(BadData, Loss, Busy),
+    )
+}
+
+
+class Plan(Protocol):
+    """What the parts of a run do.  Each part is asked for when it starts, and when it repeats."""
+
+    def begin(self, shard: Shard) -> Part:
+        """Return a part that starts now, with its share of what limits the whole run."""
+
+    def end(self, result: PartResult) -> None:
+        """Note how a part has ended; it may be repeated."""
+
+
+class Observer(Protocol):
+    """Hears how parts end."""
+
+    def ended(self, result: PartResult) -> None:
+        """A part has ended and is not repeated."""
+
+    def repeated(self, result: PartResult, wait: float) -> None:
+        """A part has ended and is repeated after ``wait`` seconds."""
+
+
+class Driver:
+    """Runs the parts of a run on an engine, at most ``engine.workers`` at a time.
+
+    ``results`` has how each part has ended; a part that never started is not there.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        shards: Iterable[Shard],
+        plan: Plan,
+        observer: Observer,
+        stop: Stop,
+    ) -> None:
+        """With ``stop`` asked, no part starts, and those that run end at the end of a memory."""
+        self.results: dict[Shard, PartResult] = {}
+        self._engine = engine
+        self._waiting = deque(shards)
+        self._of = len(self._waiting)
+        self._first = min(engine.workers, self._of)
+        self._unreachable = 0
+        self._reached = False
+        self._given_up = False
+        self._cut: set[Shard] = set()
+        """The parts that a stop has ended before their end."""
+        self._plan = plan
+        self._observer = observer
+        self._stop = stop
+
+    async def run(self) -> None:
+        """Run all parts to their end.
+
+        Raises:
+            Interrupted: the stop was asked for before all parts had ended.
+            Unavailable: the engine is gone.
+            MemctlError: as ``error_of``.
+        """
+        with self._stop.cooperative_while():
+            stopping = asyncio.create_task(self._hand_on_stop())
+            working = [asyncio.create_task(self._work()) for _ in range(self._first)]
+            try:
+                await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
+            finally:
+                # Done, or the engine is gone, or a second signal came.
+                if not all(task.done() for task in working):
+                    self._waiting.clear()
+                    self._stop.ask()
+                    self._engine.stop(force=True)
+                    await asyncio.wait(working)
+                stopping.cancel()
+        for task in working:
+            task.result()
+        if self._stop.asked and not self._given_up and not self._complete:
+            raise Interrupted("stopped")
+        if error := self._error():
+            raise error
+
+    @property
+    def _complete(self) -> bool:
+        return len(self.results) == self._of and not self._cut
+
+    def _error(self) -> MemctlError | None:
+        """Return the error of the whole run; None if all parts have done everything.
+
+        A part that was stopped because of others counts only if it has written something.
+        """
+        counted = [
+            replace(result, exit=Partial.exit_code) if shard in self._cut else result
+            for shard, result in sorted(self.results.items())
+            if shard not in self._cut or result.written
+        ]
+        return error_of(counted, self._of)
+
+    async def _hand_on_stop(self) -> None:
+        await self._stop.wait()
+        self._engine.stop(force=False)
+
+    async def _work(self) -> None:
+        """Run parts one after another until none is left."""
+        while self._waiting and not self._stop.asked:
+            result = await self._run_part(self._waiting.popleft())
+            self.results[result.shard] = result
+            self._observer.ended(result)
+            if result.exit == UsageError.exit_code:
+                self._give_up()
+
+    async def _run_part(self, shard: Shard) -> PartResult:
+        """Run a part, and repeat it while that may help; return how it ended at last."""
+        waits = [*WAITS]
+        lost = MOST_LOST
+        attempts = 0
+        while True:
+            attempts += 1
+            found = await self._engine.run(self._plan.begin(shard))
+            result = replace(found, attempts=attempts)
+            self._plan.end(result)
+            self._look(result)
+            if self._stop.asked:
+                if result.exit > _SIGNALLED:
+                    self._cut.add(shard)
+                return result
+            if result.exit > _SIGNALLED and lost:
+                lost -= 1
+                wait = 0.0
+            elif result.exit in _REPEATED and waits:
+                wait = waits.pop(0)
+            else:
+                return result
+            self._observer.repeated(result, wait)
+            await self._stop.pause(wait)
+            if self._stop.asked:
+                return result
+
+    def _look(self, result: PartResult) -> None:
+        """Give up if no part of those that were started first could reach the stores.
+
+        The password is wrong, or a server is down: it would be the same for the other parts.
+        """
+        if result.exit != Unavailable.exit_code:
+            self._reached = True
+        elif result.attempts == 1:
+            self._unreachable += 1
+        if not self._reached and self._unreachable == self._first:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Start no more parts, and stop those that run."""
+        if not self._stop.asked:
+            self._given_up = True
+            self._stop.ask()
+
+
+def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
+    """Return the error of a run of ``of`` parts; None if all have done everything.
+
+    If all parts that failed tell the same, this is the error of the whole.
+    """
+    code = exit_code([one.exit for one in results])
+    if not code:
+        return None
+    failed = [one for one in results if one.exit]
+    told = [_told(one) for one in failed]
+    message, hint = told[0]
+    if len(failed) > 1 and len(set(told)) == 1:
+        return _KINDS[code](message, hint)
+    return _KINDS[code](
+        f"{len(failed)} of {of} parts failed; the first, {failed[0].shard}: {message}", hint
+    )
+
+
+def exit_code(codes: Collection[int]) -> int:
+    """Return the exit code of a run whose parts have ended with ``codes``.
+
+    A process that a signal has ended counts as a store that cannot be reached.
+    """
+    found = {Unavailable.exit_code if code > _SIGNALLED else code for code in codes}
+    if len(found) == 1:
+        return found.pop()
+    if MemctlError.exit_code in found:
+        return MemctlError.exit_code
+    if found - {0, Conflict.exit_code, Different.exit_code}:
+        return Partial.exit_code
+    return Conflict.exit_code if Conflict.exit_code in found else Different.exit_code
+
+
+def _told(result: PartResult) -> tuple[str, str | None]:
+    """Return the message and the hint of the error of a part."""
+    error = (result.report or {}).get("error")
+    if error:
+        return error["message"], error.get("hint")
+    if result.exit > _SIGNALLED:
+        return f"its process was ended by signal {result.exit - _SIGNALLED}", None
+    return result.errors.rpartition("\n")[2] or f"it ended with {result.exit}", None
