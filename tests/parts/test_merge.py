@@ -1,0 +1,249 @@
+"""One report of many parts: sums, what follows each other, and what a part did not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memctl.parts.merge import MOST_ROWS, Merged, merge
+from memctl.parts.part import PartResult
+from memctl.shard import Shard
+from tests.support.schemas import check
+
+LOSS = {"kind": "summary", "memories": 2, "example": {"user": "ada", "session": "one"}}
+
+
+def copied(number: int, of: int = 2, **more: Any) -> PartResult:
+    """A part of a migration that ended well."""
+    report = {
+        "schema": "memctl/migrate/1",
+        "dry_run": False,
+        "source": "a.db",
+        "target": "b.db",
+        "memories": {"selected": 3, "written": 2, "unchanged": 1, "skipped": 0, "failed": 0},
+        "messages": {"selected": 30, "written": 20, "skipped": 10, "deleted": 0, "failed": 0},
+        "failures": [],
+        "losses": [],
+        "verified": True,
+        "warnings": [],
+        **more,
+    }
+    exit_code = 7 if "error" in more else 0
+    return PartResult(Shard(number, of), exit_code, report, "", "node", 1.5, 1)
+
+
+def of(command: str, number: int, **data: Any) -> PartResult:
+    """A part of a command with a report of its own."""
+    report = {"schema": f"memctl/{command}/1", **data, "warnings": data.get("warnings", [])}
+    return PartResult(Shard(number, 2), 0, report, "", "node", 1.0)
+
+
+def checked(command: str, merged: Merged) -> dict[str, Any]:
+    """The data of a merged report that is valid for the schema of the command."""
+    check({"schema": f"memctl/{command}/1", **merged.data, "warnings": merged.warnings})
+    return merged.data
+
+
+def row(session: str, **more: Any) -> dict[str, Any]:
+    return {"user": "ada", "session": session, **more}
+
+
+def test_merge_numbers_add_up_and_losses_add_up_by_kind() -> None:
+    made = {"embedder": "e", "model": "m", "texts": 4, "tokens": 9, "cost": 0.5}
+    first = copied(0, losses=[LOSS], embedded=made, run="R0")
+    second = copied(1, losses=[LOSS, {**LOSS, "kind": "expiry"}], embedded=made, run="R1")
+    found = checked("migrate", merge([second, first]))
+    assert found["memories"]["selected"] == 6
+    assert found["messages"]["skipped"] == 20
+    assert [(one["kind"], one["memories"]) for one in found["losses"]] == [
+        ("summary", 4),
+        ("expiry", 2),
+    ]
+    assert found["embedded"] == {**made, "texts": 8, "tokens": 18, "cost": 1.0}
+    assert (found["source"], found["target"], found["verified"]) == ("a.db", "b.db", True)
+    assert [(one["shard"], one["run"]) for one in found["parts"]] == [("0/2", "R0"), ("1/2", "R1")]
+    assert "run" not in found
+
+
+def test_merge_part_without_a_report_has_its_error_and_is_not_verified() -> None:
+    lost = PartResult(Shard(1, 2), 75, None, "starting\nmemctl: error: b.db is busy", "n", 0.5, 6)
+    found = checked("migrate", merge([copied(0), lost]))
+    assert found["verified"] is False
+    assert found["parts"][1] == {
+        **{"shard": "1/2", "exit": 75, "attempts": 6, "seconds": 0.5, "host": "n", "messages": 0},
+        "error": {"code": "busy", "message": "memctl: error: b.db is busy", "hint": None},
+    }
+    killed = PartResult(Shard(1, 2), 137)
+    assert "exit code 137" in merge([killed]).data["parts"][0]["error"]["message"]
+
+
+def test_merge_part_that_never_started_leaves_the_rest_unverified() -> None:
+    assert merge([copied(0, 3), copied(2, 3)]).data["verified"] is False
+    assert "verified" not in merge([PartResult(Shard(0, 2), 3)]).data
+
+
+def test_merge_failures_are_listed_up_to_a_thousand_and_counted() -> None:
+    failures = [row(f"s{n}", code="changed", message="m") for n in range(600)]
+    error = {"code": "partial", "message": "600 memories failed", "hint": None}
+    few = [copied(0, failures=failures), copied(1, failures=failures[:1], error=error)]
+    found = checked("migrate", merge(few))
+    assert len(found["failures"]) == 601
+    assert found["parts"][1]["error"] == error
+    assert "failures_total" not in found
+    found = checked("migrate", merge([copied(0, failures=failures), copied(1, failures=failures)]))
+    assert (len(found["failures"]), found["failures_total"]) == (MOST_ROWS, 1200)
+
+
+def test_merge_warnings_once_each_with_the_parts_that_said_it() -> None:
+    several, one = "the target has no summaries", "the store was locked"
+    untimed = "{} messages without a time: a selection by time leaves out such messages"
+    parts = [
+        copied(n, 3, warnings=[several, untimed.format(n + 1)], untimed=n + 1) for n in range(2)
+    ]
+    merged = merge([*parts, copied(2, 3, warnings=[one])])
+    assert merged.warnings == [f"{several} (2 of 3 parts)", f"{one} (part 2/3)"]
+    assert merged.untimed == 3
+    assert "untimed" not in merged.data
+
+
+def test_merge_texts_that_differ_are_told_and_a_fleet_names_itself() -> None:
+    parts = [copied(0, source="one.db"), copied(1, source="two.db")]
+    assert merge(parts).warnings == ["the parts differ in source: one.db, two.db"]
+    merged = merge(parts, names={"source": "@prod"}, stores=["one", "two"])
+    assert (merged.warnings, checked("migrate", merged)["source"]) == ([], "@prod")
+    assert [part["store"] for part in merged.data["parts"]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(("most", "told"), [(100_000, True), (900, False)])
+def test_merge_warns_of_a_part_with_over_half_of_many_messages(most: int, told: bool) -> None:
+    def part(number: int, messages: int) -> PartResult:
+        return copied(number, 3, messages={**copied(0).report["messages"], "selected": messages})  # type: ignore[index]
+
+    merged = merge([part(0, most // 10), part(1, most), part(2, 0)])
+    assert [text[:32] for text in merged.warnings] == ["part 1/3 has 91% of the messages"][:told]
+
+
+def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> None:
+    def part(number: int, first: str | None, rows: list[dict[str, Any]]) -> PartResult:
+        totals = {
+            **{"users": 2, "without_user": 1, "memories": len(rows), "messages": 5, "bytes": 7},
+            **{"marks": {"hint": 2, "users": 1}, "roles": {"user": number}},
+            **{"first": first, "last": first, "summaries": None},
+        }
+        embedding = {"model": "m", "dimensions": 384}
+        store = {"url": "a.db", "kind": "k", "what": "w", "capabilities": ["c"]}
+        store |= {"embedding": embedding}
+        return of("inspect", number, store=store, totals=totals, memories=rows)
+
+    def memory(session: str, messages: int, last: str) -> dict[str, Any]:
+        row_ = row(session, messages=messages, bytes=1, marks={}, first=None, last=last)
+        return row_ | {"summary": None, "ttl": None}
+
+    parts = [
+        part(0, None, [memory("a", 9, "2026-03"), memory("b", 1, "2026-01")]),
+        part(1, "2026-02", [memory("c", 5, "2026-02")]),
+    ]
+    found = checked("inspect", merge(parts))
+    assert found["totals"] == {
+        **{"without_user": 2, "memories": 3, "messages": 10, "bytes": 14},
+        **{"marks": {"hint": 4, "users": 2}, "roles": {"user": 1}},
+        **{"first": "2026-02", "last": "2026-02", "summaries": None},
+    }
+    assert found["store"]["embedding"]["dimensions"] == 384
+    assert found["store"]["capabilities"] == ["c"]
+    assert [one["session"] for one in found["memories"]] == ["a", "c", "b"]
+    found = merge(parts, sort="last", limit=2).data
+    assert [one["session"] for one in found["memories"]] == ["a", "c"]
+
+
+def test_merge_of_groups_adds_those_of_one_name() -> None:
+    def part(number: int, *names: str) -> PartResult:
+        groups = [{"role": name, "memories": 1, "messages": 2, "bytes": 3} for name in names]
+        return of("inspect", number, by="role", groups=groups)
+
+    found = checked("inspect", merge([part(0, "tool", "user"), part(1, "user")]))
+    assert found["groups"] == [
+        {"role": "user", "memories": 2, "messages": 4, "bytes": 6},
+        {"role": "tool", "memories": 1, "messages": 2, "bytes": 3},
+    ]
+
+
+def test_merge_of_verify_lists_the_differences_of_all_parts() -> None:
+    def part(number: int) -> PartResult:
+        return of(
+            "verify",
+            number,
+            source="a.db",
+            target="b.db",
+            memories={"same": 4, "different": 1, "missing": 0, "extra": 0},
+            messages={"source": 50, "target": 49},
+            differences=[row(f"s{number}", code="content", id="m1", message="other text")],
+        )
+
+    found = checked("verify", merge([part(0), part(1)]))
+    assert found["memories"]["different"] == 2
+    assert [one["session"] for one in found["differences"]] == ["s0", "s1"]
+    assert found["parts"][0]["messages"] == 50
+
+
+def test_merge_of_doctor_orders_findings_and_is_healthy_only_if_all_parts_are() -> None:
+    def finding(code: str, session: str | None, **more: Any) -> dict[str, Any]:
+        told = {"severity": "error", "message": code, "meaning": "m", "remedy": "r"}
+        user = None if session is None else "ada"
+        row_ = {"code": code, "user": user, "session": session, "count": 2, "ids": []}
+        return row_ | told | {"repairable": False} | more
+
+    def part(number: int, *findings: dict[str, Any]) -> PartResult:
+        store = {"url": "a.db", "kind": "k"}
+        data = {"store": store, "healthy": not findings, "memories": 1, "messages": 5}
+        return of("doctor", number, **data, findings=list(findings))
+
+    parts = [
+        part(0, finding("repeated-id", "z"), finding("orphan-mark", None)),
+        part(1, finding("repeated-id", "b"), finding("orphan-mark", None)),
+    ]
+    found = checked("doctor", merge(parts))
+    assert found["healthy"] is False
+    told = [(one["code"], one["session"], one["count"]) for one in found["findings"]]
+    assert ("orphan-mark", None, 4) in told
+    assert told.index(("repeated-id", "b", 2)) + 1 == told.index(("repeated-id", "z", 2))
+    assert merge([part(0), part(1)]).data["healthy"] is True
+
+
+def test_merge_of_exports_names_the_files_and_adds_their_sizes() -> None:
+    def part(number: int) -> PartResult:
+        shard = Shard(number, 2)
+        report = dict(copied(number).report or {}, schema="memctl/export/1")
+        del report["target"], report["verified"]
+        about = {"as": "archive", "bytes": 100, "removed": []}
+        report |= {"file": f"out/n-{shard.file_name}.ndjson", **about}
+        return PartResult(shard, 0, report, "", "node", 1.0)
+
+    found = checked("export", merge([part(0), part(1)]))
+    assert (found["file"], found["bytes"]) == ("out/n-{shard}.ndjson", 200)
+    assert found["parts"][1]["file"] == "out/n-0001-of-0002.ndjson"
+
+
+def test_merge_of_compress_computes_the_ratio_anew() -> None:
+    def part(number: int, before: int, after: int) -> PartResult:
+        return of(
+            "compress",
+            number,
+            dry_run=False,
+            target="a.db",
+            memories={"selected": 1, "written": 1, "failed": 0, "left": 0},
+            messages={"selected": 9, "marked": 9, "deleted": 0, "failed": 0},
+            failures=[],
+            summarizer={"name": "s", "kind": "openai"},
+            mode="mark",
+            tokens={
+                **{"summarised": 5, "before": before, "after": after, "ratio": after / before},
+                "counted_by": "estimate",
+            },
+            model={"calls": 1, "tokens_in": 9, "tokens_out": 2, "exact": number == 0, "cost": None},
+        )
+
+    found = checked("compress", merge([part(0, 100, 50), part(1, 300, 50)]))
+    assert found["tokens"]["ratio"] == 0.25
+    assert found["model"] == {**found["model"], "calls": 2, "exact": False, "cost": None}
