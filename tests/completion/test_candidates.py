@@ -28,7 +28,7 @@ USERS = [*NAMES, "zed"]
 USERS_IN_POWERSHELL = [f"{in_powershell(name)}\t" for name in USERS]
 INSPECT = [
     *("--messages", "--ids", "--by", "--sort", "--limit", "--path", "--pager", "--no-pager"),
-    *("--timeout", "--shard"),
+    *("--timeout", "--shard", "--shards", "--on", "--workers"),
     *("--format", "--json", "--user", "--session", "--mark", "--exclude-mark", "--role", "--name"),
     *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--help"),
     *("--config", "-q", "--quiet", "-v", "--verbose", "--color", "--log-format", "--ping"),
