@@ -361,6 +361,58 @@ def copy(
     return text
 
 
+SHOWN_REASONS = 20
+"""The maximum number of reasons of failed parts to show."""
+
+
+def divided(
+    label: str, body: str, parts: Sequence[Mapping[str, Any]], engine: str, seconds: float
+) -> Text:
+    """Draw a run in parts: how many ran where, the slowest, and those that failed.
+
+    ``label`` names the stores, and ``body`` tells what was done; both may be empty.  ``parts`` are
+    the rows of the report, ``engine`` is what ran them, and ``seconds`` the wall time.
+    """
+    text = Text(f"{visible(label)}: " if label else "", "bold")
+    facts = [f"{count(len(parts), 'part')} on {engine}"]
+    if repeated := sum(part["attempts"] > 1 for part in parts):
+        facts.append(f"{repeated:,} of them repeated")
+    text.append(", ".join([*facts, duration(seconds)]), "not bold")
+    if body:
+        text.append(f"\n{body}", "not bold")
+    if len(parts) > 1:
+        slowest = max(parts, key=lambda part: part["seconds"])
+        text.append(
+            f"\nslowest part {slowest['shard']}: {duration(slowest['seconds'])}, "
+            f"{count(slowest['messages'], 'message')}",
+            "not bold dim",
+        )
+    _append_failed_parts(text, parts)
+    return text
+
+
+def _append_failed_parts(text: Text, parts: Sequence[Mapping[str, Any]]) -> None:
+    """Draw each reason why parts failed once, with the number of parts and the first of them."""
+    by_reason: dict[str, list[str]] = {}
+    for part in parts:
+        if error := part.get("error"):
+            said = f"exit code {part['exit']}: {visible(error['message'])}"
+            by_reason.setdefault(said, []).append(part["shard"])
+    for said, shards in list(by_reason.items())[:SHOWN_REASONS]:
+        more = f" and {count(len(shards) - 1, 'part')} more" if len(shards) > 1 else ""
+        text.append(f"\npart {shards[0]}{more}  {said}", "not bold red")
+    if (hidden := len(by_reason) - SHOWN_REASONS) > 0:
+        text.append(f"\nand {count(hidden, 'part')} more: --json lists all", "not bold dim")
+
+
+def with_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> Text:
+    """Append the first memories that failed, each with the reason, to a text."""
+    _append_failures(text, failures[:SHOWN_DIFFERENCES])
+    if (hidden := len(failures) - SHOWN_DIFFERENCES) > 0:
+        text.append(f"\nand {count(hidden, 'memory')} more: --json lists them", "not bold dim")
+    return text
+
+
 def followed(report: CopyReport, source: str, target: str, rounds: int) -> Text:
     """Draw the counts of ``migrate --follow``, then each memory that failed with the reason.
 

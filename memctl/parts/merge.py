@@ -19,7 +19,8 @@ _CONSIDERABLE = 100_000
 _OF_PART = ("bytes", "run", "undoes", "quarantine")
 """What a report says of its own run; each part has its own."""
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}
-_ROW = dict[str, Any]
+_ERROR = "memctl: error: "
+_Row = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -135,7 +136,7 @@ class _Merging:
         found = [name.replace(shard.file_name, "{shard}") for name, shard in pairs]
         return self._same(("file",), found)
 
-    def _groups(self, lists: list[list[_ROW]]) -> list[_ROW]:
+    def _groups(self, lists: list[list[_Row]]) -> list[_Row]:
         by = next(report["by"] for report in self._reports if "by" in report)
         found = _added(lists, by, ("memories", "messages", "bytes"))
         if by == "day":
@@ -157,9 +158,9 @@ def _at(report: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
     return dict(found)
 
 
-def _added(lists: Iterable[Sequence[_ROW]], name: str, numbers: tuple[str, ...]) -> list[_ROW]:
+def _added(lists: Iterable[Sequence[_Row]], name: str, numbers: tuple[str, ...]) -> list[_Row]:
     """Return the rows of all lists, those that share ``name`` as one with their numbers added."""
-    found: dict[str, _ROW] = {}
+    found: dict[str, _Row] = {}
     for row in (row for rows in lists for row in rows):
         first = found.setdefault(row[name], {**row, **dict.fromkeys(numbers, 0)})
         for number in numbers:
@@ -167,9 +168,9 @@ def _added(lists: Iterable[Sequence[_ROW]], name: str, numbers: tuple[str, ...])
     return list(found.values())
 
 
-def _findings(lists: Iterable[Sequence[_ROW]]) -> list[_ROW]:
+def _findings(lists: Iterable[Sequence[_Row]]) -> list[_Row]:
     """Return the findings of all parts in the order of ``doctor``, those of one place as one."""
-    found: dict[tuple[Any, ...], _ROW] = {}
+    found: dict[tuple[Any, ...], _Row] = {}
     for row in (row for rows in lists for row in rows):
         place = tuple(row.get(name) for name in ("code", "user", "session", "path", "message"))
         if place in found:
@@ -182,11 +183,11 @@ def _findings(lists: Iterable[Sequence[_ROW]]) -> list[_ROW]:
     )
 
 
-def _key(row: _ROW) -> tuple[str, ...]:
+def _key(row: _Row) -> tuple[str, ...]:
     return tuple(row.get(name) or "" for name in ("user", "session", "path"))
 
 
-_ORDERS: dict[str, Callable[[_ROW], Any]] = {
+_ORDERS: dict[str, Callable[[_Row], Any]] = {
     "messages": lambda row: (-row["messages"], _key(row)),
     "bytes": lambda row: (-row["bytes"], _key(row)),
     "user": _key,
@@ -195,9 +196,9 @@ _ORDERS: dict[str, Callable[[_ROW], Any]] = {
 """How ``inspect`` orders memories: as ``memctl.ops.inspect.inspect`` does."""
 
 
-def _part(result: PartResult, stores: Sequence[str]) -> _ROW:
+def _part(result: PartResult, stores: Sequence[str]) -> _Row:
     """Return the row of a part in the list ``parts`` of the report."""
-    row: _ROW = {"shard": str(result.shard)}
+    row: _Row = {"shard": str(result.shard)}
     if stores:
         row["store"] = stores[result.shard.number * len(stores) // result.shard.of]
     row |= {
@@ -214,12 +215,15 @@ def _part(result: PartResult, stores: Sequence[str]) -> _ROW:
     return row
 
 
-def _unreported(result: PartResult) -> _ROW:
-    """Return the error of a part that has not reported one: the end of its stderr."""
-    message = result.errors.rpartition("\n")[2].strip()
+def _unreported(result: PartResult) -> _Row:
+    """Return the error of a part that has not reported one: what it said last on stderr."""
+    lines = [line for line in result.errors.splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(_ERROR)] or lines
     return {
         "code": _CODES.get(result.exit, "unavailable"),
-        "message": message or f"its process ended with exit code {result.exit}, without a report",
+        "message": said[-1].removeprefix(_ERROR)
+        if said
+        else f"its process ended with exit code {result.exit}, without a report",
         "hint": None,
     }
 

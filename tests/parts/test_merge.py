@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from memctl.commands._merged import merged_report
 from memctl.parts.merge import MOST_ROWS, Merged, merge
 from memctl.parts.part import PartResult
 from memctl.shard import Shard
-from tests.support.schemas import check
+from tests.support.schemas import check, check_row
 
 LOSS = {"kind": "summary", "memories": 2, "example": {"user": "ada", "session": "one"}}
 
@@ -40,9 +42,20 @@ def of(command: str, number: int, **data: Any) -> PartResult:
 
 
 def checked(command: str, merged: Merged) -> dict[str, Any]:
-    """The data of a merged report that is valid for the schema of the command."""
+    """The data of a merged report that is valid for the schema of the command, as its rows are."""
     check({"schema": f"memctl/{command}/1", **merged.data, "warnings": merged.warnings})
+    for line in merged_report(command, merged.data, "local", 1.0).rows():
+        check_row(command, line)
+    assert shown(command, merged)
     return merged.data
+
+
+def shown(command: str, merged: Merged) -> str:
+    """The report as a table in a pipe."""
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(merged_report(command, merged.data, "ray", 702.4).table())
+    return captured.get()
 
 
 def row(session: str, **more: Any) -> dict[str, Any]:
@@ -67,12 +80,14 @@ def test_merge_numbers_add_up_and_losses_add_up_by_kind() -> None:
 
 
 def test_merge_part_without_a_report_has_its_error_and_is_not_verified() -> None:
-    lost = PartResult(Shard(1, 2), 75, None, "starting\nmemctl: error: b.db is busy", "n", 0.5, 6)
+    lost = PartResult(
+        Shard(1, 2), 75, None, "starting\nmemctl: error: b.db is busy\n  hint: wait", "n", 0.5, 6
+    )
     found = checked("migrate", merge([copied(0), lost]))
     assert found["verified"] is False
     assert found["parts"][1] == {
         **{"shard": "1/2", "exit": 75, "attempts": 6, "seconds": 0.5, "host": "n", "messages": 0},
-        "error": {"code": "busy", "message": "memctl: error: b.db is busy", "hint": None},
+        "error": {"code": "busy", "message": "b.db is busy", "hint": None},
     }
     killed = PartResult(Shard(1, 2), 137)
     assert "exit code 137" in merge([killed]).data["parts"][0]["error"]["message"]
@@ -132,8 +147,8 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
             **{"first": first, "last": first, "summaries": None},
         }
         embedding = {"model": "m", "dimensions": 384}
-        store = {"url": "a.db", "kind": "k", "what": "w", "capabilities": ["c"]}
-        store |= {"embedding": embedding}
+        about = {"url": "a.db", "kind": "k", "what": "w"}
+        store = {**about, "capabilities": ["c"], "embedding": embedding}
         return of("inspect", number, store=store, totals=totals, memories=rows)
 
     def memory(session: str, messages: int, last: str) -> dict[str, Any]:
@@ -191,7 +206,13 @@ def test_merge_of_doctor_orders_findings_and_is_healthy_only_if_all_parts_are() 
     def finding(code: str, session: str | None, **more: Any) -> dict[str, Any]:
         told = {"severity": "error", "message": code, "meaning": "m", "remedy": "r"}
         user = None if session is None else "ada"
-        row_ = {"code": code, "user": user, "session": session, "count": 2, "ids": []}
+        row_: dict[str, Any] = {
+            "code": code,
+            "user": user,
+            "session": session,
+            "count": 2,
+            "ids": [],
+        }
         return row_ | told | {"repairable": False} | more
 
     def part(number: int, *findings: dict[str, Any]) -> PartResult:
@@ -247,3 +268,30 @@ def test_merge_of_compress_computes_the_ratio_anew() -> None:
     found = checked("compress", merge([part(0, 100, 50), part(1, 300, 50)]))
     assert found["tokens"]["ratio"] == 0.25
     assert found["model"] == {**found["model"], "calls": 2, "exact": False, "cost": None}
+
+
+def test_merge_table_of_a_copy_has_its_sums_the_slowest_part_and_the_failures() -> None:
+    counts = {"selected": 5_000_000, "written": 4_999_998, "unchanged": 0, "skipped": 0}
+    failures = [row(f"s{n}", code="changed", message="it changed") for n in range(2)]
+    error = {"code": "partial", "message": "2 memories failed", "hint": None}
+    first = copied(0, memories=counts | {"failed": 0}, source="prod", target="new")
+    about = {"source": "prod", "target": "new", "failures": failures, "error": error}
+    second = copied(1, memories=counts | {"failed": 2}, **about)  # type: ignore[arg-type]
+    slow = PartResult(second.shard, 7, second.report, "", "n", 662.0, 2)
+    assert shown("migrate", merge([first, slow])).splitlines() == [
+        "prod → new: 2 parts on ray, 1 of them repeated, 11m 42s",
+        "10,000,000 memories: 9,999,996 written, 2 failed     60 messages, verified",
+        "slowest part 1/2: 11m 2s, 30 messages",
+        "part 1/2  exit code 7: 2 memories failed",
+        "'ada'/'s0'  changed: it changed",
+        "'ada'/'s1'  changed: it changed",
+    ]
+
+
+def test_merge_table_names_the_reason_of_many_parts_once() -> None:
+    parts = [PartResult(Shard(n, 64), 3, None, "memctl: error: no answer") for n in range(64)]
+    assert shown("migrate", merge(parts)).splitlines() == [
+        "64 parts on ray, 11m 42s",
+        "slowest part 0/64: 0s, 0 messages",
+        "part 0/64 and 63 parts more  exit code 3: no answer",
+    ]

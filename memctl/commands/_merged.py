@@ -1,0 +1,197 @@
+"""The report of a run in parts, in every format, from the JSON object that merges their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from memctl.commands._reports import flat_row
+from memctl.errors import Failure
+from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
+from memctl.numbers import count
+from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.compare import CompareReport, Difference
+from memctl.ops.doctor.check import Diagnosis
+from memctl.ops.doctor.findings import KINDS
+from memctl.ops.inspect import Catalogue, Totals
+from memctl.ops.inspect import Group as Shared
+from memctl.output import tables
+from memctl.output.report import Report
+
+_Row = dict[str, Any]
+
+
+def merged_report(command: str, data: dict[str, Any], engine: str, seconds: float) -> Report:
+    """Return the report of a command that ran in parts.
+
+    ``data`` is the JSON object of ``memctl.parts.merge``, ``engine`` the name of what ran the
+    parts, and ``seconds`` the wall time of all.
+    """
+
+    def about(label: str = "", body: str = "") -> Text:
+        return tables.divided(label, body, data["parts"], engine, seconds)
+
+    def table() -> RenderableType:
+        match command:
+            case "inspect" if "totals" in data or "groups" in data:
+                return Group(_contents(data), Text(), about())
+            case "verify" if "source" in data:
+                found = _comparison(data)
+                return Group(tables.comparison(found, data["source"], data["target"]), about())
+            case "doctor" if "store" in data:
+                return Group(*_health(data), Text(), about())
+        return tables.with_failures(about(_label(data), _facts(data)), _failures(data))
+
+    of_run = command != "inspect" and not data.get("dry_run")
+    return Report(command, lambda: data, lambda: _rows(command, data), table, of_run)
+
+
+def planned_changes(data: dict[str, Any]) -> ChangeReport:
+    """Return the plan of a command that changes a store, from the merged report of dry runs."""
+    messages = data["messages"]
+    counts = ChangeCounts(
+        data["memories"]["selected"],
+        deleted=messages["deleted"],
+        marked=messages["marked"],
+        restored=messages.get("restored", 0),
+    )
+    rows = data.get("plan", ())
+    return ChangeReport(
+        planned=counts,
+        planned_by_memory={_key(row): row["messages"] for row in rows},
+        staying={_key(row): row["stay"] for row in rows if "stay" in row},
+    )
+
+
+def _rows(command: str, data: dict[str, Any]) -> list[_Row]:
+    """Return the rows of a report for NDJSON and CSV."""
+    lists = {"verify": ("differences",), "doctor": ("findings",), "inspect": ("memories", "groups")}
+    if command in lists:
+        return [row for name in lists[command] for row in data.get(name, ())]
+    if "dry_run" not in data:  # no part came that far
+        return []
+    places = [name for name in ("source", "target", "file", "as", "bytes") if name in data]
+    row = flat_row(data, "dry_run", *places)
+    if command == "export":
+        return [row | {"removed": len(data["removed"])}]
+    if command not in ("migrate", "import"):
+        row |= {"run": None}  # each part has its own
+    for what in ("tokens", "model"):
+        row |= {f"{what}_{name}": value for name, value in data.get(what, {}).items()}
+    if command == "compress":
+        row |= {"mode": data["mode"], "summarizer": data["summarizer"]["name"]}
+    return [row]
+
+
+def _label(data: dict[str, Any]) -> str:
+    """Return the names of the stores of a run, such as ``prod → new``."""
+    names = (data.get(name) for name in ("source", "target", "file"))
+    return " → ".join(name for name in names if name)
+
+
+def _facts(data: dict[str, Any]) -> str:
+    """Return what a copy or a change did, in one line."""
+    if "memories" not in data:
+        return ""
+    memories, messages = data["memories"], data["messages"]
+    would = "would be " if data["dry_run"] else ""
+    done = {"written": f"{would}written" if "written" in messages else f"{would}changed"}
+    facts = [
+        f"{number:,} {done.get(name, name)}"
+        for name, number in memories.items()
+        if name != "selected" and number
+    ]
+    said = ": ".join(filter(None, [count(memories["selected"], "memory"), ", ".join(facts)]))
+    more = [count(messages["selected"], "message")]
+    more += [
+        f"{messages[name]:,} {would}{name}"
+        for name in ("deleted", "marked", "restored")
+        if messages.get(name)
+    ]
+    if "verified" in data:
+        more.append("verified" if data["verified"] else "not verified")
+    cost = data.get("model", data.get("embedded", {})).get("cost")
+    if cost is not None:
+        more.append(f"cost {cost:.4g}")
+    return f"{said}     {', '.join(more)}"
+
+
+def _key(row: _Row) -> MemoryKey:
+    return MemoryKey(row["user"], row["session"], row.get("path", ""))
+
+
+def _failures(data: dict[str, Any]) -> list[tuple[MemoryKey, Failure]]:
+    rows = data.get("failures", ())
+    return [(_key(row), Failure(row["code"], row["message"])) for row in rows]
+
+
+def _contents(data: dict[str, Any]) -> RenderableType:
+    """Draw the totals and memories of ``inspect``, or its groups."""
+    if "groups" in data:
+        by = data["by"]
+        groups = [
+            Shared(**{"name" if k == by else k: v for k, v in row.items()})
+            for row in data["groups"]
+        ]
+        return tables.groups(by, groups)
+    store, rows = data["store"], data["memories"]
+    infos = [
+        MemoryInfo(_key(row), **{name: row[name] for name in _INFO})  # the roles are in the totals
+        for row in rows
+    ]
+    embedding = store.get("embedding")
+    drawn = tables.catalogue(
+        store["url"],
+        store["what"],
+        Catalogue(Totals(**data["totals"]), infos),
+        None,
+        embedding=embedding and Embedding(**embedding),
+    )
+    hidden = data["totals"]["memories"] - len(infos)
+    more = Text(f"and {count(hidden, 'memory')} more: --limit 0 shows all", "dim")
+    return Group(drawn, more) if hidden else drawn
+
+
+_INFO = ("messages", "bytes", "marks", "first", "last", "summary", "ttl")
+
+
+def _comparison(data: dict[str, Any]) -> CompareReport:
+    differences = [
+        Difference(_key(row), row["code"], row["id"], row["message"]) for row in data["differences"]
+    ]
+    messages = data["messages"]
+    return CompareReport(
+        **data["memories"],
+        left_messages=messages["source"],
+        right_messages=messages["target"],
+        differences=differences,
+    )
+
+
+def _health(data: dict[str, Any]) -> Iterable[RenderableType]:
+    """Draw the repairs and findings of ``doctor``."""
+    store = data["store"]
+    if "repaired" in data:
+        repaired = [_finding(row) for row in data["repaired"]]
+        failed = "healthy" not in data
+        yield tables.repairs(repaired, None, None, dry_run=data["dry_run"], failed=failed)
+        yield Text()
+    if "healthy" in data:
+        faults = [_finding(row) for row in data["findings"]]
+        about = data["memories"], data["messages"], faults
+        yield tables.findings(store["url"], Diagnosis(store["kind"], "message", *about))
+
+
+def _finding(row: _Row) -> Finding:
+    what = KINDS[row["code"]].what
+    return Finding(
+        row["code"],
+        None if row["user"] is None else _key(row),
+        row["count"],
+        tuple(row.get("ids", ())),
+        row.get("message", what).removeprefix(what).removeprefix(": "),
+        row.get("remedy", ""),
+    )
