@@ -85,7 +85,7 @@ class Driver:
         self._reached = False
         self._given_up = False
         self._cut: set[Shard] = set()
-        """The parts that a stop has ended before their end."""
+        """The parts that a stop has ended, or that would be repeated without it."""
         self._plan = plan
         self._observer = observer
         self._stop = stop
@@ -127,11 +127,12 @@ class Driver:
 
         A part that was stopped because of others counts only if it has written something.
         """
-        counted = [
-            replace(result, exit=Partial.exit_code) if shard in self._cut else result
-            for shard, result in sorted(self.results.items())
-            if shard not in self._cut or result.written
-        ]
+        counted = []
+        for shard, result in sorted(self.results.items()):
+            if shard not in self._cut or result.exit < _SIGNALLED:
+                counted.append(result)
+            elif result.written:
+                counted.append(replace(result, exit=Partial.exit_code))
         return error_of(counted, self._of)
 
     async def _hand_on_stop(self) -> None:
@@ -158,20 +159,18 @@ class Driver:
             result = replace(found, attempts=attempts)
             self._plan.end(result)
             self._look(result)
-            if self._stop.asked:
-                if result.exit > _SIGNALLED:
-                    self._cut.add(shard)
-                return result
-            if result.exit > _SIGNALLED and lost:
+            if result.exit > _SIGNALLED and (lost or self._stop.asked):
                 lost -= 1
                 wait = 0.0
             elif result.exit in _REPEATED and waits:
                 wait = waits.pop(0)
             else:
                 return result
-            self._observer.repeated(result, wait)
-            await self._stop.pause(wait)
+            if not self._stop.asked:
+                self._observer.repeated(result, wait)
+                await self._stop.pause(wait)
             if self._stop.asked:
+                self._cut.add(shard)
                 return result
 
     def _look(self, result: PartResult) -> None:
@@ -196,7 +195,7 @@ class Driver:
 def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
     """Return the error of a run of ``of`` parts; None if all have done everything.
 
-    If all parts that failed tell the same, this is the error of the whole.
+    If all parts tell the same, this is the error of the whole.
     """
     code = exit_code([one.exit for one in results])
     if not code:
@@ -204,7 +203,7 @@ def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
     failed = [one for one in results if one.exit]
     told = [_told(one) for one in failed]
     message, hint = told[0]
-    if len(failed) > 1 and len(set(told)) == 1:
+    if len(failed) == len(results) and len(set(told)) == 1:
         return _KINDS[code](message, hint)
     return _KINDS[code](
         f"{len(failed)} of {of} parts failed; the first, {failed[0].shard}: {message}", hint
