@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-from rich.text import Text
 
 from memctl.commands._context import Run, this_run
+from memctl.commands._merged import merged_report
 from memctl.commands._run import wait_for
 from memctl.errors import UsageError
 from memctl.installation import install_command
@@ -19,10 +18,10 @@ from memctl.location import Location, redact_value, visible
 from memctl.model import OnConflict
 from memctl.numbers import count, duration
 from memctl.ops.stop import Stop
-from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.parts.divide import Driver
 from memctl.parts.local import LocalEngine, processors
+from memctl.parts.merge import merge
 from memctl.parts.part import Engine, Part, PartResult
 from memctl.selection import Selection
 from memctl.shard import Shard
@@ -97,8 +96,10 @@ def run_parts(
     with run.output.dividing(divided.doing, shards) as progress:
         engine = _engine(on, workers, shards)
         driver = Driver(engine, numbers, line, PartsWatch(run.output, progress), stop)
-        run.output.report = _report(command, driver, engine)
-        wait_for(_run(driver, engine), stop)
+        try:
+            wait_for(_run(driver, engine), stop)
+        finally:
+            _report(context, run.output, command, driver, engine)
     run.output.emit()
 
 
@@ -282,34 +283,17 @@ def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Loca
             )
 
 
-def _report(command: str, driver: Driver, engine: Engine) -> Report:
-    def data() -> dict[str, Any]:
-        results = [driver.results[shard] for shard in sorted(driver.results)]
-        reports = [one.report for one in results if one.report is not None]
-        found: dict[str, Any] = {}
-        for report in reports:
-            found = _sum(found, report)
-        for name in ("schema", "warnings", "error"):
-            found.pop(name, None)
-        rows = [
-            {"shard": str(one.shard), "exit": one.exit, "attempts": one.attempts} for one in results
-        ]
-        return found | {"parts": rows}
-
-    return Report(
-        command,
-        data,
-        lambda: data()["parts"],
-        lambda: Text(
-            f"{count(len(driver.results), 'part')} on {engine.name}\n{json.dumps(data())}"
-        ),
-        of_run=True,
+def _report(
+    context: typer.Context, output: Output, command: str, driver: Driver, engine: Engine
+) -> None:
+    """Make the report of all parts the one of the run, with their warnings."""
+    merged = merge(
+        driver.results.values(),
+        sort=context.params.get("sort", "messages"),
+        limit=context.params.get("limit"),
     )
-
-
-def _sum(one: Any, other: Any) -> Any:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return other | {name: _sum(value, other.get(name, value)) for name, value in one.items()}
-    if isinstance(one, bool | str) or one is None:
-        return one
-    return one + other
+    for text in merged.warnings:
+        output.warn(text)
+    output.untimed.note(None, merged.untimed, "message")
+    command = command.split()[0]
+    output.report = merged_report(command, merged.data, engine.name, driver.seconds)

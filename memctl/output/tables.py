@@ -380,8 +380,8 @@ def divided(
     text.append(", ".join([*facts, duration(seconds)]), "not bold")
     if body:
         text.append(f"\n{body}", "not bold")
-    if len(parts) > 1:
-        slowest = max(parts, key=lambda part: part["seconds"])
+    slowest = max(parts, key=lambda part: part["seconds"], default=None)
+    if slowest is not None and len(parts) > 1:
         text.append(
             f"\nslowest part {slowest['shard']}: {duration(slowest['seconds'])}, "
             f"{count(slowest['messages'], 'message')}",
@@ -392,10 +392,14 @@ def divided(
 
 
 def _append_failed_parts(text: Text, parts: Sequence[Mapping[str, Any]]) -> None:
-    """Draw each reason why parts failed once, with the number of parts and the first of them."""
+    """Draw each reason why parts failed once, with the number of parts and the first of them.
+
+    The report itself has the memories in conflict, the differences and the findings.
+    """
     by_reason: dict[str, list[str]] = {}
     for part in parts:
-        if error := part.get("error"):
+        error = part.get("error")
+        if error and error["code"] not in ("conflict", "different", "unhealthy"):
             said = f"exit code {part['exit']}: {visible(error['message'])}"
             by_reason.setdefault(said, []).append(part["shard"])
     for said, shards in list(by_reason.items())[:SHOWN_REASONS]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -77,6 +78,7 @@ class Driver:
     ) -> None:
         """With ``stop`` asked, no part starts, and those that run end at the end of a memory."""
         self.results: dict[Shard, PartResult] = {}
+        self._begun = time.monotonic()
         self._engine = engine
         self._waiting = deque(shards)
         self._of = len(self._waiting)
@@ -117,6 +119,11 @@ class Driver:
             raise Interrupted("stopped")
         if error := self._error():
             raise error
+
+    @property
+    def seconds(self) -> float:
+        """The wall time since the run began."""
+        return time.monotonic() - self._begun
 
     @property
     def _complete(self) -> bool:

@@ -224,7 +224,10 @@ def test_merge_of_doctor_orders_findings_and_is_healthy_only_if_all_parts_are() 
         part(0, finding("repeated-id", "z"), finding("orphan-mark", None)),
         part(1, finding("repeated-id", "b"), finding("orphan-mark", None)),
     ]
+    error = {"code": "unhealthy", "message": "a.db has 4 errors", "hint": None}
+    parts = [PartResult(one.shard, 6, {**(one.report or {}), "error": error}) for one in parts]
     found = checked("doctor", merge(parts))
+    assert "exit code" not in shown("doctor", merge(parts))
     assert found["healthy"] is False
     told = [(one["code"], one["session"], one["count"]) for one in found["findings"]]
     assert ("orphan-mark", None, 4) in told
