@@ -6,13 +6,16 @@ store passes the same conformance suite (``memctl.testing``).
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
+from functools import partial
 from typing import Any, Self
 
+from memctl.concurrency import in_thread
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, UsageError
@@ -333,8 +336,8 @@ class Store(ABC):
         self.shard: Shard | None = None
         """The shard to which a run limits its changes; set before ``open``.
 
-        ``lock`` locks only this shard.  ``is_empty`` and the counts with which ``write`` begins may
-        leave out what is not in the shard.
+        ``lock`` locks only this shard, unless the store has one writer.  ``is_empty`` and the
+        counts with which ``write`` begins may leave out what is not in the shard.
         """
         self.warnings: list[str] = []
         """Warnings for the operator, one line each, such as about messages that were left out."""
@@ -737,21 +740,26 @@ class Store(ABC):
     async def lock(self, owner: str) -> None:
         """Keep other memctl runs from writing to this store until ``close``; called once.
 
+        A store with a ``shard`` is locked against runs with the same shard and runs without one.
+
         ``owner`` is a name of the run, on one line.  A run with the same name may take the lock
         again.  Agents and readers are not hindered.  A lock ends with its run, even if the run is
         killed.
 
-        This default locks a file next to the path of the store.  For a store without a path, it
-        locks a file on this machine whose name is made from ``identity``.
+        This default locks a file next to the path of the store, or in the folder at the path.  For
+        a store without a path, it locks a file on this machine whose name is made from
+        ``identity``.  A store that is a file has one writer, so it is locked whole.
 
         Raises:
             Busy: another run holds the lock.
             Unavailable: the place cannot be locked.
         """
-        path = self.location.path
-        self._file_lock = FileLock(
-            path if path.name else stand_in(await self.identity()), self.label
-        )
+        path, shard = self.location.path, self.shard
+        if not path.name:
+            path = stand_in(await self.identity())
+        elif not await in_thread(partial(os.path.isdir, path)):
+            shard = None
+        self._file_lock = FileLock(path, self.label, shard)
         self.warnings += await self._file_lock.take_in_thread(owner)
 
     def unlock(self) -> None:

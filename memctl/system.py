@@ -105,10 +105,11 @@ def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
     return len(data)
 
 
-def lock(handle: int) -> bool:
+def lock(handle: int, *, shared: bool = False) -> bool:
     """Lock an open file against other processes, until the file is closed; return True if locked.
 
-    False if another process holds the lock.
+    False if another process holds the lock.  Several processes may hold a ``shared`` lock at the
+    same time; on Windows, one.  A further call changes the kind of the lock, or loses it.
 
     Raises:
         OSError: the file system has no locks.
@@ -127,7 +128,7 @@ def lock(handle: int) -> bool:
         import fcntl  # does not exist on Windows
 
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True

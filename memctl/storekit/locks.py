@@ -7,6 +7,7 @@ A lock spares the operator the resulting conflicts.
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import re
 import socket
@@ -24,7 +25,8 @@ from memctl import system
 from memctl.concurrency import in_thread
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
-from memctl.storekit.files import TEMPORARY_PREFIX, system_errors
+from memctl.shard import Shard
+from memctl.storekit.files import TEMPORARY_PREFIX, translated
 from memctl.system import user_name
 
 _ENDS = "wait for it to end, or stop it"
@@ -62,6 +64,15 @@ def lock_owner() -> str:
     return f"pid {os.getpid()} since {now} on {socket.gethostname()} ({user_name()})"
 
 
+def owner_text(owner: str, shard: Shard | None) -> str:
+    """Return the owner text in a lock of a shard, such as ``shard 3/16, pid 4242 since ...``.
+
+    Without a shard, the text is ``owner``.  The shard is first because some servers truncate the
+    text, and two runs with different shards must have different texts.
+    """
+    return owner if shard is None else f"shard {shard}, {owner}"
+
+
 def stand_in(identity: str) -> Path:
     """Return the path for the ``FileLock`` of a store that has no path on this machine.
 
@@ -72,22 +83,24 @@ def stand_in(identity: str) -> Path:
 
 
 class FileLock:
-    """A lock file with a kernel lock, next to the protected file or in the protected folder.
+    """A lock of a file or folder: a lock file next to the file, or in the folder.
 
-    The kernel releases the lock when the process ends, so the lock file of a killed run is not
-    locked.  The file names the run that holds the lock, if the disk has room for the name.
-    ``release`` removes the file.
+    ``release`` removes the lock file.
+
+    A shard has a lock file of its own.  All runs that hold locks of shards share the lock file of
+    the whole, which excludes runs that lock the whole.
     """
 
-    def __init__(self, path: Path, label: str) -> None:
+    def __init__(self, path: Path, label: str, shard: Shard | None = None) -> None:
         """``path`` is the file or folder to protect; symbolic links are followed.
 
-        ``label`` names the file or folder in errors and warnings.
+        ``label`` names the file or folder in errors and warnings.  ``shard`` is the shard to
+        protect; None protects the whole.
         """
         self._path = path
         self._label = label
-        self._file = path
-        self._handle: int | None = None
+        self._shard = shard
+        self._files: list[_LockFile] = []
 
     def take(self, owner: str) -> list[str]:
         """Take the lock for the run named by ``owner``.
@@ -98,44 +111,34 @@ class FileLock:
             Busy: another run holds the lock.
             NotFound, Unavailable: the operating system refuses the lock file.
         """
-        self._file = _lock_file(self._path)
-        other = ""
-        with system_errors(self._path, "write"):
-            for pause in _PAUSES:
-                try:
-                    if self._create(owner):
-                        return []
-                    other = self._clear() or ""
-                    if self._handle is not None:
-                        return []
-                except OSError as error:
-                    if error.errno not in system.NO_LOCKS:
-                        raise
-                    return [
-                        f"{self._label} is on a file system without locks: do not let another run "
-                        "write there at the same time"
-                    ]
-                if other:
-                    break
-                time.sleep(pause)
-        raise busy(self._label, other)
+        file, shard = _lock_file(self._path), self._shard
+        self._files = [_LockFile(file, shared=shard is not None)]
+        if shard is not None:
+            self._files.append(_LockFile(_file_of(shard, file)))
+        try:
+            for one in self._files:
+                other = one.take(owner_text(owner, shard))
+                if other is not None:
+                    self.release()
+                    raise busy(self._label, other or _owner_of_shard(file))
+        except OSError as error:
+            self.release()
+            if error.errno not in system.NO_LOCKS:
+                raise translated(error, self._path, "write") from error
+            return [
+                f"{self._label} is on a file system without locks: do not let another run "
+                "write there at the same time"
+            ]
+        return []
 
     async def take_in_thread(self, owner: str) -> list[str]:
         """Take the lock in a thread; see ``take``."""
         return await in_thread(partial(self.take, owner))
 
     def release(self) -> None:
-        """Release the lock and remove its file, if this object holds the lock."""
-        handle, self._handle = self._handle, None
-        if handle is None:
-            return
-        try:
-            if _is_at(handle, self._file):
-                handle = _remove(handle, self._file)
-        except OSError:  # an unlocked file that remains does no harm
-            pass
-        finally:
-            _close(handle)
+        """Release the lock and remove its files, if this object holds the lock."""
+        while self._files:
+            self._files.pop().release()
 
     @contextmanager
     def held(self, owner: str) -> Iterator[list[str]]:
@@ -145,8 +148,54 @@ class FileLock:
         finally:
             self.release()
 
+
+class _LockFile:
+    """A lock file with a kernel lock.
+
+    The kernel releases the lock when the process ends, so the lock file of a killed run is not
+    locked.  The file names the run that holds the lock, if the disk has room for the name; a
+    ``shared`` file names none of the runs that share it.
+    """
+
+    def __init__(self, file: Path, *, shared: bool = False) -> None:
+        self._file = file
+        self._shared = shared
+        self._handle: int | None = None
+
+    def take(self, owner: str) -> str | None:
+        """Take the lock, and return None.
+
+        If another run holds the lock, return its owner text, empty if it is unknown.
+
+        Raises:
+            OSError: the operating system refuses the lock file.
+        """
+        for pause in _PAUSES:
+            if self._create(owner):
+                return None
+            other = self._clear()
+            if self._handle is not None:
+                return None
+            if other:
+                return other
+            time.sleep(pause)
+        return ""
+
+    def release(self) -> None:
+        """Release the lock if this object holds it, and remove the file unless others share it."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        try:
+            if (not self._shared or system.lock(handle)) and _is_at(handle, self._file):
+                handle = _remove(handle, self._file)
+        except OSError:  # an unlocked file that remains does no harm
+            pass
+        finally:
+            _close(handle)
+
     def _create(self, owner: str) -> bool:
-        """Create and lock the lock file, and write ``owner`` to it.
+        """Create and lock the lock file, and write ``owner`` to it unless the lock is shared.
 
         Return False if the file exists, or if another run locked it first.
         """
@@ -157,13 +206,13 @@ class FileLock:
             return False
         try:
             # Another run may lock and remove the file as a leftover before it is locked here.
-            if not (system.lock(handle) and _is_at(handle, self._file)):
+            if not (system.lock(handle, shared=self._shared) and _is_at(handle, self._file)):
                 os.close(handle)
                 return False
             if system.POSIX:
                 os.fchmod(handle, _MODE)  # independent of the umask
             try:
-                os.write(handle, f"{owner}\n".encode(errors="replace"))
+                os.write(handle, b"" if self._shared else f"{owner}\n".encode(errors="replace"))
             except OSError as error:
                 if error.errno not in system.FULL:  # a lock on a full disk names no run
                     raise
@@ -179,15 +228,20 @@ class FileLock:
         """Remove a lock file that no run has locked; return None.
 
         If another run has locked the file, return its content.  If the file cannot be removed, as
-        in a folder with the sticky bit, this run locks it instead.
+        in a folder with the sticky bit, this run locks it instead.  So does a run that shares it.
         """
         handle = _opened(self._file)
         if handle is None:
             return None
         try:
-            if not system.lock(handle):
-                return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+            if not system.lock(handle, shared=self._shared):
+                return _content(handle)
             if not _is_at(handle, self._file):
+                return None
+            if self._shared:
+                with suppress(OSError):  # the file belongs to another user
+                    os.ftruncate(handle, 0)  # it may name a killed run
+                self._handle, handle = handle, _CLOSED
                 return None
             try:
                 handle = _remove(handle, self._file)
@@ -207,6 +261,34 @@ def _lock_file(path: Path) -> Path:
     if len(os.fsencode(name)) > _NAME_BYTES:
         name = f"{TEMPORARY_PREFIX}{sha256(os.fsencode(real.name)).hexdigest()}.lock"
     return real.with_name(name)
+
+
+def _file_of(shard: Shard, file: Path) -> Path:
+    """Return the path of the lock file for a shard; ``file`` is the lock file of the whole."""
+    return file.with_name(f"{file.name}-{shard.file_name}")
+
+
+def _owner_of_shard(file: Path) -> str:
+    """Return the owner text of a run that has locked a shard; empty if there is none.
+
+    ``file`` is the lock file of the whole.
+    """
+    with suppress(OSError):
+        for one in sorted(file.parent.glob(f"{glob.escape(file.name)}-*-of-*")):
+            handle = _opened(one)
+            if handle is None:
+                continue
+            try:
+                if not system.lock(handle):
+                    return _content(handle)
+            finally:
+                _close(handle)
+    return ""
+
+
+def _content(handle: int) -> str:
+    """Return the owner text in a lock file."""
+    return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 
 def _remove(handle: int, file: Path) -> int:
@@ -260,9 +342,13 @@ class ServerLock(ABC):
     """Seconds between two checks of the lock."""
     hint = _ENDS
 
-    def __init__(self, label: str, warnings: list[str]) -> None:
-        """``label`` names the store in errors; new warnings are added to ``warnings``."""
+    def __init__(self, label: str, warnings: list[str], shard: Shard | None) -> None:
+        """``label`` names the store in errors; new warnings are added to ``warnings``.
+
+        ``shard`` is the shard to protect; None protects the whole store.
+        """
         self.label = label
+        self.shard = shard
         self.owner = ""
         self._warnings = warnings
         self._begun = False
@@ -275,7 +361,7 @@ class ServerLock(ABC):
             Busy: another run holds the lock.
             MemctlError: the server does not answer.
         """
-        self.owner = _UNFIT.sub("?", owner)
+        self.owner = owner_text(_UNFIT.sub("?", owner), self.shard)
         self._begun = True
         other = await self._obtain()
         if other is not None:

@@ -220,6 +220,7 @@ class SummaryOverlay(StoreWrapper):
     async def open(self, mode: OpenMode) -> None:
         await super().open(mode)
         self.left_out = _own(self._messages.left_out)
+        self._states.shard = self.shard
         try:
             await self._states.open(mode)
         except BaseException:
@@ -227,7 +228,7 @@ class SummaryOverlay(StoreWrapper):
             raise
 
     async def lock(self, owner: str) -> None:
-        await self._messages.lock(owner)
+        await super().lock(owner)
         await self._states.lock(owner)
         self.warnings += self._states.warnings
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from memctl.engines.sql.mysql import MysqlLock
 from memctl.engines.sql.postgresql import PostgresqlLock
 from memctl.errors import Busy, Unavailable
 from memctl.registry import make_store, parse
+from memctl.shard import Shard
 from memctl.store import OpenMode, Store
 from memctl.storekit import locks
 from memctl.storekit.locks import FileLock
@@ -38,9 +40,11 @@ def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "period", PERIOD)
 
 
-def target(url: str) -> Store:
-    """A store to write to."""
-    return make_store(parse(url), OpenMode.CREATE)
+def target(url: str, shard: str = "") -> Store:
+    """A store to write to, limited to a shard if one is named."""
+    store = make_store(parse(url), OpenMode.CREATE)
+    store.shard = Shard.parse(shard) if shard else None
+    return store
 
 
 @pytest.fixture(params=["postgresql", "mysql", "redis"])
@@ -50,9 +54,18 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Any:
     return getattr(servers, name)
 
 
-async def held_by(url: str) -> str | None:
+@pytest.fixture(params=["postgresql", "mysql", "redis", "tablestore", "folder"])
+def divided(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
+    """The location of a store that has a lock for each shard: each kind of lock in turn."""
+    if request.param == "folder":
+        return str(tmp_path / "sessions")
+    name = "mariadb" if request.param == "mysql" else request.param
+    return str(getattr(servers, name).fresh())
+
+
+async def held_by(url: str, shard: str = "") -> str | None:
     """Return the holder that another run is shown; None where it gets the lock."""
-    async with target(url) as store:
+    async with target(url, shard) as store:
         try:
             await store.lock(THIRD)
         except Busy as error:
@@ -60,16 +73,64 @@ async def held_by(url: str) -> str | None:
     return None
 
 
-async def test_lock_that_was_lost_is_taken_again(server: Any) -> None:
-    url = server.fresh()
-    async with target(url) as store:
+async def test_lock_of_a_shard_leaves_other_shards_to_other_runs(divided: str) -> None:
+    async with target(divided, "3/4") as last:
+        await last.lock(FIRST)
+        async with target(divided, "0/4") as first, target(divided, "0/3") as third:
+            await first.lock(FIRST)  # by the same process
+            await third.lock(SECOND)
+            assert f"shard 0/4, {FIRST}" in str(await held_by(divided, "0/4"))
+            assert f"shard 0/3, {SECOND}" in str(await held_by(divided, "0/3"))
+            assert "shard " in str(await held_by(divided))
+        assert await held_by(divided, "0/4") is None
+        assert f"shard 3/4, {FIRST}" in str(await held_by(divided))
+    assert await held_by(divided) is None
+
+
+async def test_lock_of_a_shard_is_refused_while_the_whole_is_locked(divided: str) -> None:
+    async with target(divided) as store:
         await store.lock(FIRST)
-        for _ in range(3):
+        said = str(await held_by(divided, "0/4"))
+        assert f"run, {FIRST}, is" in said  # no shard
+        assert FIRST in str(await held_by(divided))
+    assert await held_by(divided, "0/4") is None
+
+
+@pytest.mark.slow
+async def test_lock_of_a_shard_ends_with_a_killed_run(divided: str) -> None:
+    holder = "tests.support.lock_holder"
+    with (
+        lock_elsewhere(divided, FIRST, holder, "0/4") as one,
+        lock_elsewhere(divided, FIRST, holder, "1/4") as two,
+    ):
+        async with target(divided, "2/4") as other:
+            await other.lock(SECOND)
+            for killed in one, two:
+                killed.kill()
+                killed.wait()
+            await free_soon(divided, "0/4")
+            assert "shard " in str(await held_by(divided))
+        await free_soon(divided)  # although nobody ran 1/4 again
+
+
+async def free_soon(url: str, shard: str = "") -> None:
+    """Wait until another run gets the lock."""
+    deadline = time.monotonic() + 15
+    while await held_by(url, shard) is not None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("shard", ["", "3/4"], ids=["whole", "shard"])
+async def test_lock_that_was_lost_is_taken_again(server: Any, shard: str) -> None:
+    url = server.fresh()
+    async with target(url, shard) as store:
+        await store.lock(FIRST)
+        for _ in range(2):
             server.cut(url)
             await asyncio.sleep(3 * PERIOD)
-            said = await held_by(url)
-            assert said is not None
-            assert FIRST in said
+            for other in (shard, ""):
+                assert FIRST in str(await held_by(url, other))
         assert store.warnings == []
     assert await held_by(url) is None
 
@@ -147,11 +208,12 @@ async def test_lock_schemas_have_locks_of_their_own(servers: Servers) -> None:
     url = servers.postgresql.fresh()
     servers.postgresql.execute(url, "CREATE SCHEMA other")
     other = f"{url}?options=-csearch_path%3Dother"
-    async with target(url) as store, target(other) as beside:
-        await store.lock(FIRST)
-        await beside.lock(SECOND)
-        assert FIRST in str(await held_by(url))
-        assert SECOND in str(await held_by(other))
+    for shard in "", "0/4":
+        async with target(url, shard) as store, target(other, shard) as beside:
+            await store.lock(FIRST)
+            await beside.lock(SECOND)
+            assert FIRST in str(await held_by(url, shard))
+            assert SECOND in str(await held_by(other, shard))
 
 
 async def test_lock_another_login_sees_the_connection_at_least(servers: Servers) -> None:

@@ -11,4 +11,4 @@ from tests.support.backends import LEASE
 
 if __name__ == "__main__":
     lock.LEASE_SECONDS = LEASE
-    asyncio.run(hold(sys.argv[1], sys.argv[2]))
+    asyncio.run(hold(*sys.argv[1:]))

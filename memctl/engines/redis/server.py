@@ -21,6 +21,7 @@ from memctl.engines.redis.lock import RedisLock
 from memctl.engines.redis.pipeline import Pipeline, driver_socket, error_code, in_thread
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
+from memctl.shard import Shard
 
 T = TypeVar("T")
 
@@ -69,13 +70,13 @@ class RedisServer:
             what, hint = _OTHER_MODES[mode]
             raise Unavailable(f"{self.label} {what}", hint)
 
-    async def lock(self, kind: str, owner: str, warnings: list[str]) -> None:
+    async def lock(self, kind: str, owner: str, warnings: list[str], shard: Shard | None) -> None:
         """Keep other memctl runs from writing to stores of a kind until ``close``.
 
         ``owner`` describes this run to the other runs.  Warnings of the lock are appended to
-        ``warnings``.
+        ``warnings``.  ``shard`` limits the lock.
         """
-        self._lock = RedisLock(self, kind, warnings)
+        self._lock = RedisLock(self, kind, warnings, shard)
         await self._lock.take(owner)
         self.held_lock = self._lock
 

@@ -55,6 +55,7 @@ from memctl.location import Location, visible
 from memctl.model import Page
 from memctl.numbers import count
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.store import OpenMode
 from memctl.storekit.catalog import span
 
@@ -387,13 +388,13 @@ class Database(ABC):
         finally:
             await self._engine.dispose()
 
-    async def lock(self, owner: str, warnings: list[str]) -> None:
+    async def lock(self, owner: str, warnings: list[str], shard: Shard | None) -> None:
         """Keep other memctl runs from writing to the database until ``close``.
 
         ``owner`` describes this run to the other runs.  The lock appends its warnings to
-        ``warnings``.
+        ``warnings``.  ``shard`` limits the lock; a database that is a file is locked whole.
         """
-        self._lock = self.lock_class(self, warnings)
+        self._lock = self.lock_class(self, warnings, shard)
         await self._lock.take(owner)
 
     @contextmanager

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.errors import MemctlError
+from memctl.shard import Shard
 from memctl.storekit.locks import ServerLock
 
 ANSWER_SECONDS = 15
@@ -34,8 +35,8 @@ class ConnectionLock(ServerLock):
     The lock has a connection of its own, and the server frees the lock when the connection ends.
     """
 
-    def __init__(self, database: LockedDatabase, warnings: list[str]) -> None:
-        super().__init__(database.label, warnings)
+    def __init__(self, database: LockedDatabase, warnings: list[str], shard: Shard | None) -> None:
+        super().__init__(database.label, warnings, shard)
         self._database = database
         self._connection: AsyncConnection | None = None
 

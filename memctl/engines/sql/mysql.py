@@ -35,6 +35,7 @@ from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import CHUNK_BYTES, Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import visible
+from memctl.shard import Shard
 
 _SSL_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
@@ -71,6 +72,8 @@ _TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, Runti
 _WAIT_SECONDS = 60
 """The seconds after which MySQL closes a silent connection."""
 _PAUSES = (0.01, 0.05, 0.2)
+_PLACES = 64
+"""The number of locks of a database by which runs without a shard see those with one."""
 _HOLDER = re.compile(r"/\* memctl: (.*?) \*/")
 
 
@@ -82,7 +85,11 @@ _FORMS = {
 
 
 class MysqlLock(ConnectionLock):
-    """The lock of a run: a named lock of MySQL, one for each database.
+    """The lock of a run: a named lock of MySQL, one for each database and each of its shards.
+
+    MySQL has no shared locks.  So a run with a shard also holds one of ``_PLACES`` locks with
+    numbers.  A run without a shard looks at all of these, and a run with a shard looks at the lock
+    of the database.  Each run looks after it has taken its own lock: no run overlooks another.
 
     The connection that holds the lock runs ``SELECT SLEEP`` statements with a comment that names
     the owner.  Other connections of the same login can read the comment.  Other logins see only the
@@ -97,17 +104,41 @@ class MysqlLock(ConnectionLock):
     async def acquire(self) -> bool:
         self._number = None
         await self._run(f"SET SESSION wait_timeout = {_WAIT_SECONDS}")
-        name = await self._lock_name()
-        number, done = await self.ask("SELECT CONNECTION_ID(), GET_LOCK(:name, 0)", name=name)
-        if done:
-            self._number = number
-        return bool(done)
+        number, done = await self.ask(
+            "SELECT CONNECTION_ID(), GET_LOCK(:name, 0)", name=await self._lock_name()
+        )
+        if not done:
+            return False
+        if self.shard is not None:
+            await self._take_place(self.shard)
+        if await self._holder() is not None:
+            return False
+        self._number = number
+        return True
+
+    async def _take_place(self, shard: Shard) -> None:
+        """Take a free place, which runs without a shard see; if all are taken, they see others."""
+        name = await self._whole_name()
+        for number in range(_PLACES):
+            place = f"{name} {(shard.number + number) % _PLACES}"
+            [done] = await self.ask("SELECT GET_LOCK(:place, 0)", place=place)
+            if done:
+                return
+
+    async def _holder(self) -> int | None:
+        """Return the number of the connection whose lock excludes this run; None without one."""
+        name = await self._whole_name()
+        names = [await self._lock_name(), name]
+        if self.shard is None:
+            names += [f"{name} {number}" for number in range(_PLACES)]
+        used = [f"NULLIF(IS_USED_LOCK('{name}'), CONNECTION_ID())" for name in names]
+        [number] = await self.ask(f"SELECT COALESCE({', '.join(used)})")
+        return None if number is None else int(number)
 
     async def find_owner(self) -> str:
-        name = await self._lock_name()
         number = None
         for pause in _PAUSES:
-            [number] = await self.ask("SELECT IS_USED_LOCK(:name)", name=name)
+            number = await self._holder()
             if number is None:
                 return ""
             row = await self.ask(
@@ -143,7 +174,12 @@ class MysqlLock(ConnectionLock):
             await self._connection.exec_driver_sql(sql)
 
     async def _lock_name(self) -> str:
-        """Return the lock's name, with a hash of the database name: MySQL limits its length."""
+        """Return the name of the lock of the whole, or of the shard."""
+        name = await self._whole_name()
+        return name if self.shard is None else f"{name} {self.shard}"
+
+    async def _whole_name(self) -> str:
+        """Return a name with a hash of the database name: MySQL limits its length."""
         [database] = await self.ask("SELECT DATABASE()")
         return f"memctl {sha256(str(database).encode()).hexdigest()[:32]}"
 

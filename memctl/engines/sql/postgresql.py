@@ -36,6 +36,7 @@ from memctl.engines.sql.schema import TextForm
 from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location, visible
+from memctl.shard import Shard
 
 WORK_KILOBYTES = 32 * 1024
 """The least memory, in kB, that the server may use for a sort or join while memctl reads."""
@@ -135,7 +136,9 @@ _NAME_BYTES = 63
 class PostgresqlLock(ConnectionLock):
     """The lock of a run: a PostgreSQL advisory lock on the schema of the tables.
 
-    A session holds the lock or, through a pooler, an open transaction.  The owner text is the
+    A run with a shard shares this lock with other shards, and has an exclusive lock of the shard.
+
+    A session holds the locks or, through a pooler, an open transaction.  The owner text is the
     ``application_name`` of the connection, which every login can see.
     """
 
@@ -166,9 +169,13 @@ class PostgresqlLock(ConnectionLock):
             local=self._is_local,
         )
         lock = "pg_try_advisory_xact_lock" if self._is_local else "pg_try_advisory_lock"
+        whole = f"({_SPACE}::bigint << 32) | oid::bigint"
+        locked = f"{lock}({whole})"
+        if self.shard is not None:
+            of_shard = f"{lock}(oid::int4, {_number(self.shard)})"
+            locked = f"CASE WHEN {lock}_shared({whole}) THEN {of_shard} ELSE false END"
         [done] = await self.ask(
-            f"SELECT {lock}(({_SPACE}::bigint << 32) | oid::bigint) "
-            "FROM pg_namespace WHERE nspname = current_schema()"
+            f"SELECT {locked} FROM pg_namespace WHERE nspname = current_schema()"
         )
         return bool(done)
 
@@ -190,13 +197,18 @@ class PostgresqlLock(ConnectionLock):
         return f"memctl {self.owner}"[:_NAME_BYTES]
 
     async def find_owner(self) -> str:
+        held = f"l.classid = {_SPACE} AND l.objid = n.oid AND l.objsubid = 1"
+        if self.shard is not None:
+            held = (
+                f"({held} AND l.mode = 'ExclusiveLock' OR l.classid = n.oid "
+                f"AND l.objid = {_number(self.shard)} AND l.objsubid = 2)"
+            )
         row = await self.ask(
             "SELECT a.application_name, a.pid "
             "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
             "JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() "
-            "JOIN pg_namespace n ON n.oid = l.objid AND n.nspname = current_schema() "
-            f"WHERE l.locktype = 'advisory' AND l.classid = {_SPACE} AND l.objsubid = 1 "
-            "AND l.granted"
+            "JOIN pg_namespace n ON n.nspname = current_schema() "
+            f"WHERE l.locktype = 'advisory' AND l.granted AND {held}"
         )
         if row and row[0] == self._signature:
             await self.ask("SELECT pg_terminate_backend(:pid)", pid=row[1])
@@ -212,6 +224,11 @@ class PostgresqlLock(ConnectionLock):
             await self._database.execute_alone(self._connected, "ROLLBACK")
         else:
             await self.ask("SELECT pg_advisory_unlock_all()")
+
+
+def _number(shard: Shard) -> int:
+    """Return the number of a shard's advisory lock in a schema: ``m``, and both numbers."""
+    return _SPACE & 0xFF000000 | (shard.of - 1) << 12 | shard.number
 
 
 class PostgresqlSyntax(Syntax):

@@ -50,7 +50,7 @@ class SqlSimpleStore(SimpleStore):
             await self.database.close()
 
     async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings)
+        await self.database.lock(owner, self.warnings, self.shard)
 
     async def generation(self) -> str:
         return await self.database.generation()

@@ -35,6 +35,7 @@ from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
 
@@ -181,7 +182,12 @@ class SqliteDatabase(Database):
     async def identity(self) -> str:
         return f"file:{same_file(self.location.path)}"
 
-    async def lock(self, owner: str, warnings: list[str]) -> None:
+    async def lock(
+        self,
+        owner: str,
+        warnings: list[str],
+        shard: Shard | None,  # noqa: ARG002 - a file has one writer
+    ) -> None:
         warnings += await self._file_lock.take_in_thread(owner)
 
     async def close(self) -> None:

@@ -40,7 +40,7 @@ class SqlStore(Store):
         await self.database.close()
 
     async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings)
+        await self.database.lock(owner, self.warnings, self.shard)
 
     async def identity(self) -> str:
         return await self.database.identity()

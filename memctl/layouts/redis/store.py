@@ -36,7 +36,7 @@ class RedisStore(Store):
         return await other_keys(self.server)
 
     async def lock(self, owner: str) -> None:
-        await self.server.lock(self.lock_name, owner, self.warnings)
+        await self.server.lock(self.lock_name, owner, self.warnings, self.shard)
 
     def restoring(self, key: MemoryKey) -> list[Command]:  # noqa: ARG002 - most replace one value
         """Return examples of the commands that restore deleted messages of a memory.

@@ -121,6 +121,10 @@ class ReMeLinesStore(FactStore):
     async def disconnect(self) -> None:
         self._known.clear()
 
+    async def lock(self, owner: str) -> None:
+        self.shard = None  # a file has one writer, and facts of several sessions of a user
+        await super().lock(owner)
+
     # Reading
 
     def _users(self) -> Iterator[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
 from memctl.errors import Busy
 from memctl.registry import make_store
-from memctl.store import OpenMode
+from memctl.shard import Shard
+from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import infos, read, write_all
@@ -27,9 +28,19 @@ SECOND = "pid 4243 since 2026-11-21T02:18:00Z on web-2"
 THIRD = "pid 4244 since 2026-11-21T02:19:00Z on web-3"
 
 
-async def is_busy(place: Place) -> str:
-    """Assert that another memctl run cannot lock the store; return the error message."""
-    async with place.store() as store:
+PART, OTHER = Shard(0, 4), Shard(1, 4)
+
+
+def part_of(place: Place, shard: Shard | None) -> Store:
+    """Return an unopened store at a place, limited to a shard."""
+    store = place.store()
+    store.shard = shard
+    return store
+
+
+async def is_busy(place: Place, shard: Shard | None = None) -> str:
+    """Assert that another memctl run cannot lock the store or shard; return the error message."""
+    async with part_of(place, shard) as store:
         with pytest.raises(Busy) as caught:
             await store.lock(THIRD)
     assert caught.value.hint
@@ -67,6 +78,24 @@ class LockTests:
         async with place.store() as store:
             await store.lock(SECOND)
             assert SECOND in await is_busy(place)
+
+    async def test_lock_of_a_shard_excludes_it_and_the_whole(self, place: Place) -> None:
+        async with place.store():
+            pass
+        before = place.dump()
+        async with part_of(place, PART) as store:
+            await store.lock(FIRST)
+            assert FIRST in await is_busy(place, PART)
+            assert FIRST in await is_busy(place)
+            async with part_of(place, OTHER) as other:
+                with suppress(Busy):  # a store with one writer
+                    await other.lock(SECOND)
+                    assert SECOND in await is_busy(place, OTHER)
+            assert FIRST in await is_busy(place)
+        async with place.store() as store:
+            await store.lock(FIRST)
+            assert FIRST in await is_busy(place, PART)
+        assert place.dump() == before
 
     async def test_lock_lasts(self, place: Place) -> None:
         async with place.store() as store:
