@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
+from memctl.commands._defaults import is_given
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
 from memctl.errors import UsageError
 from memctl.model import OnConflict
@@ -438,6 +439,10 @@ def takes_options(
             if make is _selection:
                 values[name] = replace(values[name], shard=run_as_it_is(context).shard)
                 run_as_it_is(context).output.untimed = values[name].untimed
+        if division is not None and division.shards is None:
+            for name in "on", "workers":
+                if is_given(context, name):
+                    raise UsageError(f"--{name} needs --shards", "add --shards N")
         if division is not None and division.shards is not None:
             from memctl.commands import _parts  # only needed for parts
 

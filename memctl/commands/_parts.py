@@ -75,7 +75,11 @@ def run_parts(
     """
     run = this_run(context)
     command = " ".join(_words(context))
-    divided = _DIVIDED[command]
+    divided = _DIVIDED.get(command)
+    if divided is None or context.params.get("repair"):
+        raise UsageError(
+            f"memctl {command} cannot change a store in parts", "run each part with --shard K/N"
+        )
     locations = {
         name: run.address(context.params[name])
         for name in divided.stores
@@ -153,13 +157,21 @@ class PartsWatch:
         self._progress.advance(messages=result.messages, failed=result.failed)
         self._output.detail(
             f"part {result.shard} ended with {result.exit} after {duration(result.seconds)} on "
-            f"{result.host}: {count(result.messages, 'message')}"
+            f"{result.host}: {count(result.messages, 'message')}",
+            "part",
+            shard=str(result.shard),
+            exit=result.exit,
+            attempts=result.attempts,
+            messages=result.messages,
+            seconds=result.seconds,
+            host=result.host,
         )
 
     def repeated(self, result: PartResult, wait: float) -> None:
         """A part has ended and is repeated after ``wait`` seconds."""
         when = f"in {wait:.0f} s" if wait else "now"
-        self._output.note(f"part {result.shard} ended with {result.exit}; it is repeated {when}")
+        why, _ = result.reason
+        self._output.note(f"part {result.shard} is repeated {when}: {why}")
 
 
 def _words(context: Any) -> list[str]:

@@ -23,7 +23,7 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.ops.stop import Stop
-from memctl.parts.part import Engine, Part, PartResult
+from memctl.parts.part import SIGNALLED, Engine, Part, PartResult
 from memctl.shard import Shard
 
 WAITS = (5.0, 10.0, 20.0, 40.0, 60.0)
@@ -31,8 +31,6 @@ WAITS = (5.0, 10.0, 20.0, 40.0, 60.0)
 MOST_LOST = 3
 """How often a part is repeated whose process was killed."""
 _REPEATED = frozenset({Unavailable.exit_code, Busy.exit_code})
-_SIGNALLED = 128
-"""Exit codes above it are those of a process that a signal has ended."""
 _KINDS = {
     kind.exit_code: kind
     for kind in (
@@ -136,7 +134,7 @@ class Driver:
         """
         counted = []
         for shard, result in sorted(self.results.items()):
-            if shard not in self._cut or result.exit < _SIGNALLED:
+            if shard not in self._cut or result.exit < SIGNALLED:
                 counted.append(result)
             elif result.written:
                 counted.append(replace(result, exit=Partial.exit_code))
@@ -166,7 +164,7 @@ class Driver:
             result = replace(found, attempts=attempts)
             self._plan.end(result)
             self._look(result)
-            if result.exit > _SIGNALLED and (lost or self._stop.asked):
+            if result.exit > SIGNALLED and (lost or self._stop.asked):
                 lost -= 1
                 wait = 0.0
             elif result.exit in _REPEATED and waits:
@@ -208,7 +206,7 @@ def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
     if not code:
         return None
     failed = [one for one in results if one.exit]
-    told = [_told(one) for one in failed]
+    told = [one.reason for one in failed]
     message, hint = told[0]
     if len(failed) == len(results) and len(set(told)) == 1:
         return _KINDS[code](message, hint)
@@ -222,7 +220,7 @@ def exit_code(codes: Collection[int]) -> int:
 
     A process that a signal has ended counts as a store that cannot be reached.
     """
-    found = {Unavailable.exit_code if code > _SIGNALLED else code for code in codes}
+    found = {Unavailable.exit_code if code > SIGNALLED else code for code in codes}
     if len(found) == 1:
         return found.pop()
     if MemctlError.exit_code in found:
@@ -230,13 +228,3 @@ def exit_code(codes: Collection[int]) -> int:
     if found - {0, Conflict.exit_code, Different.exit_code}:
         return Partial.exit_code
     return Conflict.exit_code if Conflict.exit_code in found else Different.exit_code
-
-
-def _told(result: PartResult) -> tuple[str, str | None]:
-    """Return the message and the hint of the error of a part."""
-    error = (result.report or {}).get("error")
-    if error:
-        return error["message"], error.get("hint")
-    if result.exit > _SIGNALLED:
-        return f"its process was ended by signal {result.exit - _SIGNALLED}", None
-    return result.errors.rpartition("\n")[2] or f"it ended with {result.exit}", None

@@ -19,7 +19,6 @@ _CONSIDERABLE = 100_000
 _OF_PART = ("bytes", "run", "undoes", "quarantine")
 """What a report says of its own run; each part has its own."""
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}
-_ERROR = "memctl: error: "
 _Row = dict[str, Any]
 
 
@@ -216,15 +215,12 @@ def _part(result: PartResult, stores: Sequence[str]) -> _Row:
 
 
 def _unreported(result: PartResult) -> _Row:
-    """Return the error of a part that has not reported one: what it said last on stderr."""
-    lines = [line for line in result.errors.splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith(_ERROR)] or lines
+    """Return the error of a part that has not reported one."""
+    message, hint = result.reason
     return {
         "code": _CODES.get(result.exit, "unavailable"),
-        "message": said[-1].removeprefix(_ERROR)
-        if said
-        else f"its process ended with exit code {result.exit}, without a report",
-        "hint": None,
+        "message": message,
+        "hint": hint,
     }
 
 

@@ -18,10 +18,13 @@ from memctl.location import redact_text
 from memctl.shard import Shard
 from memctl.system import PART_VARIABLE
 
+SIGNALLED = 128
+"""Exit codes above it are those of a process that a signal has ended."""
 POLL = 0.2
 """The seconds between two looks at a child process."""
 _ERRORS = 4096
 """The number of bytes kept of what a part wrote to stderr: its end."""
+_ERROR = "memctl: error: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,19 @@ class PartResult:
         if isinstance(found, dict):
             found = found.get("selected", found.get("source", 0))
         return int(found)
+
+    @property
+    def reason(self) -> tuple[str, str | None]:
+        """The message and the hint of the error with which the part ended."""
+        if error := (self.report or {}).get("error"):
+            return error["message"], error["hint"]
+        if self.exit > SIGNALLED:
+            return f"its process was ended by signal {self.exit - SIGNALLED}", None
+        lines = [line for line in self.errors.splitlines() if line.strip()]
+        said = [line for line in lines if line.startswith(_ERROR)] or lines
+        if said:
+            return said[-1].removeprefix(_ERROR), None
+        return f"its process ended with exit code {self.exit}, without a report", None
 
     @property
     def written(self) -> int:
@@ -186,7 +202,7 @@ def _watch(child: subprocess.Popen[bytes], stop: PartStop) -> int:
         except KeyboardInterrupt:
             stop.ask()
     code: int = child.returncode
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else SIGNALLED - code
 
 
 def _report(output: IO[bytes]) -> dict[str, Any] | None:

@@ -90,7 +90,7 @@ def test_merge_part_without_a_report_has_its_error_and_is_not_verified() -> None
         "error": {"code": "busy", "message": "b.db is busy", "hint": None},
     }
     killed = PartResult(Shard(1, 2), 137)
-    assert "exit code 137" in merge([killed]).data["parts"][0]["error"]["message"]
+    assert "signal 9" in merge([killed]).data["parts"][0]["error"]["message"]
 
 
 def test_merge_part_that_never_started_leaves_the_rest_unverified() -> None:
