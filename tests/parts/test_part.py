@@ -1,0 +1,61 @@
+"""A part as a child process: what it checks before it works, and what its supervisor tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from memctl.parts.part import Part, PartResult, PartStop, run_part
+from memctl.shard import Shard
+from memctl.system import PART_VARIABLE
+from memctl.version import __version__
+
+WHOLE = Shard(0, 1)
+
+
+def part(*words: str, version: str = __version__, **stores: str) -> PartResult:
+    return run_part(Part((*words, "--json"), WHOLE, version, stores))
+
+
+def refused(result: PartResult, code: int, *said: str) -> None:
+    assert result.exit == code
+    assert result.report is not None
+    assert all(text in json.dumps(result.report["error"]) for text in said)
+
+
+def test_part_of_another_version_is_refused() -> None:
+    refused(part("inspect", "none.db", version="0.0.1"), 2, "0.0.1", __version__)
+
+
+def test_part_that_locates_another_store_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "memctl.toml"
+    config.write_text('[stores.prod]\nurl = "postgresql://here.invalid/agents"\n')
+    words = "--config", str(config), "inspect", "prod"
+    refused(part(*words, prod="postgresql://there/agents"), 2, "here.invalid", "there")
+    refused(part(*words, prod="postgresql://here.invalid/agents"), 3)
+
+
+def test_part_without_its_supervisor_ends() -> None:
+    orders = {"parent": os.getpid() + 1, "version": __version__, "stores": {}, "state": ""}
+    variables = {**os.environ, PART_VARIABLE: json.dumps(orders)}
+    command = [sys.executable, "-m", "memctl", "inspect", "none.db"]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
+
+
+def test_part_that_cannot_report_tells_the_end_of_its_errors() -> None:
+    url = "postgresql://ops:sesame@h/d"
+    result = part("inspect", url, "--frob")
+    assert (result.exit, result.report) == (2, None)
+    assert "--frob" in result.reason[0]
+    assert "sesame" not in result.errors + result.reason[0]
+
+
+def test_part_that_is_stopped_before_it_starts_has_no_report() -> None:
+    stop = PartStop()
+    stop.ask(force=True)
+    result = run_part(Part(("inspect", "none.db"), WHOLE, __version__), stop)
+    assert (result.exit, result.report) == (137, None)
