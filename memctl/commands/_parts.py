@@ -13,7 +13,6 @@ from memctl.commands._context import Run, this_run
 from memctl.commands._merged import merged_report
 from memctl.commands._run import wait_for
 from memctl.errors import UsageError
-from memctl.installation import install_command
 from memctl.location import Location, redact_value, visible
 from memctl.model import OnConflict
 from memctl.numbers import count, duration
@@ -118,10 +117,12 @@ def _engine(on: str, workers: int | None, shards: int) -> Engine:
     """Return what runs the parts.
 
     Raises:
-        UsageError: Ray is not installed.
+        MemctlError: as ``RayEngine``.
     """
     if on == "ray":
-        raise UsageError("--on ray needs Ray", install_command("ray"))
+        from memctl.parts.ray import RayEngine
+
+        return RayEngine(workers)
     return LocalEngine(min(workers or processors(), shards))
 
 
