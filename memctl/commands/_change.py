@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 from memctl import signals
 from memctl.commands._reports import ChangeOutcome
@@ -149,7 +150,7 @@ def refuse_unclear(where: Selection, *, all_: bool, chosen: bool) -> None:
     Raises:
         UsageError: both or neither of ``--all`` and a selection are given.
     """
-    nothing = where == Selection()
+    nothing = replace(where, shard=None) == Selection()
     if all_ and not nothing:
         raise UsageError("--all cannot be combined with a selection", "leave one of them out")
     if nothing and not (all_ or chosen):

@@ -32,6 +32,8 @@ class Run:
     monitoring: Monitoring | None = None
     shard: Shard | None = None
     """The part of the run that the user asked for, by ``--shard``."""
+    job: str = ""
+    """The name that the parts of a divided run share in the history, by ``--job``."""
     orders: Orders | None = None
     """What the supervisor of this part of a run told it; None if this is no such part."""
     store: str = ""

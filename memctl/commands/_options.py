@@ -339,6 +339,26 @@ def _division(
     return Division(None if shard is None else Shard.parse(shard), shards, on, workers)
 
 
+_JOB = re.compile(r"[\w.:-]{1,100}", re.ASCII)
+
+
+def _job(
+    job: Annotated[
+        str | None,
+        dividing(
+            "--job",
+            metavar="NAME",
+            help="Name the divided run, for memctl history and memctl undo.",
+        ),
+    ] = None,
+) -> str:
+    if job is not None and not _JOB.fullmatch(job):
+        raise UsageError(
+            f"--job {job!r} is not a name", "use letters, digits and . _ : -, at most 100"
+        )
+    return job or ""
+
+
 def _report_format(
     format_: Annotated[Format, printing("--format", help="Format of the report")] = Format.TABLE,
     json: Annotated[bool, printing("--json", help="Short for --format json.")] = False,
@@ -386,6 +406,7 @@ def takes_options(
     opens: bool = False,
     reports: bool = True,
     divisible: bool = False,
+    changes: bool = False,
 ) -> Callable[..., None]:
     """Return a command for the parser, in which options replace some parameters of ``function``.
 
@@ -394,7 +415,8 @@ def takes_options(
     last.  When the command runs, ``function`` gets values of these types, made from the options.
     With ``opens``, the command also has ``--timeout``.  Without ``reports``, it has no formats.
     With ``divisible``, it has ``--shard``, which ``Run.shard`` and the selection get, and
-    ``--shards``, with which the parts of the run are started in place of ``function``.
+    ``--shards``, with which the parts of the run are started in place of ``function``; with
+    ``changes``, it also has ``--job``, which ``Run.job`` gets.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -417,6 +439,8 @@ def takes_options(
         own += _parameters(_time_limit)
     if divisible:
         own += _parameters(_division)
+    if changes:
+        own += _parameters(_job)
     kind = inspect.Parameter.KEYWORD_ONLY
     own.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
 
@@ -432,6 +456,9 @@ def takes_options(
         values[run_name] = this_run(context)
         division = made(_division) if divisible else None
         run_as_it_is(context).shard = division and division.shard
+        if changes:
+            run_as_it_is(context).job = made(_job)
+            _refuse_job(run_as_it_is(context).job, division)
         if takes_context:
             values["context"] = context
         for name, make in bundled.items():
@@ -462,6 +489,18 @@ opens_stores = partial(takes_options, opens=True)
 """``takes_options`` for a command that opens stores."""
 divisible = partial(takes_options, opens=True, divisible=True)
 """``takes_options`` for a command that opens stores, and can do one part of its work."""
+divisible_change = partial(divisible, changes=True)
+"""``divisible`` for a command whose changes can be undone."""
+
+
+def _refuse_job(job: str, division: Division | None) -> None:
+    """Refuse the name of a job for a run that is not divided.
+
+    Raises:
+        UsageError: the run is not divided, and has such a name.
+    """
+    if job and (division is None or (division.shard is None and division.shards is None)):
+        raise UsageError("--job names a divided run", "add --shard K/N or --shards N")
 
 
 class _Command(Helpful, TyperCommand):

@@ -252,7 +252,9 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
     ``argument`` is the name, URL or path of the store that the user wrote.
     """
-    return runs.describe_run(command, argument, location, run.configuration().stores)
+    found = runs.describe_run(command, argument, location, run.configuration().stores)
+    found.job, found.shard = run.job, str(run.shard or "")
+    return found
 
 
 def runs_on(run: Run, location: Location) -> list[runs.Run]:

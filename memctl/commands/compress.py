@@ -26,7 +26,7 @@ from memctl.commands._options import (
     StoreArgument,
     YesOption,
     deletion_limit,
-    divisible,
+    divisible_change,
     guarding,
     selecting,
 )
@@ -45,7 +45,7 @@ from memctl.summary import TEMPLATE, check_template
 from memctl.system import at_terminal, read_file
 
 
-@divisible
+@divisible_change
 def compress(
     run: Run,
     context: typer.Context,

@@ -22,7 +22,7 @@ from memctl.commands._options import (
     StoreArgument,
     YesOption,
     deletion_limit,
-    divisible,
+    divisible_change,
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
@@ -38,7 +38,7 @@ from memctl.selection import Selection
 from memctl.system import at_terminal
 
 
-@divisible
+@divisible_change
 def delete(
     run: Run,
     store: StoreArgument,

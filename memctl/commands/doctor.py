@@ -21,7 +21,7 @@ from memctl.commands._options import (
     UserOption,
     YesOption,
     deletion_limit,
-    divisible,
+    divisible_change,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
@@ -49,7 +49,7 @@ class FailOn(StrEnum):
     WARNING = "warning"
 
 
-@divisible
+@divisible_change
 def doctor(
     run: Run,
     store: StoreArgument,

@@ -36,7 +36,7 @@ from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 
 
-@partial(takes_options, divisible=True)
+@partial(takes_options, divisible=True, changes=True)
 def import_(
     run: Run,
     file: Annotated[

@@ -13,7 +13,7 @@ from memctl.commands._options import (
     DryRunOption,
     PathOption,
     StoreArgument,
-    divisible,
+    divisible_change,
     group,
     opens_stores,
     selecting,
@@ -53,7 +53,7 @@ def _marks() -> None:
 
 
 @app.command("add")
-@divisible
+@divisible_change
 def add(
     run: Run,
     store: StoreArgument,
@@ -78,7 +78,7 @@ def add(
 
 
 @app.command("remove")
-@divisible
+@divisible_change
 def remove(
     run: Run,
     store: StoreArgument,
@@ -99,7 +99,7 @@ def remove(
 
 
 @app.command("rename")
-@divisible
+@divisible_change
 def rename(
     run: Run,
     store: StoreArgument,

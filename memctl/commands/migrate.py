@@ -35,7 +35,7 @@ from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 
 
-@partial(takes_options, divisible=True)
+@partial(takes_options, divisible=True, changes=True)
 def migrate(
     run: Run,
     source: Annotated[str, typer.Argument(metavar="SRC", help=f"The source. {STORE_HELP}")],

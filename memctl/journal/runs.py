@@ -75,6 +75,7 @@ _DAY = 86_400
 _LEAP = 366 * _DAY
 """The longest credible time between two runs, in seconds, beyond the age limit of runs."""
 _ID = re.compile(r"\d{8}-\d{6}-")
+_SHARD = re.compile(r"\d+/\d+", re.ASCII)
 _SHORT = 5
 _WITNESS = len(MemoryKey._fields) + 1
 
@@ -118,6 +119,40 @@ class Run:
     """The generation of the store after the run; see ``Store.generation``."""
     witnesses: list[list[str]] = field(default_factory=list)
     """Messages that stayed in the store: the parts of the key of the memory, then the id."""
+    job: str = ""
+    """The name that the runs of the parts of a divided run share; empty for other runs."""
+    shard: str = ""
+    """The shard that the run was limited to, such as ``3/16``; empty for the whole store."""
+
+    @property
+    def over(self) -> bool:
+        """True if the run is undone, or an undo found nothing left to undo."""
+        return bool(self.undone_by) or self.settled
+
+
+class Job(NamedTuple):
+    """A divided run: the runs of its parts, newest first.  A repeated part may have several."""
+
+    name: str
+    runs: list[Run]
+
+    @property
+    def of(self) -> int:
+        """The number of parts into which the run was divided."""
+        return max(int(run.shard.partition("/")[2]) for run in self.runs)
+
+    @property
+    def shards(self) -> int:
+        """The number of parts that have a run; a part that changed nothing has none."""
+        return len({run.shard for run in self.runs})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The sums of the counts of the runs."""
+        found: Counter[str] = Counter()
+        for run in reversed(self.runs):
+            found.update(run.counts)
+        return dict(found)
 
 
 class Unrecorded(NamedTuple):
@@ -129,12 +164,14 @@ class Unrecorded(NamedTuple):
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
-    """Map the id of each run to a short form for people.
+    """Map the id of each run, and the name that memctl gave to a job, to a short form for people.
 
     The short form is the end of the id.  If several runs have the same end, their short form is the
     whole id.
     """
-    ids = [run.id for run in runs]
+    kept = list(runs)
+    ids = [run.id for run in kept]
+    ids += {run.job for run in kept if _ID.match(run.job)}
     often = Counter(id[-_SHORT:] for id in ids)
     return {id: id[-_SHORT:] if often[id[-_SHORT:]] == 1 else id for id in ids}
 
@@ -152,6 +189,17 @@ def state_folder() -> Path:
     from platformdirs import user_state_path  # only needed for changes and undo
 
     return user_state_path("memctl") / "runs"
+
+
+def new_job() -> str:
+    """Return a name for a job, made as the ids of runs are."""
+    return _new_id()
+
+
+def _new_id() -> str:
+    now = datetime.now(UTC)
+    word = secrets.token_hex(1)  # so that runs in one millisecond rarely collide
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{word}"
 
 
 class Journal:
@@ -383,9 +431,7 @@ class Runs:
         with refusals(self.folder):
             new_folder(self.folder)
             while True:
-                now = datetime.now(UTC)
-                word = secrets.token_hex(1)  # so that runs in one millisecond rarely collide
-                folder = self.folder / f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{word}"
+                folder = self.folder / _new_id()
                 with suppress(FileExistsError):
                     folder.mkdir(FOLDER_MODE)
                     return folder
@@ -414,8 +460,7 @@ class Runs:
                 f"name the run to undo, or remove {self.folder / damaged[-1]}",
             )
         for run in self.all():
-            over = run.planned or run.undoes or run.undone_by or run.settled
-            if not over and wanted(run):
+            if not (run.planned or run.undoes or run.over) and wanted(run):
                 return run
         return None
 
@@ -647,6 +692,7 @@ def _is_sound(run: Run) -> bool:
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))
         and all(isinstance(value, str) for value in run.options.values())
         and all(type(value) is int for value in run.counts.values())
+        and bool(not run.shard or _SHARD.fullmatch(run.shard))
         and all(
             isinstance(one, list) and len(one) == _WITNESS and all(type(x) is str for x in one)
             for one in run.witnesses
