@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from memctl.errors import Busy
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.store import OpenMode
+from memctl.shard import Shard
+from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from tests.support.backends import DIMENSIONS, FACT_BACKENDS, mem0_key, with_pgvector
 from tests.support.cli import Run, fails, fill, report
@@ -118,6 +121,29 @@ async def test_pgbouncer_one_run_at_a_time(pooled: tuple[str, str], source: str)
     for place in pooled:
         code, said = await call("mark", "add", place, "x", "--user", "bob")
         assert code == 0, said
+
+
+async def test_pgbouncer_locks_of_shards(pooled: tuple[str, str]) -> None:
+    async def taken(place: str, shard: Shard | None) -> bool:
+        async with part(place, shard) as store:
+            with suppress(Busy):
+                await store.lock("another run")
+                return True
+        return False
+
+    def part(place: str, shard: Shard | None) -> Store:
+        store = make_store(parse(place), OpenMode.CREATE)
+        store.shard = shard
+        return store
+
+    for holder in pooled:
+        async with part(holder, Shard(0, 4)) as store:
+            await store.lock("one run")
+            for place in pooled:
+                assert not await taken(place, Shard(0, 4))
+                assert not await taken(place, None)
+                assert await taken(place, Shard(1, 4))
+        assert await taken(holder, None)
 
 
 def test_pgbouncer_nothing_stays_in_the_sessions_of_the_server(
