@@ -30,6 +30,7 @@ class StoreWrapper(Store):
     def __init__(self, store: Store) -> None:
         super().__init__(store.location, store.mode)
         self._store = store
+        self.shard = store.shard
         self.kind = store.kind
         self.warnings = store.warnings
         self.details = store.details
