@@ -88,7 +88,7 @@ class Runs(ListPane):
         style = DIM if run.undone_by or run.settled else PLAIN
         left = [
             (f"{name}  ", LINK + style),
-            (f"{visible(run.command):<9} ", BOLD + style),
+            (f"{visible(tables.run_command(run)):<9} ", BOLD + style),
             (tables.run_changes(run), style),
         ]
         when = local_time(run.started)
@@ -143,7 +143,8 @@ class Runs(ListPane):
             run = self._run
             facts = {
                 "run": run.id,
-                "command": run.command,
+                "command": tables.run_command(run),
+                "job": run.job,
                 "store": run.store,
                 "started": local_time(run.started),
                 "ended": local_time(run.ended) if run.ended else "",

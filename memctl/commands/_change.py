@@ -48,6 +48,23 @@ def change(
         MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     outcome.report_to(output)
+    perform(output, run, location, outcome, asks=asks)
+    output.emit()
+
+
+def perform(
+    output: Output,
+    run: ChangeRun,
+    location: Location,
+    outcome: ChangeOutcome,
+    *,
+    asks: bool = False,
+) -> None:
+    """Do as ``change``, without a report.
+
+    Raises:
+        MemctlError: as ``change``.
+    """
     with run.recorded():
         if run.dry_run or not asks:
             wait_for(_execute(output, run, location), run.stop)
@@ -56,7 +73,6 @@ def change(
     outcome.ended = True
     if error := outcome.error():
         raise error
-    output.emit()
 
 
 def _opened(

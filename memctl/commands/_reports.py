@@ -192,6 +192,8 @@ def run_row(run: Run, size: int) -> dict[str, Any]:
         "undoes": run.undoes or None,
         "undone_by": run.undone_by or None,
         "erased": run.erased,
+        "job": run.job or None,
+        "shard": run.shard or None,
     }
 
 

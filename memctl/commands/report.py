@@ -225,7 +225,7 @@ async def _read(
 def _runs(run: Run, location: Location) -> list[dict[str, Any]]:
     """Return rows of the last runs on a store."""
     found = list_runs(lambda one: is_on(run, one, location), RUNS)
-    return [run_row(one, found.sizes[one.id]) for one in found.runs]
+    return [run_row(one, found.sizes[one.id]) for one in found.runs[:RUNS]]
 
 
 def _words(store: str, place: Location, where: Selection, path: str | None) -> tuple[str, ...]:

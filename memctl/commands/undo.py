@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from memctl.commands._change import change, confirm, refuse_unasked
+from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
+from memctl.commands._merged import merged_report
 from memctl.commands._options import (
     DryRunOption,
     SessionOption,
     UserOption,
     YesOption,
-    opens_stores,
+    divisible_change,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import is_on, record, run_options
-from memctl.errors import Busy, NotFound, Unavailable, UsageError
-from memctl.journal.runs import Run, Runs
+from memctl.errors import Busy, Interrupted, MemctlError, NotFound, Unavailable, UsageError
+from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
-from memctl.numbers import local_time
+from memctl.numbers import count, local_time
 from memctl.ops.apply import ChangeReport
 from memctl.ops.places import recorded_location
 from memctl.ops.restore import CopyUndoRun, RestoreRun
 from memctl.ops.undo import UndoRun
 from memctl.output import tables
+from memctl.output.report import error_row
+from memctl.parts.divide import error_of
+from memctl.parts.merge import merge
+from memctl.parts.part import PartResult
 from memctl.registry import as_recorded
 from memctl.selection import Selection
+from memctl.shard import Shard
 
 
-@opens_stores
+@divisible_change
 def undo(
     this: ThisRun,
     run_id: Annotated[
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="The id of a run, or its start or end; see memctl history.",
+            help="The id of a run or of a job, or its start or end; see memctl history.",
         ),
     ] = None,
     store: Annotated[
@@ -60,8 +71,8 @@ def undo(
     Restores messages, positions, marks, summaries and expiries. Keeps messages that were added
     since. If the part of a memory that would be restored has changed since, memctl leaves the
     memory alone and reports it (exit code 5). Without RUN, undoes the last run that is neither
-    undone nor an undo, after a confirmation. To undo an undo, name it as RUN; doctor makes
-    repairs again.
+    undone nor an undo, after a confirmation. Of a divided run, a job, all parts are undone. To
+    undo an undo, name it as RUN; doctor makes repairs again.
 
     Examples:
       memctl undo
@@ -69,66 +80,252 @@ def undo(
       memctl undo 9603a --user ada
     """
     runs = Runs()
-    undone = _the_run(this, runs, run_id, store)
-    if runs.goes_on(undone):
-        raise Busy(
-            f"the run {undone.id} is still running",
-            "wait for it to end, or stop it",
-        )
-    parts = runs.parts(undone)
-    if run_id is None and not dry_run:
-        refuse_unasked(yes)
-    if run_id is None and store is None and yes:
-        _refuse_older(runs, undone)
-    if run_id is None and not undone.secret:
-        store = None  # --store only selected the run; the record also has options such as ?state=
-    argument = undone.argument if store is None else store
-    location = this.locate(argument)
-    elsewhere = store is not None and not is_on(this, undone, location)
-    location = _with_record(this, undone, location, elsewhere=elsewhere)
+    found = the_undone(this, runs, run_id, store)
+    undone = runs_to_undo(runs, found, this.shard)
+    parts = runs.parts(found) if isinstance(found, Run) else []
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
-    options, report = run_options(this, dry_run=dry_run), ChangeReport()
+    undoing = _Undoing(this, runs, where, store, named=run_id is not None, dry_run=dry_run)
+    if undone and run_id is None and not dry_run:
+        refuse_unasked(yes)
+        if store is None and yes:
+            _refuse_older(runs, undone[0])
+        undoing.place(undone[0])
+        _ask(this, found, yes=yes)
+    if isinstance(found, Job):
+        this.job = this.job or new_job()
+        _undo_job(this, undoing, found, undone)
+    else:
+        undoing.undo(found, parts)
+        this.output.emit()
 
-    # Who names the store without a password names it on purpose.
-    secret = record(this, "undo", argument, location).secret
-    named = run_id is not None and store is not None and not secret
 
-    def new_record() -> Run:
-        found = record(this, "undo", argument, location)
-        if not elsewhere:  # the record names options, such as ?state=, that the user left out
-            found.argument, found.secret = undone.argument, secret or undone.secret
-        found.undoes, found.dialect = undone.id, undone.dialect
-        return found
+def the_undone(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run | Job:
+    """Return the run or the job to undo.
 
-    folder = runs.folder / undone.id
-    new = new_record()
-    archive = runs.replaced(undone)
-    with closing(runs.before(undone)) as notes:
-        kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
-        if archive is not None:
-            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
-            kind = partial(CopyUndoRun, restoring)
-        undoing = kind(
-            *(new, where, parts, folder, options, report, notes),
-            undone=None if named else undone,
-            skips_damage=runs.origin(undone).command == "doctor",
-        )
-        outcome = ChangeOutcome(undoing, location.label)
-        outcome.more["undoes"] = undone.id
-        asks = run_id is None and not yes and not dry_run
-        if asks:
-            confirm(f"undo {_about(undone)}?")
-        elif run_id is None and not dry_run:
-            this.output.note(f"undoing {_about(undone)}")
+    ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
+    undone is returned; with ``store``, the newest such run on this store.  Of a part of a job, the
+    whole job is returned.
+
+    Raises:
+        NotFound: there is no such run.
+        BadData: the record of the run is damaged.
+    """
+    if name is not None:
+        return runs.find(name)
+    at = None if store is None else this.address(store)
+    run = runs.last(lambda one: at is None or is_on(this, one, at))
+    if run is not None:
+        return runs.job(run.job) if run.job else run
+    where = "" if at is None else f" on {at.label}"
+    raise NotFound(
+        f"no run{where} can be undone",
+        "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
+    )
+
+
+def runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None) -> list[Run]:
+    """Return the runs to undo, newest first: of a job, those that are not undone yet.
+
+    ``shard`` chooses the runs of one part of a job.
+
+    Raises:
+        UsageError: the run or the job has no such part.
+        Busy: a run is still going on.
+    """
+    if isinstance(found, Run):
+        if shard is not None:
+            raise UsageError(
+                f"the run {found.id} is not a job, which has parts", "leave --shard out"
+            )
+        undone = [found]
+    else:
+        if shard is not None and shard.of != found.of:
+            raise UsageError(
+                f"the job {found.name} has {count(found.of, 'part')}, not {shard.of:,}",
+                f"write --shard K/{found.of}",
+            )
+        chosen = [run for run in found.runs if shard is None or run.shard == str(shard)]
+        undone = [run for run in chosen if not run.over]
+    for run in undone:
+        if runs.goes_on(run):
+            part = f"part {run.shard} of the job {run.job}, " if isinstance(found, Job) else ""
+            raise Busy(
+                f"{part}the run {run.id} is still running",
+                "wait for it to end, or stop it",
+            )
+    if isinstance(found, Run):
+        return undone
+    # A part that was killed early has changed nothing.
+    return [run for run in undone if run.ended or (not run.planned and runs.has_changes(run))]
+
+
+def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
+    """Ask for a confirmation, or tell with ``--yes`` what is undone.
+
+    Raises:
+        Interrupted: the user does not confirm.
+    """
+    if yes:
+        this.output.note(f"undoing {_about(found)}")
+    else:
+        confirm(f"undo {_about(found)}?")
+
+
+class _Undoing:
+    """Undoes runs as the options of the command say."""
+
+    def __init__(
+        self,
+        this: ThisRun,
+        runs: Runs,
+        where: Selection,
+        store: str | None,
+        *,
+        named: bool,
+        dry_run: bool,
+    ) -> None:
+        self._this = this
+        self.runs = runs
+        self._where = where
+        self._store = store
+        self._named = named
+        self._dry_run = dry_run
+        self._places: dict[str, tuple[Location, bool]] = {}
+        """The location of each store, and whether it is another store than that of the run."""
+
+    def undo(self, undone: Run, parts: list[Path]) -> None:
+        """Undo a run, with the report of the undo as that of the output.
+
+        ``parts`` are the files of its changes.
+
+        Of the part of a job, only its shard is locked.
+
+        Raises:
+            MemctlError: as ``change``.
+        """
+        this, runs, dry_run = self._this, self.runs, self._dry_run
+        argument, store = self._argument(undone)
+        place, elsewhere = self.place(undone)
+        location = _with_record(this, undone, place, elsewhere=elsewhere)
+        where = self._where
+        if this.job:
+            where = replace(where, shard=Shard.parse(undone.shard))
+        options, report = run_options(this, dry_run=dry_run), ChangeReport()
+
+        # Who names the store without a password names it on purpose.
+        secret = record(this, "undo", argument, location).secret
+        named = self._named and store is not None and not secret
+
+        def new_record() -> Run:
+            found = record(this, "undo", argument, location)
+            if not elsewhere:  # the record names options, such as ?state=, that the user left out
+                found.argument, found.secret = undone.argument, secret or undone.secret
+            found.undoes, found.dialect = undone.id, undone.dialect
+            found.shard = undone.shard if this.job else ""
+            return found
+
+        folder = runs.folder / undone.id
+        new = new_record()
+        archive = runs.replaced(undone)
+        with closing(runs.before(undone)) as notes:
+            kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
+            if archive is not None:
+                restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
+                kind = partial(CopyUndoRun, restoring)
+            undoing = kind(
+                *(new, where, parts, folder, options, report, notes),
+                undone=None if named else undone,
+                skips_damage=runs.origin(undone).command == "doctor",
+            )
+            outcome = ChangeOutcome(undoing, location.label)
+            outcome.more["undoes"] = undone.id
+            outcome.report_to(this.output)
+            try:
+                perform(this.output, undoing, location, outcome)
+            except Unavailable as error:
+                if undone.secret and store is None:
+                    error.hint = "name the store with its password: memctl undo RUN --store URL"
+                raise
+            finally:
+                whole = outcome.ended and not where.named and not dry_run
+                if whole and not outcome.changes.failures:
+                    _note(runs, undone, outcome.run)
+
+    def _argument(self, undone: Run) -> tuple[str, str | None]:
+        """Return the name of the store in which to undo a run, and that which the user chose."""
+        store = self._store
+        if not self._named and not undone.secret:
+            store = None  # it only selected the run; the record also has options such as ?state=
+        return undone.argument if store is None else store, store
+
+    def place(self, undone: Run) -> tuple[Location, bool]:
+        """Return the location in which to undo a run, and whether the run was on another store.
+
+        The user is asked for a password, and warned of another store, only once.
+        """
+        argument, store = self._argument(undone)
+        if argument not in self._places:
+            place = self._this.locate(argument)
+            elsewhere = store is not None and not is_on(self._this, undone, place)
+            if elsewhere:
+                self._this.output.warn(
+                    f"the run changed {undone.store}, but is being undone on {place.label}"
+                )
+            self._places[argument] = place, elsewhere
+        return self._places[argument]
+
+
+def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> None:
+    """Undo the runs of the parts of a job one after another; report all of them.
+
+    Raises:
+        Interrupted: a signal came; the parts before are undone.
+        MemctlError: as ``error_of``, or the error of the store.
+    """
+    begun = time.monotonic()
+    results: list[PartResult] = []
+    stopped: MemctlError | None = None
+    for run in undone:
+        start = time.monotonic()
+        this.output.report = None
+        error: MemctlError | None = None
         try:
-            change(this.output, undoing, location, outcome)
-        except Unavailable as error:
-            if undone.secret and store is None:
-                error.hint = "name the store with its password: memctl undo RUN --store URL"
-            raise
-        finally:
-            if outcome.ended and not where.named and not dry_run and not outcome.changes.failures:
-                _note(runs, undone, outcome.run)
+            undoing.undo(run, undoing.runs.parts(run))
+        except MemctlError as found:
+            error = found
+        report = None if this.output.report is None else this.output.report.data()
+        if error is not None:
+            report = {**(report or {}), "error": error_row(error)}
+        results.append(
+            PartResult(
+                Shard.parse(run.shard),
+                0 if error is None else error.exit_code,
+                report,
+                host=socket.gethostname(),
+                seconds=round(time.monotonic() - start, 3),
+            )
+        )
+        if isinstance(error, Interrupted | Unavailable | UsageError):
+            stopped = error
+            break
+    merged = merge(results)
+    data = _EMPTY | {"target": visible(job.runs[0].store)} | merged.data
+    data |= {"undoes": job.name, "job": this.job}
+    this.output.report = merged_report("undo", data, "this machine", time.monotonic() - begun)
+    if not results:
+        this.output.report.table = lambda: Text(f"{data['target']}\nnothing to undo")
+    elif error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
+        raise error
+    this.output.emit()
+
+
+_EMPTY: dict[str, Any] = {
+    "dry_run": False,
+    "memories": {"selected": 0, "written": 0, "failed": 0},
+    "messages": {"selected": 0, "deleted": 0, "marked": 0, "restored": 0, "failed": 0},
+    "failures": [],
+}
+"""The report of a job without parts to undo."""
 
 
 def _refuse_older(runs: Runs, undone: Run) -> None:
@@ -146,11 +343,16 @@ def _refuse_older(runs: Runs, undone: Run) -> None:
         )
 
 
-def _about(undone: Run) -> str:
-    changed = tables.run_changes(undone) or tables.run_state(undone)
+def _about(undone: Run | Job) -> str:
+    if isinstance(undone, Job):
+        run = undone.runs[-1]
+        name, changed = f"all parts of the job {undone.name}", tables.job_state(undone)
+    else:
+        run, name, changed = undone, undone.id, tables.run_state(undone)
+    changed = tables.run_changes(undone) or changed
     return (
-        f"{undone.id}, the {undone.command} of {local_time(undone.started)} "
-        f"on {visible(undone.store)} ({changed})"
+        f"{name}, the {run.command} of {local_time(run.started)} on {visible(run.store)} "
+        f"({changed})"
     )
 
 
@@ -169,29 +371,6 @@ def _note(runs: Runs, undone: Run, by: str | None) -> None:
             runs.update(run)
 
 
-def _the_run(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run:
-    """Return the run to undo.
-
-    ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
-    undone is returned; with ``store``, the newest such run on this store.
-
-    Raises:
-        NotFound: there is no such run.
-        BadData: the record of the run is damaged.
-    """
-    if name is not None:
-        return runs.find(name)
-    at = None if store is None else this.address(store)
-    run = runs.last(lambda one: at is None or is_on(this, one, at))
-    if run is not None:
-        return run
-    where = "" if at is None else f" on {at.label}"
-    raise NotFound(
-        f"no run{where} can be undone",
-        "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
-    )
-
-
 def _with_record(this: ThisRun, undone: Run, location: Location, *, elsewhere: bool) -> Location:
     """Return the location in which to undo a run, with what the run recorded of its store.
 
@@ -200,7 +379,6 @@ def _with_record(this: ThisRun, undone: Run, location: Location, *, elsewhere: b
     another store.
     """
     if elsewhere:
-        this.output.warn(f"the run changed {undone.store}, but is being undone on {location.label}")
         options = {name: text for name, text in undone.options.items() if name != "layout"}
         return as_recorded(location, options)
     recorded = recorded_location(undone, this.address)

@@ -191,6 +191,20 @@ def state_folder() -> Path:
     return user_state_path("memctl") / "runs"
 
 
+def as_jobs(runs: Iterable[Run]) -> list[Run | Job]:
+    """Return the runs in their order, those of a job as one, at the place of the first of them."""
+    found: dict[str, Run | Job] = {}
+    for run in runs:
+        known = found.get(run.job) if run.job else None
+        if isinstance(known, Job):
+            known.runs.append(run)
+        elif run.job:
+            found[run.job] = Job(run.job, [run])
+        else:
+            found[run.id] = run
+    return list(found.values())
+
+
 def new_job() -> str:
     """Return a name for a job, made as the ids of runs are."""
     return _new_id()
@@ -484,23 +498,36 @@ class Runs:
             return None
         return Unrecorded(int(number), str(command), str(store))
 
-    def find(self, name: str) -> Run:
-        """Return the run with the id ``name``, or with an id that begins or ends with ``name``.
+    def find(self, name: str) -> Run | Job:
+        """Return the job ``name``, or the run or job that begins or ends with ``name``.
 
         Raises:
-            NotFound: no run has such an id, or several runs have.
+            NotFound: there is no such run or job, or there are several.
             BadData: the record of the run is damaged.
         """
-        names = _names_in(self.folder) if name else []
         end = name if len(name) >= _SHORT else None  # a shorter end could be a typing error
-        found = [one for one in names if one.startswith(name) or (end and one.endswith(end))]
-        if len(found) != 1:
-            why = "there is no run" if not found else "several runs begin or end with"
+        jobs = [one for one in as_jobs(self.all()) if isinstance(one, Job)] if name else []
+        if named := [job for job in jobs if job.name == name]:
+            return named[0]
+
+        def fits(id: str) -> bool:
+            return id.startswith(name) or bool(end and id.endswith(end))
+
+        found = [one for one in _names_in(self.folder) if fits(one)] if name else []
+        jobs = [job for job in jobs if fits(job.name)]
+        if len(found) + len(jobs) != 1:
+            why = "several runs begin or end with" if found or jobs else "there is no run"
             raise NotFound(f"{why} {name!r}", "list the runs with: memctl history")
+        if jobs:
+            return jobs[0]
         run = _read(self.folder / found[0])
         if run is None:
             raise BadData(_unreadable(found[0]), f"see {self.folder / found[0]}")
         return run
+
+    def job(self, name: str) -> Job:
+        """Return the kept job with a name."""
+        return Job(name, [run for run in self.all() if run.job == name])
 
     def origin(self, run: Run) -> Run:
         """Return the run that an undo reverses; of an undo of an undo, the first run in the chain.
@@ -560,6 +587,13 @@ class Runs:
             )
         return parts
 
+    def has_changes(self, run: Run) -> bool:
+        """Return whether a run has recorded changes: one that was killed early may have none."""
+        folder = self.folder / run.id
+        first = _part(folder, 1)
+        files = (first, first.with_name(first.name + UNFINISHED), folder / REPLACED)
+        return any(path.exists() for path in (*files, *(folder / name for name in repairs.FILES)))
+
     def before(self, run: Run) -> Notes:
         """Return the notes of the store on the memories that a run changed."""
         return Notes(self.folder / run.id / BEFORE)
@@ -582,13 +616,13 @@ class Runs:
         """Write the changed record of an ended run durably."""
         Journal(self.folder / run.id, run).save()
 
-    def prune(self, keep: Retention, needed: str, warn: Callable[[str], None]) -> list[str]:
+    def prune(self, keep: Retention, new: Run, warn: Callable[[str], None]) -> list[str]:
         """Remove the oldest runs that exceed the limits ``keep``; return their ids.
 
-        The newest run that changed its store, the run with the id ``needed``, and runs that may
-        still be going on are kept.  If the clock leaps ahead of the earlier runs, it may be wrong.
-        Then ages count from the last run before the leap, and ``warn`` is called if a run is kept
-        for this reason.
+        The newest run that changed its store, the run that the run ``new`` undoes, and runs that
+        may still be going on are kept, with all runs of their jobs, and the job of ``new``.  If the
+        clock leaps ahead of the earlier runs, it may be wrong.  Then ages count from the last run
+        before the leap, and ``warn`` is called if a run is kept for this reason.
 
         Raises:
             Unavailable: the operating system refuses to read the folder of a run.
@@ -600,6 +634,9 @@ class Runs:
         numbers = {name: run.number for name, run in found.items()}
         names = sorted(_names_in(self.folder), key=lambda name: (numbers.get(name, 0), name))
         last = next((one for one in reversed(names) if one in found and not found[one].planned), "")
+        kept = {last, new.undoes}
+        jobs = {new.job, *(found[one].job for one in kept & found.keys())} - {""}
+        kept |= {name for name, run in found.items() if run.job in jobs}
         about: dict[str, tuple[int, float]] = {}
         for name in names:
             with refusals(self.folder / name):
@@ -610,7 +647,7 @@ class Runs:
         for name in reversed(names):
             size, changed = about[name]
             total += size
-            if name in (last, needed) or self._may_go_on(name, changed, now):
+            if name in kept or self._may_go_on(name, changed, now):
                 continue
             if total > keep.bytes or changed < sure - limit:
                 _remove(self.folder / name)

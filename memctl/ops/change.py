@@ -159,7 +159,7 @@ class ChangeRun:
                 folder = stack.enter_context(temporary_folder(temporary))
         kept = Runs(folder)
         if self._options.keep is not None:
-            removed = kept.prune(self._options.keep, self.record.undoes, self._observer.warn)
+            removed = kept.prune(self._options.keep, self.record, self._observer.warn)
             if removed:
                 self._observer.detail(f"runs no longer kept for undo: {', '.join(removed)}")
         self.record.planned = True

@@ -29,8 +29,8 @@ async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) 
 
     Evidence is the generation of the store and the ids of a few messages, by which an undo
     recognizes the store.  ``changed`` are memories that the run changed.  If these have no
-    messages, messages of other memories are recorded.  If the store does not answer, nothing is
-    added.
+    messages, messages of other memories are recorded; of a part of a run, only of its shard,
+    because the other parts may delete theirs.  If the store does not answer, nothing is added.
     """
     run.generation = await _generation(store)
     with suppress(MemctlError):
@@ -40,7 +40,7 @@ async def record_evidence(store: Store, run: Run, changed: Iterable[MemoryKey]) 
         if run.witnesses:
             return
         looks = _LOOKS
-        async with aclosing(store.headers(Selection())) as memories:
+        async with aclosing(store.headers(Selection(shard=store.shard))) as memories:
             async for memory in memories:
                 if memory.key in known:
                     continue

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from memctl.journal.runs import Run, Runs, short_ids
+from memctl.journal.runs import Job, Run, Runs, as_jobs, short_ids
 
 
 class RunList(NamedTuple):
-    """The newest runs, newest first, each with its outcome.
+    """The newest runs, newest first, each with its outcome; the runs of a job follow each other.
 
     ``sizes`` and ``names`` map the id of a run to the size of its undo data in bytes and to its
-    short id.  ``hidden`` is the number of older runs that are left out.  ``damaged`` are the ids of
-    runs whose records are damaged.
+    short id.  ``hidden`` is the number of older runs that are left out, where a job counts as one.
+    ``damaged`` are the ids of runs whose records are damaged.
     """
 
     runs: list[Run]
@@ -26,14 +26,17 @@ class RunList(NamedTuple):
 def list_runs(wanted: Callable[[Run], bool], limit: int | None) -> RunList:
     """Return the newest ``limit`` kept runs for which ``wanted`` returns True; None for all.
 
+    A job counts as one run.
+
     Raises:
         Unavailable: the folder of the runs cannot be read.
     """
     kept = Runs()
     every = kept.all()
-    found = [run for run in every if wanted(run)]
-    shown = found[:limit]
+    found = as_jobs(run for run in every if wanted(run))
+    newest = found[:limit]
+    shown = [run for one in newest for run in (one.runs if isinstance(one, Job) else [one])]
     for run in shown:
         run.outcome = kept.outcome(run)
     sizes = {run.id: kept.size(run) for run in shown}
-    return RunList(shown, sizes, short_ids(every), len(found) - len(shown), kept.damaged())
+    return RunList(shown, sizes, short_ids(every), len(found) - len(newest), kept.damaged())

@@ -48,7 +48,7 @@ class Recording:
             record_found(self.run, target.location)
             kept = Runs()
             if self._keep is not None:
-                kept.prune(self._keep, self.run.undoes, warn)
+                kept.prune(self._keep, self.run, warn)
             self._journal = kept.begin(self.run)
             self._writer = self._stack.enter_context(self._journal.writer(growing=True))
 

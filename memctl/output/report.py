@@ -46,7 +46,7 @@ def write_json(
     data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data(), **more}
     data["warnings"] = warnings
     if error is not None:
-        data["error"] = _error(error)
+        data["error"] = error_row(error)
     json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")
 
@@ -80,7 +80,7 @@ class Listing:
         self._begin()
         tail = self.tail | {"warnings": warnings}
         if error is not None:
-            tail["error"] = _error(error)
+            tail["error"] = error_row(error)
         sys.stdout.write(f"\n], {json.dumps(tail)[1:]}\n")
 
 
@@ -89,7 +89,8 @@ _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _ON_ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
-def _error(error: MemctlError) -> dict[str, Any]:
+def error_row(error: MemctlError) -> dict[str, Any]:
+    """Return an error for a JSON report."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
