@@ -26,7 +26,7 @@ from memctl.concurrency import in_thread
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
 from memctl.shard import Shard
-from memctl.storekit.files import TEMPORARY_PREFIX, translated
+from memctl.storekit.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, translated
 from memctl.system import user_name
 
 _ENDS = "wait for it to end, or stop it"
@@ -264,8 +264,11 @@ def _lock_file(path: Path) -> Path:
 
 
 def _file_of(shard: Shard, file: Path) -> Path:
-    """Return the path of the lock file for a shard; ``file`` is the lock file of the whole."""
-    return file.with_name(f"{file.name}-{shard.file_name}")
+    """Return the path of the lock file for a shard; ``file`` is the lock file of the whole.
+
+    Like other temporary files, one that a killed run left is removed by a later run.
+    """
+    return file.with_name(f"{file.name}-{shard.file_name}{TEMPORARY_SUFFIX}")
 
 
 def _owner_of_shard(file: Path) -> str:
@@ -274,7 +277,7 @@ def _owner_of_shard(file: Path) -> str:
     ``file`` is the lock file of the whole.
     """
     with suppress(OSError):
-        for one in sorted(file.parent.glob(f"{glob.escape(file.name)}-*-of-*")):
+        for one in sorted(file.parent.glob(f"{glob.escape(file.name)}-*{TEMPORARY_SUFFIX}")):
             handle = _opened(one)
             if handle is None:
                 continue

@@ -1,7 +1,8 @@
 """Stops migrations at random moments, and holds them to what memctl promises.
 
 One trial: a target, empty or with beginnings of some memories; a run that is killed or asked to
-stop, mostly followed by others while memories are missing; a run to the end.  After each signal
+stop, mostly followed by others while memories are missing; a run to the end.  The runs may be
+divided into parts, which run at the same time; some of them are stopped.  After each signal
 every memory of the target is as it was or whole; at the end the target holds what the source
 holds, and nothing else is left.
 """
@@ -14,6 +15,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -28,7 +30,7 @@ from memctl.store import Features
 from memctl.testing.samples import Sample, Style
 from tests.support.servers.pool import Servers
 from tests.trust.places import KINDS, LOCK_SECONDS, Place, dialect_of, held_by
-from tests.trust.process import Migration, Timeline
+from tests.trust.process import Migration, Moment, Timeline
 from tests.trust.worlds import beginnings, world
 
 BUSY = 75
@@ -164,6 +166,15 @@ class Source:
         return states(self.held, order=order)
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A run of a shard, or of all of them, and when to stop it; None lets it end."""
+
+    shard: str
+    moment: Moment | None = None
+    number: signal.Signals = signal.SIGKILL
+
+
 class Trial:
     """One target of one pair, whose migrations are stopped."""
 
@@ -173,11 +184,14 @@ class Trial:
         pair: Pair,
         number: int,
         signals: Sequence[signal.Signals] = (signal.SIGKILL,),
+        parts: int = 0,
     ) -> None:
+        """``parts`` is the number of parts into which the runs are divided; 0 divides none."""
         self._yard = yard
         self._signals = signals
         self._pair = pair
         self._name = f"seed {yard.seed}, {pair[0]}:{pair[1]}, trial {number}"
+        self._shards = [f"{part}/{parts}" for part in range(parts)]
         self._draw = Random(self._name)
         self._moments: list[str] = []
 
@@ -207,31 +221,52 @@ class Trial:
         except MemctlError as error:
             self._fail(f"the target cannot be read: {error.message}")
 
-    def _start(self) -> Migration:
-        return Migration(self._source.place.text, self._target.text, self._home)
+    def _start(self, shard: str = "") -> Migration:
+        options = ("--shard", shard) if shard else ()
+        return Migration(self._source.place.text, self._target.text, self._home, *options)
 
     def _kill(self, timeline: Timeline) -> None:
         traces = set(self._target.traces())
-        moment = timeline.moment(self._draw, self._yard.tally.aim.get(self._pair, 1.0))
-        number = self._draw.choice(self._signals)
-        self._moments.append(f"by {number.name} {moment}")
-        run = self._start()
-        code = run.stop_at(moment, number)
-        stopped = code in (-number, 128 + number)
-        if not stopped and code not in (0, BUSY):  # the server may still hold the lock
-            self._fail(f"the run ended with {code}:\n{run.said}")
-        # Without a frame of memctl it is Python that was stopped, while it started.
-        if "Traceback" in run.said and "memctl/__main__.py" in run.said:
-            self._fail(f"a traceback:\n{run.said}")
+        stops = [self._stop(timeline, shard) for shard in self._victims()]
+        others = [shard for shard in self._shards if shard not in {stop.shard for stop in stops}]
+        with ThreadPoolExecutor() as pool:
+            ends = [pool.submit(self._ended, stop) for stop in stops]
+            ends += [pool.submit(self._ended, Stop(shard)) for shard in others]
+        stopped = [end.result() for end in ends]
         after = self._read()
-        phase = self._phase(after, traces) if stopped else "ended"
-        self._yard.tally.count(self._pair, phase, number.name)
+        for stop, was in zip(stops, stopped, strict=False):
+            phase = self._phase(after, traces) if was else "ended"
+            self._yard.tally.count(self._pair, phase, stop.number.name)
         for key in after.keys() | self._before.keys():
             if after.get(key) not in (self._before.get(key), self._wanted.get(key)):
                 self._fail(f"{key} is neither as it was nor whole: {_brief(after.get(key))}")
         self._before = after
         if self._draw.random() > PATIENCE:
             self._target.unlock()
+
+    def _victims(self) -> list[str]:
+        """Return the shards of the runs to stop."""
+        if not self._shards:
+            return [""]
+        return self._draw.sample(self._shards, self._draw.randint(1, len(self._shards)))
+
+    def _stop(self, timeline: Timeline, shard: str) -> Stop:
+        moment = timeline.moment(self._draw, self._yard.tally.aim.get(self._pair, 1.0))
+        number = self._draw.choice(self._signals)
+        self._moments.append(f"{shard} by {number.name} {moment}".strip())
+        return Stop(shard, moment, number)
+
+    def _ended(self, stop: Stop) -> bool:
+        """Run to the end, or until it is stopped; return whether it was stopped."""
+        run = self._start(stop.shard)
+        code = run.wait() if stop.moment is None else run.stop_at(stop.moment, stop.number)
+        stopped = stop.moment is not None and code in (-stop.number, 128 + stop.number)
+        if not stopped and code not in (0, BUSY):  # the server may still hold the lock
+            self._fail(f"the run {stop.shard} ended with {code}:\n{run.said}")
+        # Without a frame of memctl it is Python that was stopped, while it started.
+        if "Traceback" in run.said and "memctl/__main__.py" in run.said:
+            self._fail(f"a traceback:\n{run.said}")
+        return stopped
 
     def _phase(self, after: dict[MemoryKey, State], traces: set[str]) -> str:
         if after == self._wanted:
@@ -241,16 +276,9 @@ class Trial:
         return "begun" if set(self._target.traces()) - traces else "before"
 
     def _finish(self) -> None:
-        deadline = time.monotonic() + 1.5 * LOCK_SECONDS
-        while True:
-            run = self._start()
-            code = run.wait()
-            if code != BUSY or time.monotonic() > deadline:
-                break
-            self._yard.tally.busy += 1
-            time.sleep(1)
-        if code:
-            self._fail(f"the run after it ended with {code}:\n{run.said}")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._complete, self._shards))
+        self._complete("")
         found = self._read()
         for key in found.keys() | self._wanted.keys():
             if found.get(key) != self._wanted.get(key):
@@ -261,6 +289,19 @@ class Trial:
         left += [str(path) for path in found_at_home if kept not in path.parents]
         if left:
             self._fail(f"left behind: {', '.join(sorted(left)[:5])} ({len(left)} in all)")
+
+    def _complete(self, shard: str) -> None:
+        """Run to the end, and wait for locks."""
+        deadline = time.monotonic() + 1.5 * LOCK_SECONDS
+        while True:
+            run = self._start(shard)
+            code = run.wait()
+            if code != BUSY or time.monotonic() > deadline:
+                break
+            self._yard.tally.busy += 1
+            time.sleep(1)
+        if code:
+            self._fail(f"the run {shard} after it ended with {code}:\n{run.said}")
 
     def _fail(self, text: str) -> NoReturn:
         raise Broken(f"{self._name}, stopped {' and then '.join(self._moments)}: {text}")

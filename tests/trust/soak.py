@@ -29,6 +29,9 @@ from tests.trust.places import KINDS, PAIRS
 REPORT_SECONDS = 30
 TRIALS = 6
 """For each pair of a round; the next round has another world."""
+DIVIDED = 2
+"""How many of them divide each run into ``PARTS``."""
+PARTS = 4
 
 
 def main() -> int:
@@ -161,7 +164,8 @@ class Rounds:
         for trial in range(TRIALS):
             if time.monotonic() > end:
                 return
-            Trial(yard, pair, trial, self._signals).run()
+            parts = PARTS if trial < DIVIDED else 0
+            Trial(yard, pair, trial, self._signals, parts).run()
             self._results.send(yard.tally.take())
 
     def _again(self, number: int, pair: tuple[str, str]) -> str:

@@ -40,3 +40,13 @@ def test_migrate_killed_at_any_moment(
     for number in range(TRIALS):
         Trial(yard, (source, target), number).run()
     assert yard.tally.phases.total() >= TRIALS
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("sqlite", "postgresql"), ("mysql", "redis"), ("redis", "sessions")]
+)
+def test_migrate_parts_killed_at_any_moment(
+    yard: Yard, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "PATIENCE", 0)
+    Trial(yard, (source, target), TRIALS, parts=3).run()
