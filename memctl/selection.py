@@ -134,6 +134,11 @@ class Selection:
         """Return whether users or sessions are named; finding no memory is then an error."""
         return bool(self.users or self.sessions)
 
+    @property
+    def leads(self) -> bool:
+        """True unless another part of the run examines what belongs to no memory."""
+        return self.shard is None or self.shard.number == 0
+
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
         """Return whether the message is selected; ``last`` and ``spare`` are not applied.
 

@@ -262,6 +262,9 @@ class Maintenance:
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         """Yield the problems of the selected memories; ``where`` selects whole memories.
 
+        Problems that belong to no memory are yielded if ``where.leads``, unless they are counted by
+        memory.
+
         The caller must have read the same selection with ``Store.read``.  ``check`` first yields
         the damage that this read skipped.  It then makes one pass over the store, in constant
         memory.  Agents may be at work meanwhile; an unfinished write of an agent is not a finding.
@@ -270,7 +273,7 @@ class Maintenance:
             MemctlError: as ``Store.read``.
         """
         for finding in dict.fromkeys(self.store.damage):
-            if finding.key is None or where.has_key(finding.key):
+            if where.leads if finding.key is None else where.has_key(finding.key):
                 yield finding
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:

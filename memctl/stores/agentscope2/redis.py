@@ -603,7 +603,7 @@ class SessionMaintenance(WholeMaintenance):
             sessions = partial(self._sessions, pipeline, where)
             async for finding in items_in_thread(pipeline, sessions):
                 yield finding
-            if not where.sessions and where.keys is None:
+            if where.leads and not where.sessions and where.keys is None:
                 for finding in await in_thread(pipeline, partial(self._stale, pipeline, where)):
                     yield finding
 

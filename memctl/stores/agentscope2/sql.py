@@ -1201,7 +1201,7 @@ class Agentscope2Maintenance(Maintenance):
                     if one.is_named and where.has_key(one.key):
                         for finding in await self._session(connection, one.key):
                             yield finding
-            if where.users or where.sessions or where.keys is not None:
+            if where.named or where.keys is not None or not where.leads:
                 return
             if names := await tables.logs_alone(connection):
                 yield Finding("session-record-missing", None, len(names), tuple(names[:3]))

@@ -386,7 +386,7 @@ class Mem0Maintenance(Maintenance):
         async with aclosing(self._check_facts(where)) as findings:
             async for finding in findings:
                 yield finding
-        if where.keys is not None or where.users or where.sessions:
+        if where.keys is not None or where.named or not where.leads:
             return  # the other checks cover the whole store
         store = self.store
         stray = await store._vectors.stray_vectors(store._facts)

@@ -702,7 +702,7 @@ class BranchMaintenance(Maintenance):
 
     async def check(self, where: Selection) -> AsyncGenerator[Finding]:
         for finding in dict.fromkeys(self.store.damage):
-            if finding.key is None or where.has_key(finding.key):
+            if where.leads if finding.key is None else where.has_key(finding.key):
                 yield finding
         for key, count in (await self.store.outside()).items():
             if where.has_key(key):

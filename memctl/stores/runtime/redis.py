@@ -265,7 +265,10 @@ class RuntimeStore(WholeMemoryStore):
             if where.users and user not in where.users:
                 continue
             [members] = pipeline.execute([(b"SMEMBERS", key)])
-            wrong = {decode(one) for one in members} ^ histories.get(user, set())
+            listed = {decode(one) for one in members}
+            if where.shard is not None:
+                listed = set(filter(where.shard.has_name, listed))
+            wrong = listed ^ histories.get(user, set())
             if wrong:
                 examples = tuple(sorted(wrong)[:3])
                 yield Finding("session-index-stale", None, len(wrong), examples, f"user {user!r}")

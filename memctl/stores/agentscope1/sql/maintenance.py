@@ -61,7 +61,7 @@ class SqlMaintenance(Maintenance):
                 checks.missing_users,
                 checks.damaged_rows,
             ]
-            if not where.named:  # rows that belong to no memory
+            if where.leads and not where.named:  # rows that belong to no memory
                 selected += [checks.orphan_marks, checks.missing_index]
             for check in selected:
                 async with aclosing(check()) as found:
@@ -462,7 +462,7 @@ class _Checks:
                         continue
                     names = [name_of(user), name_of(session)]
                     key = MemoryKey(*names) if any(names) else None
-                    if where.has_key(key) if key else not where.named:
+                    if where.has_key(key) if key else where.leads and not where.named:
                         pairs = zip(values[::2], values[1::2], strict=True)
                         page.append((key, place, [_cell(*pair) for pair in pairs]))
                 if page:
