@@ -32,6 +32,7 @@ from memctl.ops.retry import Retries, Transfer
 from memctl.ops.stop import Stop
 from memctl.registry import make_store, refuse_unknown_extension
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.wrappers.converted import in_one_dialect
@@ -44,9 +45,13 @@ from memctl.wrappers.timeout import Timeout
 class NewTarget:
     """A file or folder that a copy may create as its target, and remove if the copy fails."""
 
-    def __init__(self, location: Location) -> None:
-        """Note whether the path of ``location`` exists, before the copy opens the target."""
+    def __init__(self, location: Location, shard: Shard | None = None) -> None:
+        """Note whether the path of ``location`` exists, before the copy opens the target.
+
+        A folder stays if the copy has a ``shard``: other parts of the run may write to it.
+        """
         self._location = location
+        self._shard = shard
         path = location.path
         self._is_new = bool(path.name) and not os.path.lexists(path)
 
@@ -61,6 +66,8 @@ class NewTarget:
             return
         with suppress(MemctlError, OSError):  # the error of the copy matters more
             if path.is_dir():
+                if self._shard is not None:
+                    return
                 # A folder with contents, such as the lock of a run, stays.
                 for folder, _, _ in os.walk(path, topdown=False):
                     os.rmdir(folder)
@@ -373,7 +380,7 @@ class Migration:
         new = None
         if isinstance(self._target, Location):
             refuse_unknown_extension(self._target)
-            new = NewTarget(self._target)
+            new = NewTarget(self._target, self._where.shard)
         try:
             with self._copy.recorded():
                 await self._run(verify=verify, interval=interval)

@@ -47,12 +47,15 @@ def refuse_absent(
 ) -> None:
     """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
-    A selection without names is accepted.  ``places`` are the searched stores.  ``names`` are known
-    keys: the hint suggests the names in them that are most similar to the missing names.
+    A selection without names is accepted, and one of a shard: the memories may be in another one.
+    ``places`` are the searched stores.  ``names`` are known keys: the hint suggests the names in
+    them that are most similar to the missing names.
 
     Raises:
         NotFound: no memory of the users or sessions was found.
     """
+    if where.shard is not None:
+        return
     label = " or ".join(place.label for place in places)
     path = places[0].options.get("path") if len(places) == 1 else None
     if path is not None and not found:
@@ -69,12 +72,15 @@ async def refuse_absent_in(
 ) -> None:
     """Refuse a selection of named users or sessions if ``found``, the number of memories, is zero.
 
-    A selection without names is accepted.  The hint suggests similar names that are in ``stores``.
-    With ``observer``, memories that exist, but have no message that matches, are only noted.
+    A selection without names is accepted, and one of a shard: the memories may be in another one.
+    The hint suggests similar names that are in ``stores``.  With ``observer``, memories that exist,
+    but have no message that matches, are only noted.
 
     Raises:
         NotFound: no memory of the users or sessions was found.
     """
+    if where.shard is not None:
+        return
     whole = whole_memories(where)
     if observer is not None and where.named and not found and where != whole:
         for store in stores:
@@ -118,7 +124,7 @@ async def note_absent_values(
         return
     known: set[str] = set()
     with suppress(MemctlError):  # a hint must not raise an error
-        async with aclosing(store.list_memories(Selection())) as infos:
+        async with aclosing(store.list_memories(Selection(shard=where.shard))) as infos:
             async for info in infos:
                 known.update(info.marks)
     for mark in sorted(wanted - known):

@@ -118,8 +118,13 @@ class _Merging:
         return self._same(place, known)
 
     def _everywhere(self, values: list[bool]) -> bool:
-        """Return whether all parts say that it is true; a part that did not start says nothing."""
-        return len(values) == self._results[0].shard.of and all(values)
+        """Return whether it is true of all parts.
+
+        A part that had nothing to do, and so says nothing, has ended with exit code 0.
+        """
+        results = self._results
+        ended = len(values) == len(results) or not any(result.exit for result in results)
+        return ended and len(results) == results[0].shard.of and all(values)
 
     def _same(self, place: tuple[str, ...], values: list[Any]) -> Any:
         """Return the value that is the same in all parts; warn if it is not."""

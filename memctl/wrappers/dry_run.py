@@ -83,7 +83,7 @@ class DryRun(StoreWrapper):
         """
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
-            async with aclosing(self.list_memories(Selection())) as infos:
+            async with aclosing(self.list_memories(Selection(shard=self.shard))) as infos:
                 held = {info.key: info.messages async for info in infos}
         messages = 0
         async for page in pages:
