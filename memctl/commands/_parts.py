@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,16 @@ from memctl.errors import UsageError
 from memctl.location import Location, redact_value, visible
 from memctl.model import OnConflict
 from memctl.numbers import count, duration
+from memctl.ops.export.destination import (
+    FOLDERS,
+    Shape,
+    is_folder,
+    output_of,
+    refuse_options,
+    refuse_taken,
+    shape_of,
+)
+from memctl.ops.names import refuse_absent
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
 from memctl.parts.divide import Driver
@@ -89,12 +99,15 @@ def run_parts(
         _refuse_with_ray(context, run, locations)
     if divided.written:
         run.store = locations[divided.written].label
+    numbers = [Shard(number, shards) for number in range(shards)]
+    if command == "export" and where is not None:
+        _refuse_outputs(context.params, where, numbers)
     line = CommandLine(
         tuple(_options(context, run, where)),
         tuple(_arguments(context)),
         {context.params[name]: place.label for name, place in locations.items()},
+        ("--force",) if command == "export" else (),  # the part may have ended just before
     )
-    numbers = [Shard(number, shards) for number in range(shards)]
     stop = Stop()
     with run.output.dividing(divided.doing, shards) as progress:
         engine = _engine(on, workers, shards)
@@ -102,7 +115,8 @@ def run_parts(
         try:
             wait_for(_run(driver, engine), stop)
         finally:
-            _report(context, run.output, command, driver, engine)
+            data = _report(context, run.output, command, driver, engine)
+    _refuse_absent(context.params, where, data, locations.values())
     run.output.emit()
 
 
@@ -136,10 +150,15 @@ class CommandLine:
     """The arguments of the command: the names of stores."""
     stores: dict[str, str]
     """The label of the location of each store, by the name that the user wrote."""
+    again: tuple[str, ...] = ()
+    """The words to add when a part is repeated."""
+    _begun: set[Shard] = field(default_factory=set)
 
     def begin(self, shard: Shard) -> Part:
         """Return a part that starts now."""
-        words = (*self.options, f"--shard={shard}", "--", *self.arguments)
+        more = self.again if shard in self._begun else ()
+        self._begun.add(shard)
+        words = (*self.options, *more, f"--shard={shard}", "--", *self.arguments)
         return Part(words, shard, __version__, self.stores)
 
     def end(self, result: PartResult) -> None:
@@ -269,6 +288,26 @@ def _is_one_file(place: Location) -> bool:
     return path != Path() and (path.is_file() or bool(path.suffix and not path.exists()))
 
 
+def _refuse_outputs(given: dict[str, Any], where: Selection, shards: Iterable[Shard]) -> None:
+    """Refuse the outputs of an export that one of the parts would refuse.
+
+    Raises:
+        UsageError: always in such a case.
+    """
+    for shard in shards:
+        shape = given["shape"]
+        output = output_of(given["output"], shape, shard)
+        shape = shape or shape_of(output) or Shape.ARCHIVE
+        refuse_options(
+            *(output, shape, replace(where, shard=shard)),
+            rotate=False,
+            prune=given["prune"],
+            limited=(given["min_memories"], given["min_messages"]) != (None, None),
+        )
+        if shape not in FOLDERS or not is_folder(output, shape):
+            refuse_taken(output, shape, shard, force=given["force"])
+
+
 def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Location]) -> None:
     """Refuse what other machines should not see, or would not find.
 
@@ -298,8 +337,8 @@ def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Loca
 
 def _report(
     context: typer.Context, output: Output, command: str, driver: Driver, engine: Engine
-) -> None:
-    """Make the report of all parts the one of the run, with their warnings."""
+) -> dict[str, Any]:
+    """Make the report of all parts the one of the run, with their warnings; return its data."""
     merged = merge(
         driver.results.values(),
         sort=context.params.get("sort", "messages"),
@@ -310,3 +349,25 @@ def _report(
     output.untimed.note(None, merged.untimed, "message")
     command = command.split()[0]
     output.report = merged_report(command, merged.data, engine.name, driver.seconds)
+    return merged.data
+
+
+def _refuse_absent(
+    given: dict[str, Any],
+    where: Selection | None,
+    data: dict[str, Any],
+    places: Iterable[Location],
+) -> None:
+    """Refuse a user or session that no part has found, as an undivided command does.
+
+    Raises:
+        NotFound: there is no memory of them.
+    """
+    if where is None:
+        users, sessions = (frozenset(given.get(name) or ()) for name in ("user", "session"))
+        where = Selection(users=users, sessions=sessions)
+    found = data.get("totals", data).get("memories", data.get("groups", 0))
+    if isinstance(found, dict):
+        found = found.get("selected", sum(found.values()))
+    if where.whole:
+        refuse_absent(where, bool(found), *places)

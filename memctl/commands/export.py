@@ -21,7 +21,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import readable, wait_for
-from memctl.errors import UsageError
+from memctl.errors import Conflict, UsageError
 from memctl.location import visible
 from memctl.numbers import count
 from memctl.ops.export.destination import STDOUT, Shape
@@ -183,6 +183,8 @@ class ExportOutcome(CopyOutcome):
         """
         self.ended, self.target = True, self.export.file
         if error := self.error():
+            if isinstance(error, Conflict):  # of a part, in a folder that has its sessions
+                error.hint = "use --force to replace them"
             raise error
         self._tell(output)
         output.finish()

@@ -31,6 +31,7 @@ from memctl.commands._run import named_embedder, narrowed, readable, record
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict
+from memctl.ops.export.destination import PLACE
 from memctl.ops.migration import FILES
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
@@ -68,6 +69,8 @@ def import_(
       memctl import kyoto.json agents.db --user ada --session kyoto
       memctl import sessions/ agents.db --dry-run
     """
+    if run.shard is not None:
+        file = file.replace(PLACE, run.shard.file_name)
     with readable(_located(run, file), where, path) as origin:
         if origin.kind not in FILES:
             hint = "copy a store with: memctl migrate"

@@ -83,7 +83,8 @@ def verify(
                 raise _two_needed()
             if where != Selection() or path is not None or show:
                 raise UsageError(
-                    "an archive alone is checked whole", "leave the selection and --show out"
+                    "an archive alone is checked whole",
+                    "leave the selection, --shard and --show out",
                 )
             wait_for(_check(output, archive))
         output.finish()

@@ -15,6 +15,7 @@ from memctl.location import Location, is_one_file
 from memctl.ops.observer import Observer
 from memctl.registry import spec_of
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.files import (
     TEMPORARY_PREFIX,
     put_in_place,
@@ -27,6 +28,8 @@ from memctl.system import EXHAUSTED
 
 STDOUT = "-"
 """The name of the standard output."""
+PLACE = "{shard}"
+"""What stands for the shard in the name of a file."""
 
 
 class Shape(StrEnum):
@@ -87,6 +90,41 @@ def is_folder(output: str, shape: Shape) -> bool:
     """
     if shape not in FOLDERS:
         return shape is Shape.SESSION_DIR
+    return _names_folder(output)
+
+
+def output_of(output: str, shape: Shape | None, shard: Shard | None) -> str:
+    """Return the file or folder that a part of a run writes: ``{shard}`` stands for its shard.
+
+    All parts write into the same folder of sessions, Markdown or HTML.  In a folder of Parquet,
+    each writes a file.
+
+    Raises:
+        UsageError: all parts would write the same file, or ``{shard}`` is named without a shard.
+    """
+    if shard is None:
+        if PLACE in output:
+            raise UsageError(
+                f"{output!r} names a file a part", f"add --shard K/N or --shards N, or omit {PLACE}"
+            )
+        return output
+    if PLACE in output:
+        return output.replace(PLACE, shard.file_name)
+    shape = shape or shape_of(output)
+    if shape is Shape.PARQUET and _names_folder(output):
+        return str(Path(output) / f"part-{shard.file_name}.parquet")
+    if output == STDOUT or is_device(Path(output)) or (shape and is_folder(output, shape)):
+        return output
+    path = Path(output)
+    stem, dot, extensions = path.name.partition(".")
+    raise UsageError(
+        f"all parts of the run would write {output!r}",
+        f"name a file a part: -o {path.with_name(f'{stem}-{PLACE}{dot}{extensions}')}",
+    )
+
+
+def _names_folder(output: str) -> bool:
+    """Return whether an output names a folder, or has no extension."""
     path = Path(output)
     named = output.endswith(os.sep) or path.is_dir()
     return output != STDOUT and not is_device(path) and (named or not path.suffix)
@@ -102,8 +140,12 @@ def extension_of(output: str, shape: Shape) -> str:
     return next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
 
 
-def refuse_output(output: str, shape: Shape, source: Location) -> None:
+def refuse_output(
+    output: str, shape: Shape, source: Location, *, in_new_folder: bool = False
+) -> None:
     """Refuse an output that does not fit its shape, or that is the exported store itself.
+
+    With ``in_new_folder``, the folder of the output need not exist, only the one around it.
 
     Raises:
         UsageError: the name and the shape of the output do not fit, the output is the store
@@ -131,14 +173,15 @@ def refuse_output(output: str, shape: Shape, source: Location) -> None:
             f"name it {' or '.join('NAME' + extension for extension in _EXTENSIONS[shape])}; "
             "write a database with memctl migrate",
         )
-    if not path.parent.is_dir():
+    if not (path.parent.parent if in_new_folder else path.parent).is_dir():
         raise UsageError(f"the folder of {output!r} does not exist", "create it first")
 
 
-def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
+def refuse_taken(output: str, shape: Shape, shard: Shard | None, *, force: bool) -> None:
     """Refuse an output that exists, unless ``force`` is set.
 
-    An empty folder is accepted for SESSION_DIR.
+    An empty folder is accepted for SESSION_DIR; with a shard, so is one with sessions, which other
+    parts of the run may have written.
 
     Raises:
         UsageError: the output exists, and ``force`` is not set.
@@ -147,8 +190,23 @@ def refuse_taken(output: str, shape: Shape, *, force: bool) -> None:
     if output == STDOUT or is_device(path):
         return
     folder = shape is Shape.SESSION_DIR and path.is_dir()
-    if not force and (_holds_something(path) if folder else path.exists()):
+    taken = shard is None and _holds_something(path) if folder else path.exists()
+    if taken and not force:
         raise UsageError(f"{output!r} exists", "use --force to replace it")
+
+
+def refuse_other_parts(output: str, shard: Shard) -> None:
+    """Refuse a file in a folder with the files of a run that was divided otherwise.
+
+    Raises:
+        UsageError: the folder of the output has such files: they would be one data set.
+    """
+    for path in sorted(Path(output).parent.glob("part-*-of-*.parquet")):
+        if not path.stem.endswith(f"-of-{shard.of:04}"):
+            raise UsageError(
+                f"{str(path)!r} is of a run with another number of parts",
+                "name a new folder, or remove its files first",
+            )
 
 
 def refuse_as_rotation(output: str) -> None:
@@ -170,14 +228,26 @@ def is_device(path: Path) -> bool:
 
 
 def refuse_options(
-    output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool
+    output: str, shape: Shape, where: Selection, *, rotate: bool, prune: bool, limited: bool
 ) -> None:
-    """Refuse ``--rotate`` and ``--prune`` for an output or a selection that they do not fit.
+    """Refuse options for an output or a selection that they do not fit.
+
+    ``limited`` is True if the export has a least number of memories or messages.
 
     Raises:
         UsageError: ``rotate`` is set, and the output is not a file.  Or ``prune`` is set, and the
-            output is not a folder of Markdown or HTML, or only some messages are selected.
+            output is not a folder of Markdown or HTML, or only some messages are selected.  Or the
+            selection has a shard, and the output holds one memory, or the export is ``limited``.
     """
+    if where.shard is not None and shape is Shape.STATE_DICT:
+        raise UsageError(
+            "a state_dict holds one memory, which cannot be divided", "use --as archive"
+        )
+    if where.shard is not None and limited:
+        raise UsageError(
+            "--min-memories and --min-messages are about all parts, and --shard does one",
+            "leave them out, and add up the numbers in the reports of all parts",
+        )
     folder = is_folder(output, shape)
     if rotate and (output == STDOUT or is_device(Path(output)) or folder):
         raise UsageError("--rotate needs a file", "name one: -o backup.ndjson.zst")
@@ -194,41 +264,45 @@ def refuse_options(
 
 
 @contextmanager
-def locked_output(observer: Observer, output: str, shape: Shape) -> Iterator[None]:
+def locked_output(
+    observer: Observer, output: str, shape: Shape, shard: Shard | None
+) -> Iterator[None]:
     """Lock the output of an export against other runs within the block.
 
-    A stream is not locked.  A session folder with contents is not locked here, because its store
-    locks it.
+    A stream is not locked.  A session folder with contents, or for a shard, is not locked here,
+    because its store locks it.
 
     Raises:
         Busy: another run writes to the output.
         Unavailable: the folder of the output cannot be written.
     """
     path = Path(output)
-    by_store = shape is Shape.SESSION_DIR and _holds_something(path)
+    by_store = shape is Shape.SESSION_DIR and (shard is not None or _holds_something(path))
     if output == STDOUT or by_store or is_device(path):
         yield
         return
-    with FileLock(path, output).held(lock_owner()) as warnings:
+    with FileLock(path, output, shard).held(lock_owner()) as warnings:
         for text in warnings:
             observer.warn(text)
         yield
 
 
 @contextmanager
-def published(output: str, shape: Shape, stream: BinaryIO | None) -> Iterator[Path]:
+def published(
+    output: str, shape: Shape, shard: Shard | None, stream: BinaryIO | None
+) -> Iterator[Path]:
     """Yield a path to write to.
 
     If the block succeeds, the file or folder at the path becomes the output.  If the output is the
-    standard output, the contents go to ``stream`` instead.  For a session folder with contents, the
-    path is the folder itself.
+    standard output, the contents go to ``stream`` instead.  For a session folder with contents, or
+    for a shard, the path is the folder itself.
 
     Raises:
         Unavailable: the output cannot be written.
     """
     target = None if output == STDOUT or is_device(Path(output)) else Path(output)
     if target and shape is Shape.SESSION_DIR:
-        direct = _holds_something(target)
+        direct = shard is not None or _holds_something(target)
         with nullcontext(target) if direct else _published_folder(target) as place:
             yield place
         return

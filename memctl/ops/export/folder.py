@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,11 +18,15 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from memctl.dialects.view import Dialect
-from memctl.errors import MemctlError, Partial, UsageError
+from memctl.errors import Busy, MemctlError, Partial, UsageError
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
+from memctl.shard import Shard
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
+from memctl.storekit.locks import FileLock, lock_owner
 
+INDEX_SECONDS = 300.0
+"""How long a part of a run waits for another one that writes the index file."""
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}(?<![.])")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])([.].*)?")  # of Windows
 _UNFIT = re.compile(r"[^\w.-]+")
@@ -165,12 +170,10 @@ class MemoryFolder:
         Raises:
             UsageError: the folder contains files, but no index file of an export in this format.
         """
-        if self.fresh and self.path.is_dir():
-            others = [name for name in os.listdir(self.path) if not name.startswith(".")]
-            taken = bool(others)
-        else:
-            with system_errors(self._index, "read"):
-                taken = not self.fresh and not self._has_head()
+        # Another part of the run may begin at this moment: it writes the index first.
+        others = self._names(self.path) if self.path.is_dir() else []
+        with system_errors(self._index, "read"):
+            taken = bool(others) and not self._has_head()
         if taken:
             raise UsageError(
                 f"{str(self.path)!r} contains files that export --as {self._format.name} "
@@ -179,6 +182,8 @@ class MemoryFolder:
             )
 
     def _has_head(self) -> bool:
+        if not self._index.exists():
+            return False
         with self._index.open("rb") as file:
             return file.read(len(self._head)) == self._head
 
@@ -207,11 +212,16 @@ class MemoryFolder:
             raise
 
     def _withdraw(self, *, folder: bool) -> None:
-        """Remove the new files, and with ``folder`` the folder; ignore errors."""
+        """Remove the new files, and with ``folder`` the folder; ignore errors.
+
+        The index stays if other parts of the run have written files.
+        """
         for path in self._written:
             with suppress(MemctlError):
                 self.remove(path)
-        with suppress(OSError):
+        with suppress(OSError, MemctlError):
+            if any(self.files()):
+                return
             self._index.unlink(missing_ok=True)
             if folder:
                 self.path.rmdir()
@@ -272,6 +282,29 @@ class MemoryFolder:
             path.unlink(missing_ok=True)
             if not os.listdir(path.parent):
                 path.parent.rmdir()
+
+    def complete_index(self, noun: str, shard: Shard | None) -> None:
+        """Write the index file at the end of an export; see ``write_index``.
+
+        The parts of a run write it one after another, each when its own files are there: so the
+        last one lists all.
+
+        Raises:
+            MemctlError: the operating system refuses the write.
+            Busy: another part has not finished the index within minutes.
+        """
+        if shard is None:
+            self.write_index(noun)
+            return
+        end = time.monotonic() + INDEX_SECONDS
+        while True:
+            try:
+                with FileLock(self._index, str(self._index)).held(lock_owner()):
+                    self.write_index(noun)
+                return
+            except Busy:
+                if time.monotonic() > end:
+                    raise
 
     def write_index(self, noun: str = "message") -> None:
         """Write the index file, the list of the exported memories, if its contents change.

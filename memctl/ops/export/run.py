@@ -23,15 +23,18 @@ from memctl.numbers import count
 from memctl.ops.compare import Comparability, fingerprints
 from memctl.ops.copy import CopyOptions
 from memctl.ops.export.destination import (
+    PLACE,
     STDOUT,
     WRITTEN,
     Shape,
     is_folder,
     locked_output,
     nowhere,
+    output_of,
     published,
     refuse_as_rotation,
     refuse_options,
+    refuse_other_parts,
     refuse_output,
     refuse_taken,
     shape_of,
@@ -51,6 +54,7 @@ from memctl.ops.select import select_with_places
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
+from memctl.storekit.files import system_errors
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
 from memctl.wrappers.clean import CleanStore, NoteCleaner
 from memctl.wrappers.rate_limit import Rate, RateLimit
@@ -143,6 +147,8 @@ class Export:
         self._stream = stream
         self._observer: Observer = observer or Unobserved()
         self._folder: MemoryFolder | None = None
+        self._new_folder: Path | None = None
+        """The folder for the files of all parts, which may not exist yet."""
         self._cleaner = NoteCleaner()
 
     async def prepare(self) -> None:
@@ -153,15 +159,29 @@ class Export:
                 ``force``; or a library is missing.
             MemctlError: as ``Store.headers``.
         """
-        options, output = self._options, self._output
+        options, shard = self._options, self._where.shard
+        output = output_of(self._output, self._shape, shard)
+        if output != self._output and PLACE not in self._output:
+            self._new_folder = Path(output).parent
+        self._output = output
         shape = self._shape or shape_of(output) or await self._by_count()
         if shape is Shape.JSON:
             shape = Shape.STATE_DICT
         source = self._source
-        refuse_output(output, shape, source if isinstance(source, Location) else source.location)
+        refuse_output(
+            *(output, shape, source if isinstance(source, Location) else source.location),
+            in_new_folder=self._new_folder is not None,
+        )
         _writer_of(shape)
         rotates = self._rotation is not None
-        refuse_options(output, shape, self._where, rotate=rotates, prune=options.prune)
+        refuse_options(
+            *(output, shape, self._where),
+            rotate=rotates,
+            prune=options.prune,
+            limited=(options.min_memories, options.min_messages) != (None, None),
+        )
+        if self._new_folder is not None and shard is not None:
+            refuse_other_parts(output, shard)
         if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN, Shape.HTML):
             raise UsageError(
                 f"--clean does not fit {shape.value}, which "
@@ -172,7 +192,7 @@ class Export:
         if shape in _FOLDERS and is_folder(output, shape):
             self._folder = MemoryFolder(Path(output), _FOLDERS[shape]())
         elif not rotates:
-            refuse_taken(output, shape, force=options.force)
+            refuse_taken(output, shape, shard, force=options.force)
         else:
             refuse_as_rotation(output)
 
@@ -196,6 +216,9 @@ class Export:
             with made, self._locked():
                 yield Path(self._output)
             return
+        if self._new_folder is not None and not self._options.dry_run:
+            with system_errors(self._new_folder, "write"):
+                self._new_folder.mkdir(mode=0o700, exist_ok=True)
         with self._locked():
             if self._rotation is None:
                 with self._published() as place:
@@ -233,7 +256,7 @@ class Export:
     def _refuse_few(self) -> None:
         """Refuse an export of less than the options ask for."""
         options, copied = self._options, self.report.copied
-        least = int(self._rotation is not None)
+        least = int(self._rotation is not None and self._where.shard is None)
         for noun, counts, limit, option in (
             ("memory", copied.memories, options.min_memories, "--min-memories"),
             (copied.noun, copied.messages, options.min_messages, "--min-messages"),
@@ -272,7 +295,12 @@ class Export:
         return opened(store, self._observer)
 
     async def _by_count(self) -> Shape:
-        """Return STATE_DICT for exactly one memory, else ARCHIVE."""
+        """Return STATE_DICT for exactly one memory, else ARCHIVE.
+
+        All parts of a run write archives.
+        """
+        if self._where.shard is not None:
+            return Shape.ARCHIVE
         found = 0
         source = self._source
         opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
@@ -288,13 +316,13 @@ class Export:
     def _locked(self) -> AbstractContextManager[None]:
         if self._options.dry_run:
             return nullcontext()
-        return locked_output(self._observer, self._output, self.report.shape)
+        return locked_output(*(self._observer, self._output, self.report.shape, self._where.shard))
 
     def _published(self) -> AbstractContextManager[Path]:
         file, shape = self.report.file, self.report.shape
         if self._options.dry_run:
             return nowhere(file, shape)
-        return published(file, shape, self._stream)
+        return published(file, shape, self._where.shard, self._stream)
 
     def _rotate(self, series: Series, rotation: Rotation, new: Path) -> None:
         report = self.report
@@ -322,9 +350,13 @@ class Export:
             file = make_target(target, dry_run=self._options.dry_run)
             if self._options.clean:
                 file = CleanStore(file, self._cleaner)
+            file.shard = where.shard
             lossy = self._options.lossy or self._options.clean
-            # A session folder with contents was accepted only with --force.
-            options = CopyOptions(OnConflict.REPLACE, lossy=lossy)
+            # A session folder with contents was accepted only with --force, or for a shard.
+            shared = where.shard is not None and target.kind == "sessions"
+            replaces = self._options.force or not shared
+            on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
+            options = CopyOptions(on_conflict, lossy=lossy)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
             async with opened(file, self._observer):
@@ -453,7 +485,7 @@ class Export:
         elif self._options.prune:
             self._observer.warn("no memory found: no file is removed")
         if not self._options.dry_run:
-            folder.write_index(store.dialect.noun)
+            folder.complete_index(store.dialect.noun, self._where.shard)
         self._refuse_damage_alone(store)
 
     async def _changed(self, store: Store, folder: MemoryFolder) -> _Found:
