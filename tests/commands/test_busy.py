@@ -19,6 +19,7 @@ from memctl.ops.migration import NewTarget
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.lock_holder import lock_elsewhere
@@ -95,6 +96,22 @@ def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
         assert run("verify", target, target).exit_code == 0
     assert run("migrate", source, target).exit_code == 0
     assert keys(target) == {OTHER, *KEYS}
+
+
+@pytest.mark.parametrize("target", ["x.db", "sessions", "postgresql", "redis-both"], indirect=True)
+def test_lock_of_a_shard_leaves_the_rest_to_other_runs(run: Run, source: str, target: str) -> None:
+    one_file = target.endswith(".db")
+    asyncio.run(fill(target, {OTHER: samples.entries(2)}))
+    with lock_elsewhere(target, HOLDER, shard="0/2"):
+        held = "pid 4242" if one_file else "shard 0/2, pid 4242"
+        for shard in [], ["--shard", "0/2"]:
+            fails(run("migrate", source, target, *shard), 75, held)
+        fails(run("erase", target, "--user", OTHER.user, "--yes"), 75, held)
+        assert keys(target) == {OTHER}
+        code = run("migrate", source, target, "--shard", "1/2").exit_code
+        assert code == (75 if one_file else 0)
+    expected = {key for key in KEYS if Shard(1, 2).has(key)}
+    assert keys(target) == {OTHER, *(() if one_file else expected)}
 
 
 @pytest.fixture(scope="module")
