@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -64,6 +64,11 @@ def planned_changes(data: dict[str, Any]) -> ChangeReport:
         planned_by_memory={_key(row): row["messages"] for row in rows},
         staying={_key(row): row["stay"] for row in rows if "stay" in row},
     )
+
+
+def repairs(data: Mapping[str, Any]) -> list[Finding]:
+    """Return what doctor has repaired or, in the report of dry runs, would repair."""
+    return [_finding(row) for row in data.get("repaired", ())]
 
 
 def _rows(command: str, data: dict[str, Any]) -> list[_Row]:
@@ -175,9 +180,8 @@ def _health(data: dict[str, Any]) -> Iterable[RenderableType]:
     """Draw the repairs and findings of ``doctor``."""
     store = data["store"]
     if "repaired" in data:
-        repaired = [_finding(row) for row in data["repaired"]]
         failed = "healthy" not in data
-        yield tables.repairs(repaired, None, None, dry_run=data["dry_run"], failed=failed)
+        yield tables.repairs(repairs(data), None, None, dry_run=data["dry_run"], failed=failed)
         yield Text()
     if "healthy" in data:
         faults = [_finding(row) for row in data["findings"]]

@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache, partial, wraps
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,13 +18,16 @@ from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._defaults import is_given
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
+from memctl.commands._values import age, moment, rate
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 from memctl.shard import MOST, Shard
-from memctl.wrappers.rate_limit import Rate
+
+if TYPE_CHECKING:
+    from memctl.commands._whole import JobParts
 
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
 """An option that selects memories or messages."""
@@ -99,9 +102,6 @@ PagerOption = Annotated[
     bool,
     printing("--pager/--no-pager", help="Print long output at once, without PAGER or less."),
 ]
-
-_AGE = re.compile(r"(\d+)([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def _selection(
@@ -182,65 +182,6 @@ def _selection(
         last=last,
         match=match,
     )
-
-
-def moment(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Parse an ISO time or an age, such as ``7d``; return it as local time without a zone.
-
-    An age counts back from ``now``.  ``option`` is the name of the option for errors.  If ``text``
-    is None, the result is None.
-
-    Raises:
-        UsageError: the text is neither a time nor an age.
-    """
-    if text is None:
-        return None
-    try:
-        if age := _AGE.fullmatch(text):
-            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
-        found = datetime.fromisoformat(text)
-        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
-    except (ValueError, OverflowError):  # a year out of range
-        raise UsageError(
-            f"{option} {text!r} is not a valid time",
-            "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
-        ) from None
-
-
-def age(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Parse an age, such as ``7d``; return the time that long before ``now``.
-
-    ``option`` is the name of the option for errors.  If ``text`` is None, the result is None.
-
-    Raises:
-        UsageError: the text is not a valid age.
-    """
-    if text is not None and not _AGE.fullmatch(text):
-        raise UsageError(f"{option} {text!r} is not a valid age", "write 30d, 12h, 15m or 2w")
-    return moment(option, text, now)
-
-
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
-
-
-def deletion_limit(text: str | None) -> tuple[float, bool] | None:
-    """Parse ``--max-delete``; return the number, and True if it is a percentage.
-
-    If ``text`` is None, the result is None.
-
-    Raises:
-        UsageError: the text is neither a number nor a percentage.
-    """
-    if text is None:
-        return None
-    found = _LIMIT.fullmatch(text.strip())
-    if not found or (not found[2] and "." in found[1]):
-        raise UsageError(f"--max-delete {text!r} is not a valid limit", "write 500, or 20%")
-    return float(found[1]), bool(found[2])
-
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
 SECONDS = 600.0
@@ -366,26 +307,6 @@ def _report_format(
     return Format.JSON if json else format_
 
 
-def rate(text: str | None) -> Rate | None:
-    """Parse ``--rate-limit``; if ``text`` is None, the result is None.
-
-    Raises:
-        UsageError: the text is not a valid rate.
-    """
-    if text is None:
-        return None
-    found = _RATE.fullmatch(text.strip())
-    number = float(found[1]) if found else 0.0
-    if not found or not number:
-        raise UsageError(
-            f"--rate-limit {text!r} is not a valid rate",
-            "write 500 for messages a second, or 500kB, 2MB, 1.5MiB for bytes a second",
-        )
-    unit = (found[2] or "").lower()
-    number *= (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]]
-    return Rate(size=number) if found[3] else Rate(messages=number)
-
-
 @lru_cache
 def _parameters(make: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """Return the parameters of a function as keyword-only parameters."""
@@ -407,6 +328,7 @@ def takes_options(
     reports: bool = True,
     divisible: bool = False,
     changes: bool = False,
+    parts_of: Callable[..., JobParts] | None = None,
 ) -> Callable[..., None]:
     """Return a command for the parser, in which options replace some parameters of ``function``.
 
@@ -416,7 +338,8 @@ def takes_options(
     With ``opens``, the command also has ``--timeout``.  Without ``reports``, it has no formats.
     With ``divisible``, it has ``--shard``, which ``Run.shard`` and the selection get, and
     ``--shards``, with which the parts of the run are started in place of ``function``; with
-    ``changes``, it also has ``--job``, which ``Run.job`` gets.
+    ``changes``, it also has ``--job``, which ``Run.job`` gets.  ``parts_of`` returns the parts of
+    an undo.
     """
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
@@ -474,7 +397,9 @@ def takes_options(
             from memctl.commands import _parts  # only needed for parts
 
             where = next((values[name] for name in bundled if bundled[name] is _selection), None)
-            _parts.run_parts(context, division.shards, division.on, division.workers, where)
+            _parts.run_parts(
+                *(context, division.shards, division.on, division.workers, where), parts_of
+            )
             return
         function(**values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,9 @@ import typer
 from memctl.commands._context import Run, this_run
 from memctl.commands._merged import merged_report
 from memctl.commands._run import wait_for
-from memctl.errors import UsageError
+from memctl.commands._whole import LIMITS, PLANNED, JobParts, Whole
+from memctl.errors import MemctlError, UsageError
+from memctl.journal.runs import Runs, new_job
 from memctl.location import Location, redact_value, visible
 from memctl.model import OnConflict
 from memctl.numbers import count, duration
@@ -29,6 +31,7 @@ from memctl.ops.names import refuse_absent
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
 from memctl.parts.divide import Driver
+from memctl.parts.limits import Limits
 from memctl.parts.local import LocalEngine, processors
 from memctl.parts.merge import merge
 from memctl.parts.part import Engine, Part, PartResult
@@ -39,7 +42,7 @@ from memctl.version import __version__
 if TYPE_CHECKING:
     from memctl.output.progress import Parts
 
-_LEFT_OUT = frozenset(("shard", "shards", "on", "workers", "format_", "json", "yes", "pager"))
+_LEFT_OUT = LIMITS | {"shard", "shards", "on", "workers", "format_", "json", "yes", "pager"}
 """The parameters that parts do not get as they are."""
 _TIMES = frozenset(("since", "until", "newer_than", "older_than"))
 """The parameters that select by time; parts get the moments, which are the same for all."""
@@ -63,6 +66,12 @@ _DIVIDED = {
     "migrate": _Divided("migrating", ("source", "target"), "target"),
     "verify": _Divided("comparing", ("left", "right")),
     "doctor": _Divided("examining", ("store",)),
+    "delete": _Divided("deleting", ("store",), "store"),
+    "compress": _Divided("compressing", ("store",), "store"),
+    "mark add": _Divided("marking", ("store",), "store"),
+    "mark remove": _Divided("marking", ("store",), "store"),
+    "mark rename": _Divided("marking", ("store",), "store"),
+    "undo": _Divided("undoing", (), "store"),
 }
 
 
@@ -72,11 +81,12 @@ def run_parts(
     on: str,
     workers: int | None,
     where: Selection | None,
+    parts_of: Callable[[Run, Mapping[str, Any], int], JobParts] | None = None,
 ) -> None:
     """Run a command in ``shards`` parts, and report what all of them did.
 
     ``on`` names the engine, which runs at most ``workers`` parts at the same time.  ``where`` is
-    the selection of a command that has one.
+    the selection of a command that has one.  ``parts_of`` returns the parts of an undo.
 
     Raises:
         UsageError: the command cannot run in parts as it is written; nothing was started.
@@ -84,40 +94,118 @@ def run_parts(
     """
     run = this_run(context)
     command = " ".join(_words(context))
-    divided = _DIVIDED.get(command)
-    if divided is None or context.params.get("repair"):
-        raise UsageError(
-            f"memctl {command} cannot change a store in parts", "run each part with --shard K/N"
-        )
-    locations = {
-        name: run.address(context.params[name])
-        for name in divided.stores
-        if context.params[name] is not None
-    }
+    divided = _DIVIDED[command]
+    if command == "doctor" and context.params["repair"]:
+        divided = _Divided("repairing", ("store",), "store")
+    numbers = [Shard(number, shards) for number in range(shards)]
+    arguments = tuple(_arguments(context))
+    texts = {name: context.params[name] for name in divided.stores if context.params[name]}
+    left_out = _LEFT_OUT
+    more: dict[str, Any] = {}
+    if parts_of is not None:
+        undo = parts_of(run, context.params, shards)
+        numbers, arguments, texts = undo.shards, (undo.job,), {"store": undo.store}
+        left_out = left_out if undo.named else left_out | {"store"}
+        more = {**undo.empty, "undoes": undo.job}
+    locations = {name: run.address(text) for name, text in texts.items()}
+    whole = Whole(run, command, context.params)
     _refuse(context, divided, locations)
     if on == "ray":
-        _refuse_with_ray(context, run, locations)
-    if divided.written:
-        run.store = locations[divided.written].label
-    numbers = [Shard(number, shards) for number in range(shards)]
+        _refuse_with_ray(context, run, texts, locations)
     if command == "export" and where is not None:
         _refuse_outputs(context.params, where, numbers)
-    line = CommandLine(
-        tuple(_options(context, run, where)),
-        tuple(_arguments(context)),
-        {context.params[name]: place.label for name, place in locations.items()},
-        ("--force",) if command == "export" else (),  # the part may have ended just before
-    )
-    stop = Stop()
-    with run.output.dividing(divided.doing, shards) as progress:
-        engine = _engine(on, workers, shards)
-        driver = Driver(engine, numbers, line, PartsWatch(run.output, progress), stop)
-        try:
-            wait_for(_run(driver, engine), stop)
-        finally:
-            data = _report(context, run.output, command, driver, engine)
-    _refuse_absent(context.params, where, data, locations.values())
+    state = ""
+    if divided.written:
+        run.store = locations[divided.written].label
+        run.job = run.job or new_job()
+        more["job"] = run.job
+        state = Runs().identity()
+    options = list(_options(context, run, where, left_out))
+    if run.job:
+        options.append(f"--job={run.job}")
+    labels = {text: locations[name].label for name, text in texts.items()}
+    driving = _Driving(context, run, command, numbers, on, workers, more)
+    planned: dict[Shard, PartResult] = {}
+    if whole.plans_first:
+        line = CommandLine((*options, "--dry-run"), arguments, labels)
+        data = driving.run("planning", line, whole, planned, tolerated=PLANNED)
+        planned = driving.results
+        if parts_of is None:
+            _refuse_absent(context.params, where, data, locations.values())
+        report = run.output.report
+        assert report is not None
+        run.output.report = replace(report, table=lambda: None)
+        if not whole.approve(data, run.store):
+            data["dry_run"] = False
+            run.output.report = report
+            run.output.emit()
+            return
+    # A part of an export that is repeated may have ended just before its process was lost.
+    again = ("--force",) if command == "export" else ()
+    line = CommandLine(tuple(options), arguments, labels, state, again)
+    data = driving.run(divided.doing, line, whole, planned)
+    if parts_of is None:
+        _refuse_absent(context.params, where, data, locations.values())
+    if data.get("dry_run"):
+        whole.refuse_many(data)
     run.output.emit()
+
+
+class _Driving:
+    """Runs the parts of a command on an engine, to a report of the whole."""
+
+    def __init__(
+        self,
+        context: typer.Context,
+        run: Run,
+        command: str,
+        shards: list[Shard],
+        on: str,
+        workers: int | None,
+        more: dict[str, Any],
+    ) -> None:
+        """``more`` has further keys of the report, those of a run without parts among them."""
+        self.results: dict[Shard, PartResult] = {}
+        self._context = context
+        self._run = run
+        self._command = command
+        self._shards = shards
+        self._on = on
+        self._workers = workers
+        self._more = more
+
+    def run(
+        self,
+        doing: str,
+        line: CommandLine,
+        whole: Whole,
+        planned: dict[Shard, PartResult],
+        tolerated: Collection[int] = (),
+    ) -> dict[str, Any]:
+        """Run all parts of a command line; return the data of the report, which the output gets.
+
+        ``planned`` is as in ``Whole.limits``.  It is no error if all parts end with one of the exit
+        codes ``tolerated``.
+
+        Raises:
+            MemctlError: as ``Driver.run``.
+        """
+        output, shards = self._run.output, self._shards
+        stop = Stop()
+        with output.dividing(doing, len(shards)) as progress:
+            engine = _engine(self._on, self._workers, len(shards))
+            line.limits = whole.limits(planned, engine.workers, shards)
+            driver = Driver(engine, shards, line, PartsWatch(output, progress), stop)
+            self.results = driver.results
+            try:
+                wait_for(_run(driver, engine), stop)
+            except MemctlError:
+                ended = [result.exit for result in driver.results.values()]
+                if len(ended) < len(shards) or not set(ended) <= set(tolerated):
+                    raise
+            finally:
+                data = _report(self._context, output, self._command, driver, engine, self._more)
+        return data
 
 
 async def _run(driver: Driver, engine: Engine) -> None:
@@ -140,7 +228,7 @@ def _engine(on: str, workers: int | None, shards: int) -> Engine:
     return LocalEngine(min(workers or processors(), shards))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandLine:
     """The command line of each part: what the parts of a run do."""
 
@@ -150,19 +238,25 @@ class CommandLine:
     """The arguments of the command: the names of stores."""
     stores: dict[str, str]
     """The label of the location of each store, by the name that the user wrote."""
+    state: str = ""
+    """The identity of the state folder, which all parts must share; empty without changes."""
     again: tuple[str, ...] = ()
     """The words to add when a part is repeated."""
+    limits: Limits = field(default_factory=Limits)
+    """What limits the whole run."""
     _begun: set[Shard] = field(default_factory=set)
 
     def begin(self, shard: Shard) -> Part:
         """Return a part that starts now."""
-        more = self.again if shard in self._begun else ()
+        limits = self.limits.begin(shard)
+        more = (*limits, *self.again) if shard in self._begun else limits
         self._begun.add(shard)
         words = (*self.options, *more, f"--shard={shard}", "--", *self.arguments)
-        return Part(words, shard, __version__, self.stores)
+        return Part(words, shard, __version__, self.stores, self.state)
 
     def end(self, result: PartResult) -> None:
         """Note how a part has ended."""
+        self.limits.end(result)
 
 
 class PartsWatch:
@@ -203,9 +297,12 @@ def _words(context: Any) -> list[str]:
     return words
 
 
-def _options(context: typer.Context, run: Run, where: Selection | None) -> Iterator[str]:
+def _options(
+    context: typer.Context, run: Run, where: Selection | None, left_out: Collection[str]
+) -> Iterator[str]:
     """Yield the words after ``memctl`` of a part, without ``--shard`` and the arguments.
 
+    The parameters ``left_out`` are left out.
     Defaults of the environment and of the configuration are included: a worker need not have them.
     """
     if run.config_file is not None:
@@ -217,7 +314,7 @@ def _options(context: typer.Context, run: Run, where: Selection | None) -> Itera
             continue
         if parameter.name in ("json", "yes"):
             yield f"--{parameter.name}"
-        elif parameter.name not in _LEFT_OUT and _is_set(context, parameter.name):
+        elif parameter.name not in left_out and _is_set(context, parameter.name):
             yield from _spelt(parameter, context.params[parameter.name])
     if where is not None:
         for name, moment in (("since", where.since), ("until", where.until)):
@@ -308,14 +405,18 @@ def _refuse_outputs(given: dict[str, Any], where: Selection, shards: Iterable[Sh
             refuse_taken(output, shape, shard, force=given["force"])
 
 
-def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Location]) -> None:
+def _refuse_with_ray(
+    context: typer.Context, run: Run, texts: dict[str, str], locations: dict[str, Location]
+) -> None:
     """Refuse what other machines should not see, or would not find.
+
+    ``texts`` are the stores as they were written, by parameter.
 
     Raises:
         UsageError: always in such a case.
     """
     for name, place in locations.items():
-        text = context.params[name]
+        text = texts[name]
         if redact_value(text) != visible(text):
             raise UsageError(
                 f"{place.label} has a password, which --on ray would show to all workers",
@@ -336,9 +437,17 @@ def _refuse_with_ray(context: typer.Context, run: Run, locations: dict[str, Loca
 
 
 def _report(
-    context: typer.Context, output: Output, command: str, driver: Driver, engine: Engine
+    context: typer.Context,
+    output: Output,
+    command: str,
+    driver: Driver,
+    engine: Engine,
+    more: dict[str, Any],
 ) -> dict[str, Any]:
-    """Make the report of all parts the one of the run, with their warnings; return its data."""
+    """Make the report of all parts the one of the run, with their warnings; return its data.
+
+    ``more`` has further keys.
+    """
     merged = merge(
         driver.results.values(),
         sort=context.params.get("sort", "messages"),
@@ -348,8 +457,9 @@ def _report(
         output.warn(text)
     output.untimed.note(None, merged.untimed, "message")
     command = command.split()[0]
-    output.report = merged_report(command, merged.data, engine.name, driver.seconds)
-    return merged.data
+    data = more | merged.data
+    output.report = merged_report(command, data, engine.name, driver.seconds)
+    return data
 
 
 def _refuse_absent(

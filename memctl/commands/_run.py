@@ -254,6 +254,7 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
     """
     found = runs.describe_run(command, argument, location, run.configuration().stores)
     found.job, found.shard = run.job, str(run.shard or "")
+    found.state = run.orders.state if run.orders is not None else ""
     return found
 
 

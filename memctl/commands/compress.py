@@ -25,13 +25,13 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     YesOption,
-    deletion_limit,
     divisible_change,
     guarding,
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
+from memctl.commands._values import deletion_limit
 from memctl.errors import Failure, Loss, UsageError
 from memctl.location import redact, visible
 from memctl.numbers import count

@@ -21,12 +21,12 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     YesOption,
-    deletion_limit,
     divisible_change,
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
+from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy

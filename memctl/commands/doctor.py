@@ -20,11 +20,11 @@ from memctl.commands._options import (
     StoreArgument,
     UserOption,
     YesOption,
-    deletion_limit,
     divisible_change,
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
+from memctl.commands._values import deletion_limit
 from memctl.config import nearest
 from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageError
 from memctl.location import Location, visible

@@ -17,10 +17,10 @@ from memctl.commands._options import (
     StoreArgument,
     divisible,
     guarding,
-    rate,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
 from memctl.commands._run import readable, wait_for
+from memctl.commands._values import rate
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
 from memctl.numbers import count

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._options import moment, takes_options
+from memctl.commands._options import takes_options
 from memctl.commands._reports import run_row
 from memctl.commands._run import is_on
+from memctl.commands._values import moment
 from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
 from memctl.output import tables

@@ -23,11 +23,11 @@ from memctl.commands._options import (
     PathOption,
     StoreArgument,
     YesOption,
-    deletion_limit,
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import named_embedder, narrowed, readable, record
+from memctl.commands._values import deletion_limit
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict

@@ -22,12 +22,12 @@ from memctl.commands._options import (
     MaxDeleteOption,
     PathOption,
     YesOption,
-    deletion_limit,
     guarding,
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import named_embedder, narrowed, readable, record
+from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.follow import refuse_to_follow

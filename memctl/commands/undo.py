@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import is_on, record, run_options
+from memctl.commands._whole import JobParts
 from memctl.errors import Busy, Interrupted, MemctlError, NotFound, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
@@ -42,8 +44,51 @@ from memctl.registry import as_recorded
 from memctl.selection import Selection
 from memctl.shard import Shard
 
+_EMPTY: dict[str, Any] = {
+    "dry_run": False,
+    "memories": {"selected": 0, "written": 0, "failed": 0},
+    "messages": {"selected": 0, "deleted": 0, "marked": 0, "restored": 0, "failed": 0},
+    "failures": [],
+}
+"""The report of a job without parts to undo."""
 
-@divisible_change
+
+def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobParts:
+    """Return what to undo in ``shards`` parts, after a confirmation as that of ``undo``.
+
+    ``given`` are the parameters of the command.
+
+    Raises:
+        UsageError: the run was not divided into so many parts.
+        MemctlError: as ``undo``.
+    """
+    runs = Runs()
+    name, store = given["run_id"], given["store"]
+    found = _the_undone(this, runs, name, store)
+    if isinstance(found, Run):
+        raise UsageError(f"the run {found.id} is not a job, which has parts", "leave --shards out")
+    if shards != found.of:
+        raise UsageError(
+            f"the job {found.name} has {count(found.of, 'part')}, not {shards:,}",
+            f"write --shards {found.of}",
+        )
+    undone = _runs_to_undo(runs, found, None)
+    if undone and name is None and not given["dry_run"]:
+        refuse_unasked(given["yes"])
+        if store is None and given["yes"]:
+            _refuse_older(runs, undone[0])
+        _ask(this, found, yes=given["yes"])
+    run = found.runs[0]
+    return JobParts(
+        found.name,
+        sorted({Shard.parse(run.shard) for run in undone}),
+        store if store is not None and (name or run.secret) else run.argument,
+        name is not None or run.secret,
+        _EMPTY | {"dry_run": given["dry_run"], "target": visible(run.store)},
+    )
+
+
+@partial(divisible_change, parts_of=parts_of_job)
 def undo(
     this: ThisRun,
     run_id: Annotated[
@@ -80,8 +125,10 @@ def undo(
       memctl undo 9603a --user ada
     """
     runs = Runs()
-    found = the_undone(this, runs, run_id, store)
-    undone = runs_to_undo(runs, found, this.shard)
+    if this.orders is not None:
+        runs.refuse_other(this.orders.state)
+    found = _the_undone(this, runs, run_id, store)
+    undone = _runs_to_undo(runs, found, this.shard)
     parts = runs.parts(found) if isinstance(found, Run) else []
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     undoing = _Undoing(this, runs, where, store, named=run_id is not None, dry_run=dry_run)
@@ -99,7 +146,7 @@ def undo(
         this.output.emit()
 
 
-def the_undone(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run | Job:
+def _the_undone(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run | Job:
     """Return the run or the job to undo.
 
     ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
@@ -123,7 +170,7 @@ def the_undone(this: ThisRun, runs: Runs, name: str | None, store: str | None) -
     )
 
 
-def runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None) -> list[Run]:
+def _runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None) -> list[Run]:
     """Return the runs to undo, newest first: of a job, those that are not undone yet.
 
     ``shard`` chooses the runs of one part of a job.
@@ -317,15 +364,6 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
     elif error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
         raise error
     this.output.emit()
-
-
-_EMPTY: dict[str, Any] = {
-    "dry_run": False,
-    "memories": {"selected": 0, "written": 0, "failed": 0},
-    "messages": {"selected": 0, "deleted": 0, "marked": 0, "restored": 0, "failed": 0},
-    "failures": [],
-}
-"""The report of a job without parts to undo."""
 
 
 def _refuse_older(runs: Runs, undone: Run) -> None:

@@ -68,6 +68,7 @@ _DIGEST = "digest"
 """The key of the digest of all other values of a record."""
 _COUNTER = "counter"
 _UNRECORDED = "unrecorded"
+_IDENTITY = "identity"
 BEFORE = "before.ndjson"
 _UNCHANGED = "unchanged"
 """The mark of a note that says that the store refused the change of a memory."""
@@ -123,6 +124,9 @@ class Run:
     """The name that the runs of the parts of a divided run share; empty for other runs."""
     shard: str = ""
     """The shard that the run was limited to, such as ``3/16``; empty for the whole store."""
+
+    state: str = ""
+    """The identity that the folder of the runs must have; not recorded, empty for any."""
 
     @property
     def over(self) -> bool:
@@ -246,6 +250,7 @@ class Journal:
         path = self.folder / _RECORD
         with refusals(path):
             record = asdict(self.run)
+            del record["state"]
             record[_DIGEST] = record_digest(record)
             replace_file(path, json.dumps(record, indent=1).encode() + b"\n")
 
@@ -418,6 +423,37 @@ class Runs:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder()
+        self._is_shared = folder is None
+
+    def identity(self) -> str:
+        """Return the identity of the folder, which gets one if it has none.
+
+        Parts of a run on other machines compare it: they must share the folder.
+
+        Raises:
+            Unavailable: the operating system refuses access.
+        """
+        path = self.folder / _IDENTITY
+        with refusals(path):
+            new_folder(self.folder)
+            with suppress(FileExistsError), new_file(path) as file:
+                file.write(secrets.token_hex(8).encode())
+            return path.read_text()
+
+    def refuse_other(self, identity: str) -> None:
+        """Refuse to go on in a folder with another identity; an empty one is any.
+
+        Raises:
+            Unavailable: the folder has another identity.
+        """
+        path = self.folder / _IDENTITY
+        with refusals(path):
+            own = path.read_text() if path.exists() else ""
+        if identity not in ("", own):
+            raise Unavailable(
+                f"{self.folder} is not the state folder in which the run was divided",
+                "all parts need one: set XDG_STATE_HOME to a folder that all machines share",
+            )
 
     def begin(self, run: Run) -> Journal:
         """Create the folder of a new run; set the id, the start and the number of ``run``.
@@ -425,8 +461,11 @@ class Runs:
         Return the journal of the run.
 
         Raises:
-            Unavailable: the operating system refuses to create the folder or its files.
+            Unavailable: the operating system refuses to create the folder or its files; or this is
+                not the folder that the run needs.
         """
+        if self._is_shared:
+            self.refuse_other(run.state)
         run.started = _now()
         folder = self._new_folder()
         run.id = folder.name

@@ -98,6 +98,8 @@ class Driver:
             Unavailable: the engine is gone.
             MemctlError: as ``error_of``.
         """
+        if not self._waiting:
+            return
         with self._stop.cooperative_while():
             stopping = asyncio.create_task(self._hand_on_stop())
             working = [asyncio.create_task(self._work()) for _ in range(self._first)]

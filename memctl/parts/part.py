@@ -72,6 +72,11 @@ class PartResult:
         return int(found)
 
     @property
+    def is_lost(self) -> bool:
+        """True if a signal has ended the process."""
+        return self.exit > SIGNALLED
+
+    @property
     def reason(self) -> tuple[str, str | None]:
         """The message and the hint of the error with which the part ended."""
         if error := (self.report or {}).get("error"):
