@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
+from memctl.errors import Unavailable
 from memctl.location import redact_text
 from memctl.shard import Shard
 from memctl.system import PART_VARIABLE
@@ -155,24 +156,37 @@ def run_part(part: Part, stop: PartStop | None = None) -> PartResult:
     ``stop`` asks the part to stop, as a KeyboardInterrupt does.  The child process is killed if
     this thread ends first.
     """
-    stop = stop or PartStop()
     begun = time.monotonic()
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        child = _start(part, output, errors)
-        try:
-            code = _watch(child, stop)
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        return PartResult(
-            part.shard,
-            code,
-            _report(output),
-            redact_text(_end(errors), part.arguments),
-            socket.gethostname(),
-            round(time.monotonic() - begun, 3),
-        )
+    report = None
+    try:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            code = _supervise(part, stop or PartStop(), output, errors)
+            report, said = _report(output), _end(errors)
+    except OSError as error:
+        code, said = Unavailable.exit_code, f"{_ERROR}a part cannot start: {error.strerror}"
+    return PartResult(
+        part.shard,
+        code,
+        report,
+        redact_text(said, part.arguments),
+        socket.gethostname(),
+        round(time.monotonic() - begun, 3),
+    )
+
+
+def _supervise(part: Part, stop: PartStop, output: IO[bytes], errors: IO[bytes]) -> int:
+    """Run the child process of a part; return its exit code.
+
+    Raises:
+        OSError: the process cannot start.
+    """
+    child = _start(part, output, errors)
+    try:
+        return _watch(child, stop)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
 
 
 def _start(part: Part, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from memctl.parts.part import Part, PartResult, PartStop, run_part
 from memctl.shard import Shard
 from memctl.system import PART_VARIABLE
@@ -52,6 +54,13 @@ def test_part_that_cannot_report_tells_the_end_of_its_errors() -> None:
     assert (result.exit, result.report) == (2, None)
     assert "--frob" in result.reason[0]
     assert "sesame" not in result.errors + result.reason[0]
+
+
+def test_part_that_cannot_start_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    result = part("inspect", "none.db")
+    assert result.exit == 3
+    assert result.reason == ("a part cannot start: No such file or directory", None)
 
 
 def test_part_that_is_stopped_before_it_starts_has_no_report() -> None:
