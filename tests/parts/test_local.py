@@ -37,7 +37,20 @@ def test_import_of_a_folder_in_parts(run: Run, postgresql_url: str, tmp_path: Pa
     assert found["memories"]["written"] == MEMORIES
 
 
-@pytest.mark.parametrize("command", ["inspect"])
+def test_export_in_parts(run: Run, source: str, tmp_path: Path) -> None:
+    words = ["export", source, "-o", tmp_path / "all-{shard}.ndjson", "--shards", "3", "--json"]
+    found = report(run(*words))
+    assert found["memories"]["written"] == MEMORIES
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [
+        f"all-{number:04}-of-0003.ndjson" for number in range(3)
+    ]
+    held = [ids(str(file)) for file in files]
+    assert held[0] | held[1] | held[2] == ids(source)
+    assert sum(map(len, held)) == MEMORIES
+
+
+@pytest.mark.parametrize("command", ["inspect", "doctor"])
 def test_look_at_a_store_in_parts(run: Run, source: str, command: str) -> None:
     whole = run(command, source, "--json")
     found = run(command, source, "--shards", "3", "--json")
