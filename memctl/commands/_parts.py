@@ -314,6 +314,9 @@ def _options(
             continue
         if parameter.name in ("json", "yes"):
             yield f"--{parameter.name}"
+        elif parameter.name == "limit":
+            limit = run.output.row_limit(context.params["limit"])
+            yield from () if limit is None else _spelt(parameter, limit)
         elif parameter.name not in left_out and _is_set(context, parameter.name):
             yield from _spelt(parameter, context.params[parameter.name])
     if where is not None:
@@ -451,7 +454,7 @@ def _report(
     merged = merge(
         driver.results.values(),
         sort=context.params.get("sort", "messages"),
-        limit=context.params.get("limit"),
+        limit=output.row_limit(context.params.get("limit")),
     )
     for text in merged.warnings:
         output.warn(text)

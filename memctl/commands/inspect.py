@@ -32,8 +32,6 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.archive.rotation import RotatedFile
 
-TERMINAL_ROWS = 50
-
 
 @divisible
 def inspect(
@@ -75,8 +73,7 @@ def inspect(
         raise UsageError("--messages and --by cannot be combined", "choose one of them")
     if ids and not messages:
         raise UsageError("--ids needs --messages", "add --messages")
-    if limit is None and output.format is Format.TABLE and sys.stdout.isatty():
-        limit = TERMINAL_ROWS
+    limit = output.row_limit(limit)
     place = run.locate(store)
     lists = not (messages or by) and where == Selection()
     if lists and (files := rotation(place)):

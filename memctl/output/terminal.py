@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 WIDE = 10_000
 """The width of tables in a pipe, which are never cut."""
+TERMINAL_ROWS = 50
+"""The maximum number of rows on a terminal, unless the user asks for more."""
 
 
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[33m", "hint": "\x1b[36m"}
@@ -130,6 +132,12 @@ class Output:
             emoji=False,
             soft_wrap=False,
         )
+
+    def row_limit(self, given: int | None) -> int | None:
+        """Return the maximum number of rows of a list; ``given`` is what the user asked for."""
+        if given is None and self.format is Format.TABLE and sys.stdout.isatty():
+            return TERMINAL_ROWS
+        return given
 
     # Messages to the operator
 

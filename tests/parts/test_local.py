@@ -114,3 +114,8 @@ def test_wrong_password_ends_soon(run: Run, source: str, redis_url: str) -> None
     fails(result, 3, "password")
     assert "in 10 s" not in result.stderr
     assert ":wrong@" not in result.stderr
+
+
+def test_inspect_in_parts_shows_the_largest_memories_of_all(run: Run, source: str) -> None:
+    words = ["inspect", source, "--sort", "user", "--limit", "5", "--format", "csv"]
+    assert run(*words, "--shards", "3").stdout == run(*words).stdout
