@@ -1,0 +1,1 @@
+"""memctl in parts on a real Ray cluster: ``make interop``."""
