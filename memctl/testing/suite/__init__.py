@@ -20,6 +20,7 @@ from memctl.testing.suite.report import ReportTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
+from memctl.testing.suite.shards import ShardTests
 from memctl.testing.suite.shared import SharedTests
 from memctl.testing.suite.version import VersionTests
 from memctl.testing.suite.window import NameTests, WindowTests
@@ -63,6 +64,7 @@ class StoreSuite(
     CatalogTests,
     SelectionTests,
     OutlineTests,
+    ShardTests,
     NameTests,
     WindowTests,
     ReportTests,
@@ -83,6 +85,7 @@ class FactSuite(
     Suite,
     PlaceTests,
     FactTests,
+    ShardTests,
     WindowTests,
     ReportTests,
     LockTests,
