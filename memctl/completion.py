@@ -469,8 +469,13 @@ class _Found:
 
 
 def aliases(line: Line) -> dict[str, str]:
-    """Map the names of the stores in the configuration to their redacted URLs."""
-    return {name: _redacted(alias.url) for name, alias in _load_config(line).stores.items()}
+    """Map the names of the stores in the configuration to their redacted URLs.
+
+    Fleets are listed with the names of their stores.
+    """
+    config = _load_config(line)
+    fleets = {str(fleet): ", ".join(fleet.stores) for fleet in config.fleets.values()}
+    return {name: _redacted(alias.url) for name, alias in config.stores.items()} | fleets
 
 
 def _redacted(url: str) -> str:

@@ -137,7 +137,7 @@ class Selection:
     @property
     def leads(self) -> bool:
         """True unless another part of the run examines what belongs to no memory."""
-        return self.shard is None or self.shard.number == 0
+        return self.shard is None or self.shard.leads
 
     def matches(self, message: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> bool:
         """Return whether the message is selected; ``last`` and ``spare`` are not applied.

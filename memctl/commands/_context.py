@@ -42,7 +42,8 @@ class Run:
     def locate(self, text: str) -> Location:
         """Return the location of a store; ``text`` is a name in the configuration, a URL or a path.
 
-        At a terminal, ask for a password that the server wants and nobody gave.
+        Of a fleet, it is the store that this part of the run is on.  At a terminal, ask for a
+        password that the server wants and nobody gave.
 
         Raises:
             Interrupted: a signal came instead of a password.
@@ -53,6 +54,7 @@ class Run:
         from memctl import config  # not needed to show the help
         from memctl.commands._password import ask_password
 
+        text = self.named(text)
         if self.orders is not None:
             self.orders.check_store(text, self.address(text).label)
         found = self.configuration().locate(text, config.environment())
@@ -67,10 +69,31 @@ class Run:
         """
         from memctl import config  # not needed to show the help
 
+        text = self.named(text)
         alias = self.configuration().stores.get(text)
         if alias is not None:
             return alias.location()
         return self.configuration().locate(text, config.environment())
+
+    def members(self, text: str) -> tuple[str, ...]:
+        """Return the names of the stores of the fleet ``text``; of another store, its name.
+
+        Raises:
+            UsageError, NotFound: as ``locate``.
+        """
+        fleet = self.configuration().fleet(text) if text.startswith("@") else None
+        return (text,) if fleet is None else fleet.stores
+
+    def named(self, text: str) -> str:
+        """Return the name of a store; of a fleet, that of the store this part of the run is on.
+
+        Raises:
+            UsageError, NotFound: as ``locate``.
+        """
+        stores = self.members(text)
+        if self.shard is None or self.shard.stores != len(stores):
+            return text
+        return stores[self.shard.store]
 
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.

@@ -379,6 +379,8 @@ def takes_options(
         values[run_name] = this_run(context)
         division = made(_division) if divisible else None
         run_as_it_is(context).shard = division and division.shard
+        if division is not None:
+            _divide_fleets(context, division)
         if changes:
             run_as_it_is(context).job = made(_job)
             _refuse_job(run_as_it_is(context).job, division)
@@ -416,6 +418,22 @@ divisible = partial(takes_options, opens=True, divisible=True)
 """``takes_options`` for a command that opens stores, and can do one part of its work."""
 divisible_change = partial(divisible, changes=True)
 """``divisible`` for a command whose changes can be undone."""
+
+
+def _divide_fleets(context: typer.Context, division: Division) -> None:
+    """Note on how many stores the run is, if the command names fleets.
+
+    Raises:
+        UsageError: as ``stores_of``.
+    """
+    if not any(isinstance(one, str) and one.startswith("@") for one in context.params.values()):
+        return
+    from memctl.commands._fleets import stores_of  # only needed for fleets
+
+    run, shard = run_as_it_is(context), division.shard
+    parts = division.shards if shard is None else shard.of
+    stores = stores_of(run, context.info_name or "", context.params, parts)
+    run.shard = shard and shard._replace(stores=stores)
 
 
 def _refuse_job(job: str, division: Division | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,31 +108,38 @@ def run_parts(
         numbers, arguments, texts = undo.shards, (undo.job,), {"store": undo.store}
         left_out = left_out if undo.named else left_out | {"store"}
         more = {**undo.empty, "undoes": undo.job}
-    locations = {name: run.address(text) for name, text in texts.items()}
+    members = {name: run.members(text) for name, text in texts.items()}
+    locations = {name: [*map(run.address, stores)] for name, stores in members.items()}
     whole = Whole(run, command, context.params)
-    _refuse(context, divided, locations)
+    _refuse(context, divided, locations, shards)
     if on == "ray":
         _refuse_with_ray(context, run, texts, locations)
     if command == "export" and where is not None:
         _refuse_outputs(context.params, where, numbers)
     state = ""
     if divided.written:
-        run.store = locations[divided.written].label
+        [first, *others] = locations[divided.written]
+        run.store = texts[divided.written] if others else first.label
         run.job = run.job or new_job()
         more["job"] = run.job
         state = Runs().identity()
     options = list(_options(context, run, where, left_out))
     if run.job:
         options.append(f"--job={run.job}")
-    labels = {text: locations[name].label for name, text in texts.items()}
-    driving = _Driving(context, run, command, numbers, on, workers, more)
+    labels = {
+        text: place.label
+        for name, stores in members.items()
+        for text, place in zip(stores, locations[name], strict=True)
+    }
+    fleets = _fleets(command, texts, members)
+    driving = _Driving(context, run, command, numbers, on, workers, more, fleets)
     planned: dict[Shard, PartResult] = {}
     if whole.plans_first:
         line = CommandLine((*options, "--dry-run"), arguments, labels)
         data = driving.run("planning", line, whole, planned, tolerated=PLANNED)
         planned = driving.results
         if parts_of is None:
-            _refuse_absent(context.params, where, data, locations.values())
+            _refuse_absent(context.params, where, data, chain(*locations.values()))
         report = run.output.report
         assert report is not None
         run.output.report = replace(report, table=lambda: None)
@@ -145,10 +153,31 @@ def run_parts(
     line = CommandLine(tuple(options), arguments, labels, state, again)
     data = driving.run(divided.doing, line, whole, planned)
     if parts_of is None:
-        _refuse_absent(context.params, where, data, locations.values())
+        _refuse_absent(context.params, where, data, chain(*locations.values()))
     if data.get("dry_run"):
         whole.refuse_many(data)
     run.output.emit()
+
+
+class _Fleets(NamedTuple):
+    """The fleets among the stores of a run: their names in the report, and the stores of one."""
+
+    names: dict[str, str]
+    stores: tuple[str, ...]
+
+
+def _fleets(
+    command: str, texts: Mapping[str, str], members: Mapping[str, tuple[str, ...]]
+) -> _Fleets:
+    """Return the fleets among the stores ``texts``, whose stores are ``members``, by parameter."""
+    keys = {
+        "left": ("source",),
+        "right": ("target",),
+        "store": ("url", "source" if command == "export" else "target"),
+    }
+    fleets = {name: stores for name, stores in members.items() if stores != (texts[name],)}
+    names = {key: texts[name] for name in fleets for key in keys.get(name, (name,))}
+    return _Fleets(names, next(iter(fleets.values()), ()))
 
 
 class _Driving:
@@ -163,6 +192,7 @@ class _Driving:
         on: str,
         workers: int | None,
         more: dict[str, Any],
+        fleets: _Fleets,
     ) -> None:
         """``more`` has further keys of the report, those of a run without parts among them."""
         self.results: dict[Shard, PartResult] = {}
@@ -173,6 +203,7 @@ class _Driving:
         self._on = on
         self._workers = workers
         self._more = more
+        self._fleets = fleets
 
     def run(
         self,
@@ -204,7 +235,8 @@ class _Driving:
                 if len(ended) < len(shards) or not set(ended) <= set(tolerated):
                     raise
             finally:
-                data = _report(self._context, output, self._command, driver, engine, self._more)
+                about = self._command, driver, engine, self._more, self._fleets
+                data = _report(self._context, output, *about)
         return data
 
 
@@ -349,7 +381,12 @@ def _arguments(context: typer.Context) -> Iterator[str]:
             yield from (str(one) for one in values if one is not None)
 
 
-def _refuse(context: typer.Context, divided: _Divided, locations: dict[str, Location]) -> None:
+def _refuse(
+    context: typer.Context,
+    divided: _Divided,
+    locations: Mapping[str, list[Location]],
+    shards: int,
+) -> None:
     """Refuse what cannot run in parts.
 
     Raises:
@@ -361,17 +398,18 @@ def _refuse(context: typer.Context, divided: _Divided, locations: dict[str, Loca
             raise UsageError(
                 f"--{option} cannot be combined with --shards", "leave one of them out"
             )
-    for place in locations.values():
+    for place in chain(*locations.values()):
         if place.kind == "stdio":
             raise UsageError("--shards needs named stores, not -", "name a file or a URL")
     if given.get("output") == "-":
         raise UsageError(
             "--shards cannot write to stdout", "name a file a part: -o NAME-{shard}.ndjson.zst"
         )
-    if divided.written and _is_one_file(place := locations[divided.written]):
+    written = locations.get(divided.written, ())
+    for place in filter(_is_one_file, written if shards > len(written) else ()):
         raise UsageError(
             f"{place.label} is one file, which has one writer: --shards cannot be used",
-            "leave --shards out",
+            "leave --shards out" if len(written) == 1 else f"write --shards {len(written)}",
         )
     if given.get("on_conflict") is OnConflict.REPLACE and not (given["yes"] or given["dry_run"]):
         raise UsageError(
@@ -409,7 +447,10 @@ def _refuse_outputs(given: dict[str, Any], where: Selection, shards: Iterable[Sh
 
 
 def _refuse_with_ray(
-    context: typer.Context, run: Run, texts: dict[str, str], locations: dict[str, Location]
+    context: typer.Context,
+    run: Run,
+    texts: Mapping[str, str],
+    locations: Mapping[str, list[Location]],
 ) -> None:
     """Refuse what other machines should not see, or would not find.
 
@@ -418,14 +459,14 @@ def _refuse_with_ray(
     Raises:
         UsageError: always in such a case.
     """
-    for name, place in locations.items():
-        text = texts[name]
+    for name, text in texts.items():
         if redact_value(text) != visible(text):
+            label = locations[name][0].label
             raise UsageError(
-                f"{place.label} has a password, which --on ray would show to all workers",
+                f"{label} has a password, which --on ray would show to all workers",
                 "use an alias with password_env or password_file",
             )
-    paths = [place.path for place in locations.values() if place.path != Path()]
+    paths = [place.path for place in chain(*locations.values()) if place.path != Path()]
     paths += [value for value in context.params.values() if isinstance(value, Path)]
     if run.config_file is not None:
         paths.append(run.config_file)
@@ -446,6 +487,7 @@ def _report(
     driver: Driver,
     engine: Engine,
     more: dict[str, Any],
+    fleets: _Fleets,
 ) -> dict[str, Any]:
     """Make the report of all parts the one of the run, with their warnings; return its data.
 
@@ -455,6 +497,8 @@ def _report(
         driver.results.values(),
         sort=context.params.get("sort", "messages"),
         limit=output.row_limit(context.params.get("limit")),
+        names=fleets.names,
+        stores=fleets.stores,
     )
     for text in merged.warnings:
         output.warn(text)

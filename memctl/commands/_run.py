@@ -252,8 +252,9 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
     ``argument`` is the name, URL or path of the store that the user wrote.
     """
-    found = runs.describe_run(command, argument, location, run.configuration().stores)
+    found = runs.describe_run(command, run.named(argument), location, run.configuration().stores)
     found.job, found.shard = run.job, str(run.shard or "")
+    found.stores = 1 if run.shard is None else run.shard.stores
     found.state = run.orders.state if run.orders is not None else ""
     return found
 

@@ -256,7 +256,7 @@ class _Undoing:
         location = _with_record(this, undone, place, elsewhere=elsewhere)
         where = self._where
         if this.job:
-            where = replace(where, shard=Shard.parse(undone.shard))
+            where = replace(where, shard=undone.part)
         options, report = run_options(this, dry_run=dry_run), ChangeReport()
 
         # Who names the store without a password names it on purpose.
@@ -269,6 +269,7 @@ class _Undoing:
                 found.argument, found.secret = undone.argument, secret or undone.secret
             found.undoes, found.dialect = undone.id, undone.dialect
             found.shard = undone.shard if this.job else ""
+            found.stores = undone.stores if this.job else 1
             return found
 
         folder = runs.folder / undone.id

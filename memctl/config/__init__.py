@@ -1,4 +1,4 @@
-"""The configuration file: stores, summarizers, embedders, defaults, and the limits of undo."""
+"""The configuration file: stores, fleets, models, defaults, and the limits of undo."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _TABLES = {
     "stores": "[stores.NAME]",
     "summarizers": "[summarizers.NAME]",
     "embedders": "[embedders.NAME]",
+    "fleets": "[fleets.NAME]",
     "defaults": "[defaults.COMMAND]",
 }
 _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
@@ -34,6 +35,7 @@ _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "own
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
+_FLEET = re.compile(r"@[\w-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,20 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Fleet:
+    """Stores that a run in parts takes as one, from ``[fleets.NAME]`` of the configuration file.
+
+    ``stores`` are their names, in the order in which their parts are numbered.
+    """
+
+    name: str
+    stores: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"@{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfiguredModel:
     """A configured summarizer or embedder: the settings, and the source of the API key."""
 
@@ -112,6 +128,7 @@ class Config:
 
     path: Path = Path()
     stores: dict[str, Alias] = field(default_factory=dict)
+    fleets: dict[str, Fleet] = field(default_factory=dict)
     undo: Retention = field(default_factory=Retention)
     """The limits of the runs kept for undo."""
     undo_keys: frozenset[str] = frozenset()
@@ -136,6 +153,10 @@ class Config:
         alias = self.stores.get(text)
         if alias is not None:
             return alias.locate(environment)
+        if (fleet := self.fleet(text)) is not None:
+            raise UsageError(
+                f"{text} is a fleet, not a store", f"name one of its stores: {fleet.stores[0]}"
+            )
         if _BARE_NAME.fullmatch(text) and text != "-" and not _is_file_name(text):
             near = difflib.get_close_matches(text, self.stores, n=1)
             known = f"did you mean {near[0]!r}? " if near else ""
@@ -149,6 +170,23 @@ class Config:
                 f"{known}write ./{text} for a file or folder",
             )
         return parse(text)
+
+    def fleet(self, text: str) -> Fleet | None:
+        """Return the fleet that ``text``, such as ``@prod``, names; None if it is another name.
+
+        Raises:
+            UsageError: there is no such fleet.
+        """
+        name = text[1:]
+        if not _FLEET.fullmatch(text) or (name not in self.fleets and os.path.exists(text)):
+            return None
+        if name not in self.fleets:
+            near = nearest(name, self.fleets)
+            raise UsageError(
+                f"there is no fleet named {name!r} in the configuration",
+                f"did you mean '@{near}'?" if near else "[fleets.NAME] configures one",
+            )
+        return self.fleets[name]
 
     def summarizer(self, name: str) -> ConfiguredModel:
         """Return the configured summarizer ``name``; ``extractive`` needs no configuration.
@@ -255,7 +293,7 @@ def environment() -> Mapping[str, str]:
 
 
 def _read(path: Path, content: dict[str, Any]) -> Config:
-    refuse_unknown(path, "", content, ("stores", "summarizers", "embedders", "defaults", "undo"))
+    refuse_unknown(path, "", content, (*_TABLES, "undo"))
     for name, heading in _TABLES.items():
         if not isinstance(content.get(name, {}), dict):
             raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
@@ -263,9 +301,11 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
     variables = _secret_variables(content)
     aliases = {name: _read_alias(path, name, entry, variables) for name, entry in stores.items()}
     undo = _keep(path, content.get("undo", {}))
+    fleets = content.get("fleets", {})
     return Config(
         path,
         aliases,
+        {name: _read_fleet(path, name, entry, aliases) for name, entry in fleets.items()},
         undo,
         frozenset(content.get("undo", {})),
         content.get("summarizers", {}),
@@ -329,6 +369,41 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
     password = secrets.source(path, place, entry, "password")
     options = {key: entry[key] for key in _TABLE_KEYS if key in entry}
     return Alias(name, _with_options(entry["url"], options), password, secret_variables)
+
+
+def _read_fleet(path: Path, name: str, entry: Any, stores: Collection[str]) -> Fleet:
+    """Return the fleet that the table ``[fleets.NAME]`` of a configuration file describes.
+
+    ``stores`` are the names of the configured stores.
+
+    Raises:
+        UsageError: the table ``entry`` does not list configured stores, each once.
+    """
+    place = f"fleets.{name}"
+    if not _FLEET.fullmatch(f"@{name}"):
+        raise UsageError(f"{path}: {place!r} is not a name", "use letters, digits, _ and -")
+    if not isinstance(entry, dict):
+        raise UsageError(f"{path}: {place} is not a table", f"write [{place}] with stores = [...]")
+    refuse_unknown(path, f"{place}.", entry, ("stores",))
+    names = entry.get("stores")
+    if (
+        not isinstance(names, list)
+        or not names
+        or any(not isinstance(one, str) for one in names)
+        or len({*names}) < len(names)
+    ):
+        raise UsageError(
+            f"{path}: {place} needs a list of stores, each once",
+            'write stores = ["prod-00", "prod-01"]',
+        )
+    for one in names:
+        if one not in stores:
+            near = nearest(one, stores)
+            hint = f"did you mean {near!r}?" if near else "[stores.NAME] configures one"
+            if one.startswith("@"):
+                hint = "list the stores themselves: a fleet holds no fleets"
+            raise UsageError(f"{path}: {place}: there is no store named {one!r}", hint)
+    return Fleet(name, tuple(names))
 
 
 def _columns(path: Path, place: str, columns: Any) -> str:

@@ -39,6 +39,8 @@ def shown(config: Config) -> Iterator[Shown]:
             yield Shown(f"{place}.factory", alias.factory)
         if alias.password is not None:
             yield Shown(f"{place}.{alias.password.key}", _source(alias.password))
+    for name, fleet in config.fleets.items():
+        yield Shown(f"fleets.{name}.stores", [*fleet.stores])
     for name, table in config.summarizers.items():
         config.summarizer(name)
         for key, value in table.items():

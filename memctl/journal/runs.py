@@ -59,6 +59,7 @@ from memctl.journal.files import (
 from memctl.journal.lines import sealed, unsealed
 from memctl.location import SECRET_QUERY, Location
 from memctl.model import Edit, MemoryKey, WriteResult
+from memctl.shard import Shard
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
@@ -124,9 +125,16 @@ class Run:
     """The name that the runs of the parts of a divided run share; empty for other runs."""
     shard: str = ""
     """The shard that the run was limited to, such as ``3/16``; empty for the whole store."""
+    stores: int = 1
+    """The number of stores on which the divided run was: those of a fleet, or one."""
 
     state: str = ""
     """The identity that the folder of the runs must have; not recorded, empty for any."""
+
+    @property
+    def part(self) -> Shard:
+        """The shard, if there is one."""
+        return Shard.parse(self.shard)._replace(stores=self.stores)
 
     @property
     def over(self) -> bool:
@@ -769,6 +777,8 @@ def _is_sound(run: Run) -> bool:
         and all(isinstance(value, str) for value in run.options.values())
         and all(type(value) is int for value in run.counts.values())
         and bool(not run.shard or _SHARD.fullmatch(run.shard))
+        and run.stores > 0
+        and not (run.shard and int(run.shard.partition("/")[2]) % run.stores)
         and all(
             isinstance(one, list) and len(one) == _WITNESS and all(type(x) is str for x in one)
             for one in run.witnesses

@@ -18,6 +18,8 @@ _CONSIDERABLE = 100_000
 """The number of messages from which it matters that one part has most of them."""
 _OF_PART = ("bytes", "run", "undoes", "quarantine")
 """What a report says of its own run; each part has its own."""
+_STORES = ("source", "target", "url")
+"""The names of stores, in which the parts of a run on a fleet differ."""
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}
 _Row = dict[str, Any]
 
@@ -113,8 +115,8 @@ class _Merging:
                 return [row for rows in known for row in rows]
             case dict():
                 return self.merged(place)
-        if place[-1] in self._names:
-            return self._names[place[-1]]
+        if place[-1] in _STORES:
+            return self._names.get(place[-1]) or ", ".join(dict.fromkeys(known))
         return self._same(place, known)
 
     def _everywhere(self, values: list[bool]) -> bool:

@@ -124,10 +124,12 @@ def test_merge_warnings_once_each_with_the_parts_that_said_it() -> None:
 
 def test_merge_texts_that_differ_are_told_and_a_fleet_names_itself() -> None:
     parts = [copied(0, source="one.db"), copied(1, source="two.db")]
-    assert merge(parts).warnings == ["the parts differ in source: one.db, two.db"]
+    assert merge(parts).data["source"] == "one.db, two.db"
     merged = merge(parts, names={"source": "@prod"}, stores=["one", "two"])
     assert (merged.warnings, checked("migrate", merged)["source"]) == ([], "@prod")
     assert [part["store"] for part in merged.data["parts"]] == ["one", "two"]
+    kinds = [of("doctor", n, store={"url": "a.db", "kind": f"kind{n}"}) for n in range(2)]
+    assert merge(kinds).warnings == ["the parts differ in kind: kind0, kind1"]
 
 
 @pytest.mark.parametrize(("most", "told"), [(100_000, True), (900, False)])
