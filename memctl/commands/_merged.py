@@ -32,7 +32,10 @@ def merged_report(command: str, data: dict[str, Any], engine: str, seconds: floa
     """
 
     def about(label: str = "", body: str = "") -> Text:
-        return tables.divided(label, body, data["parts"], engine, seconds)
+        text = tables.divided(label, body, data["parts"], engine, seconds)
+        if "job" in data:
+            text.append(f"\nundo it with: memctl undo {data['job']}", "not bold dim")
+        return text
 
     def table() -> RenderableType:
         match command:
@@ -47,6 +50,11 @@ def merged_report(command: str, data: dict[str, Any], engine: str, seconds: floa
 
     of_run = command != "inspect" and not data.get("dry_run")
     return Report(command, lambda: data, lambda: _rows(command, data), table, of_run)
+
+
+def in_job(data: dict[str, Any], job: str) -> dict[str, Any]:
+    """Return the report of all parts with the name of their job, if one has recorded a run."""
+    return data | {"job": job} if any("run" in part for part in data["parts"]) else data
 
 
 def planned_changes(data: dict[str, Any]) -> ChangeReport:
@@ -83,7 +91,7 @@ def _rows(command: str, data: dict[str, Any]) -> list[_Row]:
     if command == "export":
         return [row | {"removed": len(data["removed"])}]
     if command not in ("migrate", "import"):
-        row |= {"run": None}  # each part has its own
+        row |= {"run": data.get("job")}
     for what in ("tokens", "model"):
         row |= {f"{what}_{name}": value for name, value in data.get(what, {}).items()}
     if command == "compress":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._merged import merged_report
+from memctl.commands._merged import in_job, merged_report
 from memctl.commands._run import wait_for
 from memctl.commands._whole import LIMITS, PLANNED, JobParts, Whole
 from memctl.errors import MemctlError, UsageError
@@ -121,7 +121,6 @@ def run_parts(
         [first, *others] = locations[divided.written]
         run.store = texts[divided.written] if others else first.label
         run.job = run.job or new_job()
-        more["job"] = run.job
         state = Runs().identity()
     options = list(_options(context, run, where, left_out))
     if run.job:
@@ -236,7 +235,7 @@ class _Driving:
                     raise
             finally:
                 about = self._command, driver, engine, self._more, self._fleets
-                data = _report(self._context, output, *about)
+                data = _report(self._context, self._run, *about)
         return data
 
 
@@ -482,7 +481,7 @@ def _refuse_with_ray(
 
 def _report(
     context: typer.Context,
-    output: Output,
+    run: Run,
     command: str,
     driver: Driver,
     engine: Engine,
@@ -496,16 +495,16 @@ def _report(
     merged = merge(
         driver.results.values(),
         sort=context.params.get("sort", "messages"),
-        limit=output.row_limit(context.params.get("limit")),
+        limit=run.output.row_limit(context.params.get("limit")),
         names=fleets.names,
         stores=fleets.stores,
     )
     for text in merged.warnings:
-        output.warn(text)
-    output.untimed.note(None, merged.untimed, "message")
+        run.output.warn(text)
+    run.output.untimed.note(None, merged.untimed, "message")
     command = command.split()[0]
-    data = more | merged.data
-    output.report = merged_report(command, data, engine.name, driver.seconds)
+    data = in_job(more | merged.data, run.job)
+    run.output.report = merged_report(command, data, engine.name, driver.seconds)
     return data
 
 

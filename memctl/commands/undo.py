@@ -16,7 +16,7 @@ from rich.text import Text
 
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._merged import merged_report
+from memctl.commands._merged import in_job, merged_report
 from memctl.commands._options import (
     DryRunOption,
     SessionOption,
@@ -358,7 +358,7 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
             break
     merged = merge(results)
     data = _EMPTY | {"target": visible(job.runs[0].store)} | merged.data
-    data |= {"undoes": job.name, "job": this.job}
+    data = in_job(data | {"undoes": job.name}, this.job)
     this.output.report = merged_report("undo", data, "this machine", time.monotonic() - begun)
     if not results:
         this.output.report.table = lambda: Text(f"{data['target']}\nnothing to undo")
