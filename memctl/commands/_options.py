@@ -16,7 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
-from memctl.commands._defaults import is_given
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
 from memctl.commands._values import age, moment, rate
 from memctl.errors import UsageError
@@ -392,6 +391,8 @@ def takes_options(
                 values[name] = replace(values[name], shard=run_as_it_is(context).shard)
                 run_as_it_is(context).output.untimed = values[name].untimed
         if division is not None and division.shards is None:
+            from memctl.commands._defaults import is_given  # not needed for completions
+
             for name in "on", "workers":
                 if is_given(context, name):
                     raise UsageError(f"--{name} needs --shards", "add --shards N")
