@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
-from memctl.errors import Unavailable
+from memctl.errors import MemctlError, Unavailable
 from memctl.location import redact_text
 from memctl.shard import Shard
 from memctl.system import PART_VARIABLE
@@ -162,6 +162,8 @@ def run_part(part: Part, stop: PartStop | None = None) -> PartResult:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             code = _supervise(part, stop or PartStop(), output, errors)
             report, said = _report(output), _end(errors)
+        if not code and report is None:
+            code = MemctlError.exit_code  # what it did is unknown
     except OSError as error:
         code, said = Unavailable.exit_code, f"{_ERROR}a part cannot start: {error.strerror}"
     return PartResult(

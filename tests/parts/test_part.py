@@ -63,6 +63,13 @@ def test_part_that_cannot_start_can_be_repeated(monkeypatch: pytest.MonkeyPatch)
     assert result.reason == ("a part cannot start: No such file or directory", None)
 
 
+def test_part_that_reports_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "true")
+    result = part("inspect", "none.db")
+    assert result.exit == 1
+    assert result.reason == ("its process ended with exit code 1, without a report", None)
+
+
 def test_part_that_is_stopped_before_it_starts_has_no_report() -> None:
     stop = PartStop()
     stop.ask(force=True)
