@@ -79,12 +79,13 @@ class RayEngine:
             result: PartResult = await task
         except failures.RayTaskError as error:
             # memctl is missing there, or the disk is full.
-            kind = Unavailable if isinstance(error.cause, OSError) else UsageError
-            return _failed(part, kind.exit_code, f"a worker cannot run memctl: {error.cause}")
+            code = (Unavailable if isinstance(error.cause, OSError) else UsageError).exit_code
+            text = f"a worker cannot run memctl: {_reason(error.cause)}"
+            return PartResult(part.shard, code, errors=text)
         except failures.TaskCancelledError:  # before it began, or by force
-            return _failed(part, 128 + signal.SIGTERM, "")
+            return PartResult(part.shard, 128 + signal.SIGTERM)
         except failures.RayError as error:  # the worker or its node has died
-            return _failed(part, 128 + signal.SIGKILL, str(error))
+            return PartResult(part.shard, 128 + signal.SIGKILL, errors=_reason(error))
         finally:
             self._running.discard(task)
         return result
@@ -143,9 +144,8 @@ def _connect(ray: ModuleType) -> None:
             f"the Ray cluster at {address} did not answer within {_PATIENCE:.0f} s", _HINT
         )
     if errors:
-        reason = str(errors[0]).partition(". ")[0]  # what follows is about Ray's own options
         raise Unavailable(
-            f"cannot connect to a Ray cluster: {_one_line(reason)}", _HINT
+            f"cannot connect to a Ray cluster: {_reason(errors[0])}", _HINT
         ) from errors[0]
 
 
@@ -165,12 +165,9 @@ def _look_for(address: str) -> None:
     try:
         socket.create_connection((found[1], int(found[2])), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise Unavailable(f"no Ray cluster at {address}: {_one_line(error)}", _HINT) from error
+        raise Unavailable(f"no Ray cluster at {address}: {_reason(error)}", _HINT) from error
 
 
-def _failed(part: Part, code: int, errors: str) -> PartResult:
-    return PartResult(part.shard, code, errors=_one_line(errors))
-
-
-def _one_line(error: object) -> str:
-    return visible(" ".join(str(error).split()))[:300]
+def _reason(error: object) -> str:
+    """Return the first sentence of an error on one line; what follows is about Ray's options."""
+    return visible(" ".join(str(error).partition(". ")[0].split()))[:300]

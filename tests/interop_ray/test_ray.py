@@ -193,6 +193,16 @@ def test_nodes_that_are_not_as_the_head(cluster: Cluster, stores: Stores, tmp_pa
     assert not contents(stores.target)
 
 
+@pytest.mark.usefixtures("stores")
+def test_node_without_memctl(cluster: Cluster, tmp_path: Path) -> None:
+    package = tmp_path / "memctl"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    cluster.add(PYTHONPATH=str(tmp_path))
+    refused(cluster.run("inspect", "prod", "--shards", "6"), 2, "a worker cannot run memctl")
+    cluster.cut_off()
+
+
 def test_cluster_that_is_not_there(cluster: Cluster) -> None:
     cluster.configure("", prod="postgresql://localhost/agents", new="redis://localhost")
     for address, code, *said in (
