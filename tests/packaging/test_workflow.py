@@ -1,15 +1,18 @@
-"""Files that run elsewhere: the workflow of GitHub, the Job of Kubernetes, and the image."""
+"""Files that run elsewhere: the workflow of GitHub, Jobs of Kubernetes and Ray, and the image."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import tomllib
+from typing import Any
 
 import yaml
 from typer.main import get_command
 
 from memctl.cli import app
+from memctl.errors import Busy, Unavailable, exit_codes
+from memctl.shard import Shard
 from tests.packaging.bounds import ROOT
 
 
@@ -32,20 +35,82 @@ def test_workflow_tests_each_python_of_the_classifiers() -> None:
             assert re.fullmatch(r"[\w/-]+@v\d+", step.get("uses", "a@v1"))
 
 
-def test_kubernetes_job_has_valid_arguments() -> None:
-    text = (ROOT / "examples" / "kubernetes-job.yaml").read_text("utf-8")
-    claim, job = yaml.safe_load_all(text)
-    pod = job["spec"]["template"]["spec"]
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Return the values that memctl has of a command line."""
+    name, *arguments = words
+    command: Any = get_command(app)
+    found: dict[str, Any] = command.commands[name].make_context(name, arguments).params
+    return found
+
+
+def manifests(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "examples" / name).read_text("utf-8")))
+
+
+def is_mounted(pod: dict[str, Any]) -> bool:
+    """Return whether the container of a pod mounts what the pod has, and nothing else."""
     [container] = pod["containers"]
-    root = get_command(app)
-    name, *arguments = container["args"]
-    command = root.commands[name]
-    assert command.make_context(name, arguments).params["source"].startswith("postgresql://")
     mounted = {volume["name"] for volume in container["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    return mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def claimed(pod: dict[str, Any]) -> str:
+    """Return the name of the claim for the state folder."""
     [state] = [one for one in pod["volumes"] if one["name"] == "state"]
-    assert state["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    name: str = state["persistentVolumeClaim"]["claimName"]
+    return name
+
+
+def test_kubernetes_job_has_valid_arguments() -> None:
+    claim, job = manifests("kubernetes-job.yaml")
+    pod = job["spec"]["template"]["spec"]
+    assert parsed(pod["containers"][0]["args"])["source"].startswith("postgresql://")
+    assert is_mounted(pod)
+    assert claimed(pod) == claim["metadata"]["name"]
     assert pod["securityContext"]["runAsNonRoot"]
+
+
+def test_kubernetes_indexed_job_runs_each_shard() -> None:
+    claim, job = manifests("kubernetes-indexed-job.yaml")
+    spec = job["spec"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    for index in (0, spec["completions"] - 1):
+        words = [one.replace("$(JOB_COMPLETION_INDEX)", str(index)) for one in container["args"]]
+        shard = Shard.parse(parsed(words)["shard"])
+        assert shard == Shard(index, spec["completions"])
+    assert (spec["completionMode"], pod["restartPolicy"]) == ("Indexed", "Never")
+    assert is_mounted(pod)
+    assert claimed(pod) == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_kubernetes_indexed_job_repeats_what_another_try_may_help() -> None:
+    _, job = manifests("kubernetes-indexed-job.yaml")
+    _, rule = job["spec"]["podFailurePolicy"]["rules"]
+    again = {Unavailable.exit_code, Busy.exit_code}
+    final = [code for code, _, _ in exit_codes() if 0 < code < 128 and code not in again]
+    assert rule["onExitCodes"]["values"] == sorted(set(final))
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert rule["onExitCodes"]["containerName"] == container["name"]
+
+
+def test_rayjob_has_valid_arguments() -> None:
+    [job] = manifests("rayjob.yaml")
+    program, *words = shlex.split(job["spec"]["entrypoint"])
+    assert program == "memctl"
+    found = parsed(words)
+    assert found["on"] == "ray"
+    cluster = job["spec"]["rayClusterSpec"]
+    head, [workers] = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    processors = workers["replicas"] * int(workers["rayStartParams"]["num-cpus"])
+    assert found["shards"] == processors  # all parts at the same time
+    claim, _ = manifests("kubernetes-indexed-job.yaml")
+    for group in (head, workers):
+        pod = group["template"]["spec"]
+        assert is_mounted(pod)
+        assert claimed(pod) == claim["metadata"]["name"]
 
 
 def test_image_copies_the_sources_of_the_wheel() -> None:
