@@ -471,11 +471,13 @@ class _Found:
 def aliases(line: Line) -> dict[str, str]:
     """Map the names of the stores in the configuration to their redacted URLs.
 
-    Fleets are listed with the names of their stores.
+    For a command that takes fleets, these are listed, too, with the names of their stores.
     """
     config = _load_config(line)
-    fleets = {str(fleet): ", ".join(fleet.stores) for fleet in config.fleets.values()}
-    return {name: _redacted(alias.url) for name, alias in config.stores.items()} | fleets
+    found = {name: _redacted(alias.url) for name, alias in config.stores.items()}
+    if any(parameter.name == "shards" for parameter in line.command.params):
+        found |= {str(fleet): ", ".join(fleet.stores) for fleet in config.fleets.values()}
+    return found
 
 
 def _redacted(url: str) -> str:

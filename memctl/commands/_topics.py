@@ -14,7 +14,8 @@ STORES = (
 STORES_MORE = (
     "memctl recognizes an existing file by its content, whatever its name. FILE@latest is the "
     "newest file of a rotation (export --rotate). ?state=FOLDER names the session states that hold "
-    "the summaries of an SQL or Redis memory. memctl stores lists what each kind can hold."
+    "the summaries of an SQL or Redis memory. @NAME is a fleet of the configuration: several "
+    "stores, for a command with --shard or --shards. memctl stores lists what each kind can hold."
 )
 SELECTING = (
     "These options select memories and messages. They are the same on every command.",

@@ -33,6 +33,8 @@ url = "sqlite:///{folder}/agents.db"
 [stores.asks]
 url = "postgresql://me@localhost/none"
 password_command = "touch {folder}/asked"
+[fleets.both]
+stores = ["prod-one", "asks"]
 [summarizers.house]
 kind = "openai"
 model = "m"

@@ -15,6 +15,7 @@ TYPED = {
     "memctl export --as=arch\t": ["export", "--as=archive"],
     "memctl inspect pro\t": ["inspect", "prod-one"],
     "memctl inspect my\t": ["inspect", STORE],
+    "memctl inspect @b\t": ["inspect", "@both"],
     "memctl inspect 'my store.ndjson' --user 'a i\t": ["inspect", STORE, "--user", NAMES[0]],
     'memctl inspect my\\ store.ndjson --user "c\t': ["inspect", STORE, "--user", NAMES[2]],
     "memctl inspect my\\ store.ndjson --user b:o\t": ["inspect", STORE, "--user", NAMES[1]],
