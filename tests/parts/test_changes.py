@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
 from memctl.testing import samples
+from tests.commands.test_asking import Session
 from tests.parts.conftest import MEMORIES, memories
 from tests.support.cli import Run, contents, fails, fill, report
 
@@ -164,3 +166,44 @@ def test_part_in_another_state_folder_changes_nothing(
     assert json.loads(result.stdout)["messages"]["deleted"] == 0
     fails(result, 3, "is not the state folder in which the run was divided")
     assert sum(map(len, contents(source).values())) == MESSAGES
+
+
+@pytest.mark.parametrize("answer", [pytest.param("y", marks=pytest.mark.slow), "n"])
+def test_delete_in_parts_asks_once(run: Run, source: str, answer: str) -> None:
+    before = contents(source)
+    session = Session("delete", source, "--user", "user 1", "--shards", "2")
+    session.until("[y/N] ")
+    assert re.search(r"user 1 +session 1 +4 +0\n", session.said), session.said
+    assert "delete 32 messages in 8 memories" in session.said
+    session.types(f"{answer}\n")
+    assert session.ends() == (0 if answer == "y" else 130), session.said
+    assert session.said.count("[y/N]") == 1
+    if answer == "y":
+        assert "undo it with: memctl undo" in session.said
+        assert sum(map(len, contents(source).values())) == MESSAGES - 32
+    else:
+        assert "nothing was changed" in session.said
+        assert contents(source) == before
+        assert history(run) == []
+
+
+def test_changes_in_parts_need_a_terminal_or_yes(run: Run, source: str) -> None:
+    for words in (
+        ("delete", source, "--all"),
+        ("doctor", source, "--repair"),
+        ("compress", source, "--all", "--mode", "replace"),
+    ):
+        fails(run(*words, "--shards", "2"), 2, "refusing without confirmation", "--yes")
+    in_parts(run, "delete", source, "--all", "--yes")
+    fails(run("undo", "--shards", "2"), 2, "refusing without confirmation", "--yes")
+
+
+@pytest.mark.parametrize("command", ["delete --all -y", "doctor --repair -y", "mark add x --all"])
+def test_store_with_one_writer_is_not_changed_in_parts(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    text = f"sqlite:///{tmp_path}/agents.db"
+    asyncio.run(fill(text, memories()))
+    name, *words = command.split()
+    at = [name, words.pop(0)] if name == "mark" else [name]
+    fails(run(*at, text, *words, "--shards", "2"), 2, "one writer")
