@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memctl.commands._reports import flat_row
-from memctl.errors import Failure
+from memctl.errors import Conflict, Different, Failure, MemctlError, Unhealthy
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.numbers import count
 from memctl.ops.apply import ChangeCounts, ChangeReport
 from memctl.ops.compare import CompareReport, Difference
-from memctl.ops.doctor.check import Diagnosis
+from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.inspect import Catalogue, Totals
 from memctl.ops.inspect import Group as Shared
@@ -55,6 +55,23 @@ def merged_report(command: str, data: dict[str, Any], engine: str, seconds: floa
 def in_job(data: dict[str, Any], job: str) -> dict[str, Any]:
     """Return the report of all parts with the name of their job, if one has recorded a run."""
     return data | {"job": job} if any("run" in part for part in data["parts"]) else data
+
+
+def summed_up(error: MemctlError, data: dict[str, Any]) -> MemctlError:
+    """Return the error of the whole for what parts have found, with the sum of what they found."""
+    if isinstance(error, Unhealthy):
+        error = unhealthy(data["store"]["url"], _diagnosis(data))
+    elif isinstance(error, Different):
+        number = data.get("differences_total", len(data["differences"]))
+        error = Different(f"{count(number, 'difference')} between the two stores")
+    elif isinstance(error, Conflict) and "target" in data and (failures := _failures(data)):
+        why = f"{data['target']} has different messages"
+        if "source" not in data:
+            key, failure = failures[0]
+            why = f"{key}: {failure.message}"
+        left = count(data["memories"]["failed"], "memory")
+        error = Conflict(f"{left} left unchanged: {why}", error.hint)
+    return error
 
 
 def planned_changes(data: dict[str, Any]) -> ChangeReport:
@@ -192,9 +209,13 @@ def _health(data: dict[str, Any]) -> Iterable[RenderableType]:
         yield tables.repairs(repairs(data), None, None, dry_run=data["dry_run"], failed=failed)
         yield Text()
     if "healthy" in data:
-        faults = [_finding(row) for row in data["findings"]]
-        about = data["memories"], data["messages"], faults
-        yield tables.findings(store["url"], Diagnosis(store["kind"], "message", *about))
+        yield tables.findings(store["url"], _diagnosis(data))
+
+
+def _diagnosis(data: dict[str, Any]) -> Diagnosis:
+    faults = [_finding(row) for row in data["findings"]]
+    about = data["memories"], data["messages"], faults
+    return Diagnosis(data["store"]["kind"], "message", *about)
 
 
 def _finding(row: _Row) -> Finding:

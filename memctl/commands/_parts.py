@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._merged import in_job, merged_report
+from memctl.commands._merged import in_job, merged_report, summed_up
 from memctl.commands._run import wait_for
 from memctl.commands._whole import LIMITS, PLANNED, JobParts, Whole
 from memctl.errors import MemctlError, UsageError
@@ -227,15 +227,17 @@ class _Driving:
             line.limits = whole.limits(planned, engine.workers, shards)
             driver = Driver(engine, shards, line, PartsWatch(output, progress), stop)
             self.results = driver.results
+            failed: MemctlError | None = None
             try:
                 wait_for(_run(driver, engine), stop)
-            except MemctlError:
-                ended = [result.exit for result in driver.results.values()]
-                if len(ended) < len(shards) or not set(ended) <= set(tolerated):
-                    raise
+            except MemctlError as error:
+                failed = error
             finally:
                 about = self._command, driver, engine, self._more, self._fleets
                 data = _report(self._context, self._run, *about)
+        ended = [result.exit for result in driver.results.values()]
+        if failed and (len(ended) < len(shards) or not set(ended) <= set(tolerated)):
+            raise summed_up(failed, data)
         return data
 
 

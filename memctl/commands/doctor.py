@@ -26,10 +26,10 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
 from memctl.commands._values import deletion_limit
 from memctl.config import nearest
-from memctl.errors import BadData, MemctlError, Unavailable, Unhealthy, UsageError
+from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
 from memctl.numbers import count
-from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check
+from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
 from memctl.ops.doctor.findings import KINDS, Severity
 from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
@@ -180,7 +180,7 @@ def _finish(
     output.report = _report(location, found, outcome)
     failing = {Severity.ERROR} if fail_on is FailOn.ERROR else {Severity.ERROR, Severity.WARNING}
     if any(KINDS[finding.code].severity in failing for finding in found.faults):
-        raise _unhealthy(location.label, found)
+        raise unhealthy(location.label, found)
     output.emit()
 
 
@@ -264,15 +264,3 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         return tables.stacked(parts)
 
     return Report("doctor", data, rows, table, of_run=not (outcome and outcome.dry_run))
-
-
-def _unhealthy(label: str, found: Diagnosis) -> Unhealthy:
-    facts = [
-        count(number, severity.value)
-        for severity in (Severity.ERROR, Severity.WARNING)
-        if (number := found.count(severity))
-    ]
-    return Unhealthy(
-        f"{label} has {' and '.join(facts)}",
-        "see the report for each finding and its fix",
-    )

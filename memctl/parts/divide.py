@@ -20,6 +20,7 @@ from memctl.errors import (
     NotFound,
     Partial,
     Unavailable,
+    Unhealthy,
     UsageError,
 )
 from memctl.ops.stop import Stop
@@ -208,11 +209,14 @@ def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
     if not code:
         return None
     failed = [one for one in results if one.exit]
+    kind = _KINDS[code]
+    if all(one.code == Unhealthy.code for one in failed):
+        kind = Unhealthy
     told = [one.reason for one in failed]
     message, hint = told[0]
     if len(failed) == len(results) and len(set(told)) == 1:
-        return _KINDS[code](message, hint)
-    return _KINDS[code](
+        return kind(message, hint)
+    return kind(
         f"{len(failed)} of {of} parts failed; the first, {failed[0].shard}: {message}", hint
     )
 

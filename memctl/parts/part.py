@@ -78,6 +78,11 @@ class PartResult:
         return self.exit > SIGNALLED
 
     @property
+    def code(self) -> str:
+        """The code of the error in the report; empty if there is none."""
+        return str((self.report or {}).get("error", {}).get("code", ""))
+
+    @property
     def reason(self) -> tuple[str, str | None]:
         """The message and the hint of the error with which the part ended."""
         if error := (self.report or {}).get("error"):

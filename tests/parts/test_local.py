@@ -119,3 +119,14 @@ def test_wrong_password_ends_soon(run: Run, source: str, redis_url: str) -> None
 def test_inspect_in_parts_shows_the_largest_memories_of_all(run: Run, source: str) -> None:
     words = ["inspect", source, "--sort", "user", "--limit", "5", "--format", "csv"]
     assert run(*words, "--shards", "3").stdout == run(*words).stdout
+
+
+def test_error_of_the_whole_counts_what_the_parts_found(
+    run: Run, source: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "other.ndjson"
+    asyncio.run(fill(str(archive), {key: found[1:] for key, found in memories(5).items()}))
+    for words in (["doctor", source], ["verify", source, archive], ["migrate", archive, source]):
+        whole, found = run(*words), run(*words, "--shards", "2")
+        assert found.exit_code == whole.exit_code
+        assert found.stderr == whole.stderr

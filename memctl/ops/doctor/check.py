@@ -30,8 +30,9 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.errors import UsageError
+from memctl.errors import Unhealthy, UsageError
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
+from memctl.numbers import count
 from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
@@ -822,6 +823,19 @@ class Diagnosis:
     def count(self, severity: Severity) -> int:
         """Return the number of messages, or of other data, in findings with this severity."""
         return sum(fault.count for fault in self.faults if KINDS[fault.code].severity is severity)
+
+
+def unhealthy(label: str, found: Diagnosis) -> Unhealthy:
+    """Return the error of a store with errors or warnings; ``label`` is its name."""
+    facts = [
+        count(number, severity.value)
+        for severity in (Severity.ERROR, Severity.WARNING)
+        if (number := found.count(severity))
+    ]
+    return Unhealthy(
+        f"{label} has {' and '.join(facts)}",
+        "see the report for each finding and its fix",
+    )
 
 
 async def check(
