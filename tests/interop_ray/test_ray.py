@@ -57,7 +57,7 @@ class Begun:
     """A migration of some seconds whose parts have begun to write."""
 
     def __init__(self, cluster: Cluster, stores: Stores, parts: int = 4) -> None:
-        slowly = ("--rate-limit", "60")
+        slowly = ("--rate-limit", "240")
         self.process = cluster.start(*MIGRATE, parts, "--on", "ray", "--json", *slowly)
         wait_until(lambda: len(cluster.parts()) == parts)
         wait_until(lambda: contents(stores.target))
@@ -191,6 +191,21 @@ def test_nodes_that_are_not_as_the_head(cluster: Cluster, stores: Stores, tmp_pa
     old = cluster.run(*MIGRATE, 2, PYTHONPATH=str(other.parent))
     refused(old, 2, "memctl 0.0.1", memctl.__version__)
     assert not contents(stores.target)
+
+
+def test_undo_needs_a_state_folder_that_the_nodes_share(
+    cluster: Cluster, stores: Stores, tmp_path: Path
+) -> None:
+    before = contents(stores.source)
+    delete = ("delete", "prod", "--user", "user 0", "--yes", "--shards", "2")
+    refused(cluster.run(*delete, XDG_STATE_HOME=str(tmp_path)), 3, "state folder")
+    assert contents(stores.source) == before
+    code, _, errors = cluster.run(*delete)
+    assert code == 0, errors
+    assert sum(map(bool, contents(stores.source).values())) == 16
+    code, _, errors = cluster.run("undo", "--yes", "--shards", "2")
+    assert code == 0, errors
+    assert contents(stores.source) == before
 
 
 @pytest.mark.usefixtures("stores")
