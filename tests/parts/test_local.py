@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.output.progress import Parts
 from tests.parts.conftest import MEMORIES, memories
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.monitor import monitored
@@ -101,6 +102,16 @@ def test_parts_tell_their_progress(run: Run, source: str) -> None:
     assert re.fullmatch(r"reading: 1 of 2 parts, \d+ messages, \d+s left", after_one)
     parts = [line["message"] for line in lines if line["event"] == "part"]
     assert [text.partition(" ended with 0")[0] for text in parts] == ["part 0/2", "part 1/2"]
+
+
+def test_progress_counts_parts_messages_and_memories_that_failed() -> None:
+    progress = Parts("migrating", 64)
+    assert progress.facts() == ["migrating", "0 of 64 parts"]
+    for number in range(37):
+        progress.advance(messages=15_625_000, failed=int(number < 2))
+    *counts, left = progress.facts()
+    assert counts == [*("migrating", "37 of 64 parts", "578,125,000 messages", "2 memories failed")]
+    assert left.endswith(" left")
 
 
 def test_store_as_source_and_target_is_refused(run: Run, source: str) -> None:
