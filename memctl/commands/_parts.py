@@ -404,7 +404,8 @@ def _refuse(
             raise UsageError("--shards needs named stores, not -", "name a file or a URL")
     if given.get("output") == "-":
         raise UsageError(
-            "--shards cannot write to stdout", "name a file a part: -o NAME-{shard}.ndjson.zst"
+            "--shards cannot write to stdout",
+            "name a file for each part: -o NAME-{shard}.ndjson.zst",
         )
     written = locations.get(divided.written, ())
     for place in filter(_is_one_file, written if shards > len(written) else ()):

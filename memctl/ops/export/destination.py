@@ -105,7 +105,8 @@ def output_of(output: str, shape: Shape | None, shard: Shard | None) -> str:
     if shard is None:
         if PLACE in output:
             raise UsageError(
-                f"{output!r} names a file a part", f"add --shard K/N or --shards N, or omit {PLACE}"
+                f"{output!r} names a file for each part",
+                f"add --shard K/N or --shards N, or omit {PLACE}",
             )
         return output
     if PLACE in output:
@@ -119,7 +120,7 @@ def output_of(output: str, shape: Shape | None, shard: Shard | None) -> str:
     stem, dot, extensions = path.name.partition(".")
     raise UsageError(
         f"all parts of the run would write {output!r}",
-        f"name a file a part: -o {path.with_name(f'{stem}-{PLACE}{dot}{extensions}')}",
+        f"name a file for each part: -o {path.with_name(f'{stem}-{PLACE}{dot}{extensions}')}",
     )
 
 
