@@ -84,7 +84,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
         sorted({Shard.parse(run.shard) for run in undone}),
         store if store is not None and (name or run.secret) else run.argument,
         name is not None or run.secret,
-        _EMPTY | {"dry_run": given["dry_run"], "target": visible(run.store)},
+        _EMPTY | {"dry_run": given["dry_run"], "target": visible(tables.run_store(found))},
     )
 
 
@@ -357,7 +357,7 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
             stopped = error
             break
     merged = merge(results)
-    data = _EMPTY | {"target": visible(job.runs[0].store)} | merged.data
+    data = _EMPTY | {"target": visible(tables.run_store(job))} | merged.data
     data = in_job(data | {"undoes": job.name}, this.job)
     this.output.report = merged_report("undo", data, "this machine", time.monotonic() - begun)
     if not results:
@@ -390,8 +390,8 @@ def _about(undone: Run | Job) -> str:
         run, name, changed = undone, undone.id, tables.run_state(undone)
     changed = tables.run_changes(undone) or changed
     return (
-        f"{name}, the {run.command} of {local_time(run.started)} on {visible(run.store)} "
-        f"({changed})"
+        f"{name}, the {run.command} of {local_time(run.started)} on "
+        f"{visible(tables.run_store(undone))} ({changed})"
     )
 
 

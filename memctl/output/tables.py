@@ -656,7 +656,7 @@ class _Runs:
         return (
             Text(visible(names.get(id, id)), "cyan"),
             Text(visible(command)),
-            cell(run.store),
+            cell(run_store(line)),
             Text(run_changes(line)),
             Text(visible(local_time(run.started))),
             Text(size(bytes_)),
@@ -671,6 +671,14 @@ _STORE, _CHANGED, _STATE = 8, 13, 15
 def run_command(run: Run) -> str:
     """Return the command of a run, with its shard if it was limited to one."""
     return f"{run.command} {run.shard}" if run.shard else run.command
+
+
+def run_store(run: Run | Job) -> str:
+    """Return the store that a run changed; of a job on several, their number."""
+    if isinstance(run, Run):
+        return run.store
+    names = {one.store for one in run.runs}
+    return count(len(names), "store") if len(names) > 1 else names.pop()
 
 
 def run_changes(run: Run | Job) -> str:
