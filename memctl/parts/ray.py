@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import warnings
 from contextlib import ExitStack, redirect_stdout
 from io import StringIO
 from threading import Thread
@@ -113,6 +114,7 @@ def _module() -> ModuleType:
     except ImportError as error:
         raise UsageError("--on ray needs Ray", install_command("ray")) from error
     logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="ray")
     module: ModuleType = ray
     return module
 
