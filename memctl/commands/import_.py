@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -71,6 +72,10 @@ def import_(
     """
     if run.shard is not None:
         file = file.replace(PLACE, run.shard.file_name)
+        if run.shard.file_name in file:
+            # The file is the part, whatever it has: a fleet is divided otherwise than one store.
+            run.shard = run.shard._replace(stores=run.shard.of)
+            where = replace(where, shard=run.shard)
     with readable(_located(run, file), where, path) as origin:
         if origin.kind not in FILES:
             hint = "copy a store with: memctl migrate"

@@ -18,8 +18,8 @@ _CONSIDERABLE = 100_000
 """The number of messages from which it matters that one part has most of them."""
 _OF_PART = ("bytes", "run", "undoes", "quarantine")
 """What a report says of its own run; each part has its own."""
-_STORES = ("source", "target", "url")
-"""The names of stores, in which the parts of a run on a fleet differ."""
+_STORES = ("source", "target", "url", "file")
+"""The names of stores and files, in which the parts of a run on a fleet differ."""
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}
 _Row = dict[str, Any]
 
@@ -80,7 +80,6 @@ class _Merging:
         self._rules: dict[tuple[str, ...], Callable[[list[Any]], Any]] = {
             ("verified",): self._everywhere,
             ("healthy",): self._everywhere,
-            ("file",): self._file,
             ("store", "capabilities"): lambda found: self._same(("capabilities",), found),
             ("store", "embedding"): lambda found: self._same(("embedding",), found),
             ("totals", "first"): min,
@@ -116,7 +115,7 @@ class _Merging:
             case dict():
                 return self.merged(place)
         if place[-1] in _STORES:
-            return self._names.get(place[-1]) or ", ".join(dict.fromkeys(known))
+            return self._names.get(place[-1]) or self._place(place)
         return self._same(place, known)
 
     def _everywhere(self, values: list[bool]) -> bool:
@@ -135,12 +134,14 @@ class _Merging:
             self.warnings.append(f"the parts differ in {place[-1]}: {texts}")
         return values[0]
 
-    def _file(self, names: list[str]) -> Any:
-        """Return the name of the files of all parts, with ``{shard}`` for the shard."""
-        shards = [result.shard for result in self._results if "file" in (result.report or {})]
-        pairs = zip(names, shards, strict=True)
-        found = [name.replace(shard.file_name, "{shard}") for name, shard in pairs]
-        return self._same(("file",), found)
+    def _place(self, place: tuple[str, ...]) -> str:
+        """Return the names of a store, or of the files of all parts, with ``{shard}`` in them."""
+        found = {
+            text.replace(result.shard.file_name, "{shard}"): None
+            for result in self._results
+            if (text := _at(result.report or {}, place[:-1]).get(place[-1])) is not None
+        }
+        return ", ".join(found)
 
     def _groups(self, lists: list[list[_Row]]) -> list[_Row]:
         by = next(report["by"] for report in self._reports if "by" in report)

@@ -116,6 +116,11 @@ def test_export_of_a_fleet_has_files_of_all_parts(run: Run, fleet: Path) -> None
     files = sorted(path.name for path in fleet.glob("n-*"))
     assert files == [f"n-{number:04}-of-0004.ndjson" for number in range(4)]
     assert sum(one["memories"]["written"] for one in found) == 2 * EACH
+    assert run("import", fleet / files[0], "new", "--shard", "0/4").exit_code == 0
+    imported = in_parts(run, "import", fleet / "n-{shard}.ndjson", "new")
+    assert imported[0]["memories"]["selected"] == found[0]["memories"]["written"]
+    assert imported[0]["memories"]["written"] == 0
+    assert contents(f"{fleet}/new.db").keys() == {**of_store(0), **of_store(1)}.keys()
 
 
 @pytest.mark.usefixtures("fleet")
