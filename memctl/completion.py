@@ -311,9 +311,13 @@ def _in_store(what: str) -> Callable[[Line], Candidates]:
 
 
 def _runs(_: Line) -> Candidates:
-    from memctl.journal.runs import Runs  # only undo takes runs
+    from memctl.journal.runs import Job, Runs, as_jobs  # only undo takes runs
 
-    return Candidates({run.id: f"{run.command} on {run.store}" for run in Runs().all()[:_RUNS]})
+    found: dict[str, str] = {}
+    for one in as_jobs(Runs().all())[:_RUNS]:
+        name, run = (one.name, one.runs[0]) if isinstance(one, Job) else (one.id, one)
+        found[name] = f"{run.command} on {run.store}"
+    return Candidates(found)
 
 
 def _codes(_: Line) -> Candidates:

@@ -207,3 +207,31 @@ def test_store_with_one_writer_is_not_changed_in_parts(
     name, *words = command.split()
     at = [name, words.pop(0)] if name == "mark" else [name]
     fails(run(*at, text, *words, "--shards", "2"), 2, "one writer")
+
+
+def test_repair_in_parts_is_undone_as_one(run: Run, postgresql_url: str) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "search", "input": {}}
+    asked = samples.entry("asked", 7, role="assistant", content=[call])
+    found = {key: [*some, asked] for key, some in memories().items()}
+    asyncio.run(fill(postgresql_url, found))
+    before = contents(postgresql_url)
+    repair = ("doctor", postgresql_url, "--repair", "--json")
+    planned = report(run(*repair, "--dry-run"), 6)["repaired"]
+    done = report(run(*repair, "--yes", "--shards", "2"))
+    assert sorted(map(str, done["repaired"])) == sorted(map(str, planned))
+    assert done["healthy"]
+    assert contents(postgresql_url) != before
+    assert run("undo", done["job"], "--store", postgresql_url).exit_code == 0
+    assert contents(postgresql_url) == before
+
+
+def test_import_in_parts_is_undone_as_one(run: Run, source: str, tmp_path: Path) -> None:
+    before = contents(source)
+    archive = str(tmp_path / "more.ndjson")
+    more = {MemoryKey("user 1", f"new {number}"): samples.entries(2) for number in range(6)}
+    asyncio.run(fill(archive, more))
+    in_parts(run, "import", archive, source, of=3)
+    assert contents(source).keys() == before.keys() | more
+    assert "12 added" in run("history").stdout
+    assert run("undo", "nightly", "--store", source).exit_code == 0
+    assert contents(source) == before
