@@ -135,6 +135,8 @@ def test_deletion_in_a_fleet_is_undone(run: Run, fleet: Path) -> None:
     delete = ("delete", "@prod", "--user", "user 1", "--job", "clean", "--yes")
     found = in_parts(run, *delete)
     assert sum(one["messages"]["deleted"] for one in found) == 3 * EACH
+    runs = report(run("history", "--json"))["runs"]
+    assert {one["store"] for one in runs} == {*STORES}
     assert run("undo", "clean", "--yes").exit_code == 0
     assert [contents(f"{fleet}/{name}.db") for name in STORES] == before
 
