@@ -51,6 +51,7 @@ class RayEngine:
         """
         self._ray = _module()
         self._running: set[Any] = set()
+        self._forced = False
         with ExitStack() as ends:
             ends.enter_context(redirect_stdout(StringIO()))
             _connect(self._ray)
@@ -84,7 +85,8 @@ class RayEngine:
             text = f"a worker cannot run memctl: {_reason(error.cause)}"
             return PartResult(part.shard, code, errors=text)
         except failures.TaskCancelledError:  # before it began, or by force
-            return PartResult(part.shard, 128 + signal.SIGTERM)
+            number = signal.SIGKILL if self._forced else signal.SIGTERM
+            return PartResult(part.shard, 128 + number)
         except failures.RayError as error:  # the worker or its node has died
             return PartResult(part.shard, 128 + signal.SIGKILL, errors=_reason(error))
         finally:
@@ -93,6 +95,7 @@ class RayEngine:
 
     def stop(self, *, force: bool) -> None:
         """Stop all parts that run, at the end of a memory; with ``force``, kill them."""
+        self._forced = force
         for task in self._running:
             self._ray.cancel(task, force=force)
 
