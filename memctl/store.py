@@ -345,7 +345,7 @@ class Store(ABC):
         self.warnings: list[str] = []
         """Warnings for the operator, one line each, such as about messages that were left out."""
         self.details: list[str] = []
-        """Lines for ``--verbose`` about how the store was opened."""
+        """Lines for ``--verbose`` about how the store was opened and is read."""
         self.left_out = LeftOut()
         self.skips_damage = False
         self.damage: list[Finding] = []

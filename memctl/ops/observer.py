@@ -111,9 +111,12 @@ async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
     store = limited(store, observer.timeout)
     async with store:
         observer.store_opened(store)
+        shown = len(store.details)
         try:
             yield store
         finally:
+            for text in store.details[shown:]:
+                observer.detail(text)
             observer.store_closing(store)
 
 

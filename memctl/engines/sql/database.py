@@ -55,7 +55,7 @@ from memctl.location import Location, visible
 from memctl.model import Page
 from memctl.numbers import count
 from memctl.selection import Selection
-from memctl.shard import Shard
+from memctl.shard import Shard, shard_hash
 from memctl.store import OpenMode
 from memctl.storekit.catalog import span
 
@@ -77,6 +77,8 @@ NAMED_TABLES = 10
 GRANT = "grant the login SELECT to read the tables, and INSERT, UPDATE, DELETE to change them"
 FETCH_ROWS = 256
 """The number of rows to fetch from a driver at once: at most 16 MiB of small messages."""
+HASHED = "session-1", "会话", "🙂"
+"""The names whose hashes show whether a database hashes names as memctl does."""
 PAUSES = (0.01, 0.03, 0.1, *[0.5] * 100)
 """The seconds between attempts to change rows locked by others: about 50 in total, as in InnoDB."""
 
@@ -139,6 +141,8 @@ class Database(ABC):
         """See ``Store.details``."""
         self.syntax = self.syntax_class()
         self._lock: ConnectionLock | None = None
+        self._hashed = False
+        """True if the database was asked for hashes of names."""
         self._added: dict[str, list[str]] = {}
         """The columns without a default that an application added, by table."""
 
@@ -421,9 +425,48 @@ class Database(ABC):
 
     # Connections and transactions
 
+    async def prepare_shard(self, shard: Shard | None) -> None:
+        """Make ``Syntax.in_shard`` select a shard from now on, if the database can.
+
+        The first call with a shard asks the database for the hashes of a few names.  If it cannot
+        compute them, memctl must select from all sessions, and ``details`` says so.
+
+        Raises:
+            Lost: the connection broke.
+        """
+        if shard is None or self._hashed:
+            return
+        reason = f"{self.label}: the database hashes names otherwise"
+        try:
+            found = await self._hashes()
+        except Lost:
+            raise
+        except MemctlError as error:
+            found, reason = [], error.message
+        self._hashed = True
+        self.syntax.selects_shards = found == [*map(shard_hash, HASHED), "1"]
+        if not self.syntax.selects_shards:
+            self.details.append(f"{reason}; memctl selects the memories of the shard itself")
+
+    async def _hashes(self) -> list[str]:
+        """Return the hashes of ``HASHED`` that the database computes, and 1 if it uses UTF-8."""
+        syntax = self.syntax
+        values = {f"name{at}": name for at, name in enumerate(HASHED)}
+        hashes = (syntax.shard_hash(f"CAST(:{name} AS {syntax.text_type})") for name in values)
+        sql = f"SELECT {', '.join(hashes)}, CASE WHEN {syntax.names_utf8} THEN 1 ELSE 0 END"
+        with self.errors():
+            async with self._engine.connect() as connection:
+                await self.begin(connection)
+                [row] = await self.fetch_all(connection, sql, values)
+        return list(map(shown_name, row))
+
     @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[AsyncConnection]:
-        """Yield a new connection in a read-only transaction with a consistent snapshot."""
+    async def snapshot(self, shard: Shard | None = None) -> AsyncGenerator[AsyncConnection]:
+        """Yield a new connection in a read-only transaction with a consistent snapshot.
+
+        ``shard`` is the shard that statements are to select; see ``prepare_shard``.
+        """
+        await self.prepare_shard(shard)
         with self.errors():
             async with self._engine.connect() as connection:
                 await self.begin_read(connection)

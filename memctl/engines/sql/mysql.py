@@ -206,6 +206,10 @@ class MysqlSyntax(Syntax):
     def exact_text(self, value: str) -> str:
         return self.exact(f"CONVERT({value} USING utf8mb4)")
 
+    def shard_hash(self, name: str) -> str:
+        text = self.exact(f"CONVERT({name} USING utf8mb4)")
+        return f"CASE WHEN {text} = {self.exact(name)} THEN LEFT(MD5({text}), 8) END"
+
     def among(self, column: str, names: str) -> str:
         # The first condition uses an index, the second compares exactly.
         return f"{column} IN :{names} AND {self.exact(column)} IN :{names}"

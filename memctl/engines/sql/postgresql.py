@@ -240,12 +240,17 @@ class PostgresqlSyntax(Syntax):
     # Without the hint PostgreSQL would sort all messages with their texts, and then drop most.
     materialize_hint = "OFFSET 0"
     temporary_end = "ON COMMIT DROP"
+    names_utf8 = "current_setting('server_encoding') = 'UTF8'"
 
     def place(self, number: int) -> str:
         return f"${number}"
 
     def sortable(self, text: str) -> str:
         return f'({text}) COLLATE "C"'
+
+    def shard_hash(self, name: str) -> str:
+        # A cast to text would cut the blanks off a name of the type CHAR.
+        return f'left(md5(concat({name})), 8) COLLATE "C"'
 
     def json_size(self, column: str) -> str:
         return f"octet_length(CAST({column} AS TEXT))"

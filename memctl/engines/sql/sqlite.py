@@ -35,7 +35,7 @@ from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
-from memctl.shard import Shard
+from memctl.shard import Shard, shard_hash
 from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
 
@@ -70,6 +70,10 @@ class SqliteSyntax(Syntax):
 
     def exact_text(self, value: str) -> str:
         return f"quote({value})"
+
+    def shard_hash(self, name: str) -> str:
+        # As bytes, because a text that is not UTF-8 cannot be passed as text.
+        return f"CASE typeof({name}) WHEN 'text' THEN memctl_shard(CAST({name} AS BLOB)) END"
 
     def json_size(self, column: str) -> str:
         # octet_length does not load the text.
@@ -123,6 +127,7 @@ class SqliteDatabase(Database):
             self._driver = self._open_driver(path, mode, call)
             if self.mode.writes:
                 remove_journal(self._driver, path)
+            self._driver.create_function("memctl_shard", 1, _shard_hash, deterministic=True)
             self.add_functions(self._driver)
             if self._decodes_all:
                 self._driver.text_factory = decode_name
@@ -406,6 +411,10 @@ class SqliteDatabase(Database):
 
 
 decode_name = partial(str, encoding="utf-8", errors="surrogateescape")
+
+
+def _shard_hash(name: bytes) -> str:
+    return shard_hash(decode_name(name))
 
 
 async def driver_of(connection: AsyncConnection) -> Connection:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from sqlalchemy import TextClause, bindparam, text
 
 from memctl.selection import Selection
+from memctl.shard import Shard
 
 T = TypeVar("T")
 
@@ -105,6 +106,11 @@ class Syntax(ABC):
     nulls_first: ClassVar[bool] = True
     """True if ORDER BY puts NULL before all values."""
 
+    names_utf8: ClassVar[str] = ALWAYS
+    """SQL that is true if the database stores names in UTF-8."""
+    selects_shards: bool = False
+    """True if the SQL of ``shard_hash`` was found to be right; set by ``Database``."""
+
     def place(self, number: int) -> str:  # noqa: ARG002 - most do not number placeholders
         """Return the driver's placeholder for the value with this number, counted from 1."""
         return "?"
@@ -131,6 +137,29 @@ class Syntax(ABC):
         ``names`` is the parameter with the list.
         """
         return f"{column} IN :{names}"
+
+    @abstractmethod
+    def shard_hash(self, name: str) -> str:
+        """Return SQL for ``memctl.shard.shard_hash`` of the name of a session, compared by bytes.
+
+        ``name`` is SQL.  The hash is NULL if the name is no text in UTF-8.
+        """
+
+    def in_shard(self, shard: Shard | None, session: str) -> str:
+        """Return a condition that all sessions of a shard meet; others may meet it, too.
+
+        ``session`` is SQL for the name of the session.  A session without a name meets every such
+        condition, because its user decides.
+        """
+        if shard is None or not self.selects_shards:
+            return ALWAYS
+        # PostgreSQL expects that half of the rows meet a CASE, and that few meet a comparison.
+        return f"CASE WHEN {self.outside_shard(shard, session)} THEN {NEVER} ELSE {ALWAYS} END"
+
+    def outside_shard(self, shard: Shard, session: str) -> str:
+        """Return a condition that only sessions with a name meet that are not in the shard."""
+        bounds = f"'{shard.low}' AND '{shard.high}'"
+        return f"{session} <> '' AND {self.shard_hash(session)} NOT BETWEEN {bounds}"
 
     def sortable(self, text: str) -> str:
         """Return the SQL expression ``text``, changed to sort by its bytes.

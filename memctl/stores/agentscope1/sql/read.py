@@ -91,7 +91,7 @@ class SqlReader:
         find_huge = self._statements.scans_for_huge and not self._outline
         seen: set[MemoryKey] = set()
         async with (
-            database.snapshot(find_huge=find_huge) as connection,
+            database.snapshot(where.shard, find_huge=find_huge) as connection,
             database.second_connection(connection) as second,
         ):
             async with aclosing(self._with_messages(connection, second)) as pages:
@@ -100,7 +100,7 @@ class SqlReader:
                         seen.add(page.memory.key)
                     yield page
             if where.whole:
-                async with aclosing(database.sessions(connection)) as keys:
+                async with aclosing(database.sessions(connection, where.shard)) as keys:
                     async for key in keys:
                         if key not in seen and where.has_key(key) and not self._leaves_out(key):
                             yield Page(Memory(key), [])
@@ -570,7 +570,7 @@ async def count_messages(database: MemoryTables, where: Selection) -> AsyncGener
 
 async def _count(database: MemoryTables, where: Selection) -> dict[MemoryKey, MemoryInfo]:
     infos: dict[MemoryKey, MemoryInfo] = {}
-    async with database.snapshot(find_huge=True) as connection:
+    async with database.snapshot(where.shard, find_huge=True) as connection:
         condition, values = database.statements.condition(where)
         by_role = database.rows(connection, _by_role(database, condition), values)
         async with aclosing(by_role) as partitions:
@@ -587,7 +587,7 @@ async def _count(database: MemoryTables, where: Selection) -> dict[MemoryKey, Me
                             info.marks[mark] = number
                     elif infos.pop(key, None):
                         database.damaged[key] = damage("a mark of a message is not a string")
-        async with aclosing(database.sessions(connection)) as keys:
+        async with aclosing(database.sessions(connection, where.shard)) as keys:
             async for key in keys:
                 if key not in infos and where.has_key(key) and not database.is_damaged(key):
                     infos[key] = MemoryInfo(key, repeated=0)

@@ -24,14 +24,15 @@ from memctl.engines.sql.syntax import (
     ALWAYS,
     CHUNK_BYTES,
     HUGE_BYTES,
+    NEVER,
     Condition,
-    session_condition,
 )
 from memctl.errors import Failure
 from memctl.index.folder import stamp
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.catalog import span
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
@@ -149,6 +150,13 @@ class SqliteStatements(Statements, SqliteSyntax):
         # A correlated condition would scan the table once for each row.
         used = f"SELECT c.{column} FROM {child} c WHERE c.{column} {self.in_row_ids}"
         return f"t.id NOT IN ({used})"
+
+    def message_in_shard(self, shard: Shard | None) -> str:
+        if shard is None or not self.selects_shards:
+            return ALWAYS
+        # Hash the name of a session once, not for each message.
+        outside = f"SELECT id FROM session WHERE {self.outside_shard(shard, 'id')}"
+        return f"CASE WHEN m.session_id IN ({outside}) THEN {NEVER} ELSE {ALWAYS} END"
 
     is_sound_mark = "typeof(k.msg_id) = 'text' AND typeof(k.mark) = 'text'"
 
@@ -405,7 +413,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
     ) -> AsyncGenerator[MemoryKey]:
         # Use small reads, as in ``read_matching``.
         await (await driver_of(connection)).commit()
-        condition, values = session_condition(where)
+        condition, values = self.statements.session_condition(where)
         sql = self.statements.select_owned_by_others(
             f"{condition} AND m.rowid BETWEEN :first AND :last"
         )

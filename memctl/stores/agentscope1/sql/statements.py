@@ -13,6 +13,7 @@ from sqlalchemy import TextClause
 
 from memctl.engines.sql.syntax import (
     ALWAYS,
+    EVERY,
     HUGE_BYTES,
     NEVER,
     SMALL_BYTES,
@@ -23,6 +24,7 @@ from memctl.engines.sql.syntax import (
 )
 from memctl.model import MemoryKey
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.stores.agentscope1.sql.huge_messages import HugeMessages
 
 COLUMNS = {
@@ -325,7 +327,15 @@ class Statements(Syntax):
     def memory_condition(self, where: Selection) -> Condition:
         """Return the part of ``condition`` about whole memories."""
         users = pushed_down({("users", f"{self.user} IN :users"): where.users})
-        return _both(users, session_condition(where))
+        return _both(users, self.session_condition(where))
+
+    def session_condition(self, where: Selection) -> Condition:
+        """Return the part of ``condition`` about sessions."""
+        return _both(session_condition(where), Condition(self.message_in_shard(where.shard), {}))
+
+    def message_in_shard(self, shard: Shard | None) -> str:
+        """Return a condition that all messages ``m`` of a shard meet; others may meet it, too."""
+        return self.in_shard(shard, "m.session_id")
 
     def memory(self, key: MemoryKey) -> Condition:
         """Return the condition that exactly the messages of one memory meet."""
@@ -498,5 +508,5 @@ class Statements(Syntax):
 def _both(*conditions: Condition) -> Condition:
     values = {name: some for found in conditions for name, some in found.values.items()}
     return Condition(
-        " AND ".join(found.sql for found in conditions if found.values) or ALWAYS, values
+        " AND ".join(found.sql for found in conditions if found != EVERY) or ALWAYS, values
     )

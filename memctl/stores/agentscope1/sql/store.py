@@ -122,10 +122,13 @@ class SqlMemoryStore(SqlStore):
         return found
 
     async def is_empty(self) -> bool:
-        async with self.database.snapshot() as connection:
-            for table in "message", "session":  # an empty memory is only a session
-                found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
-                if found.first() is not None:
+        shard, statements = self.shard, self.database.statements
+        async with self.database.snapshot(shard) as connection:
+            # An empty memory is only a session.
+            for table, session in ("session", "m.id"), ("message", "m.session_id"):
+                condition = statements.in_shard(shard, session)
+                sql = f"SELECT 1 FROM {table} m WHERE {condition} LIMIT 1"
+                if await self.database.fetch_all(connection, sql, {}):
                     return False
         return True
 
@@ -209,9 +212,10 @@ class SqlMemoryStore(SqlStore):
 
     async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
         with self._noting_damage(where):
-            async with self.database.snapshot() as connection:
-                keys = dict.fromkeys(await self.database.extents(connection, {}))
-                async with aclosing(self.database.sessions(connection)) as sessions:
+            async with self.database.snapshot(where.shard) as connection:
+                extents = await self.database.extents(connection, {}, where.shard)
+                keys = dict.fromkeys(extents)
+                async with aclosing(self.database.sessions(connection, where.shard)) as sessions:
                     keys |= dict.fromkeys([key async for key in sessions])
             for key in filter(where.has_key, keys):
                 if not self.database.is_damaged(key):
@@ -220,9 +224,10 @@ class SqlMemoryStore(SqlStore):
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         seen: set[MemoryKey] = set()
         # The rows of ``session`` name the owners; only row ids name other users of a session.
-        for find in self.database.sessions, partial(self.database.shared_sessions, where):
+        owned = partial(self.database.sessions, shard=where.shard)
+        for find in owned, partial(self.database.shared_sessions, where):
             async with (
-                self.database.snapshot(find_unsound=False) as connection,
+                self.database.snapshot(where.shard, find_unsound=False) as connection,
                 aclosing(find(connection)) as keys,
             ):
                 found = [key async for key in keys if where.has_key(key)]
@@ -251,7 +256,7 @@ class SqlMemoryStore(SqlStore):
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        return SqlWriter(self.database, mode).write(pages)
+        return SqlWriter(self.database, mode, self.shard).write(pages)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return SqlEditor(self.database).edit(edits)

@@ -16,11 +16,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.database import NAMED_TABLES, Database, damage, decoded, is_text, shown_name
-from memctl.engines.sql.syntax import Condition, session_condition
+from memctl.engines.sql.syntax import Condition
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.location import Location, visible
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.store import OpenMode
 from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
 from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
@@ -146,14 +147,14 @@ class MemoryTables(Database):
 
     @asynccontextmanager
     async def snapshot(
-        self, *, find_huge: bool = False, find_unsound: bool = True
+        self, shard: Shard | None = None, *, find_huge: bool = False, find_unsound: bool = True
     ) -> AsyncGenerator[AsyncConnection]:
-        """Open a connection in a read-only transaction.
+        """Open a connection in a read-only transaction; ``shard`` is as in ``Database``.
 
         With ``find_unsound``, first look for unsound rows, once in a run.  With ``find_huge``,
         first search for huge messages, as statements that parse messages need.
         """
-        async with super().snapshot() as connection:
+        async with super().snapshot(shard) as connection:
             if find_unsound:
                 await self.find_unsound(connection)
             if find_huge and not self._searched:
@@ -277,9 +278,16 @@ class MemoryTables(Database):
         sql = self.statements.select_unordered(where.sql)
         return self.rows(connection, sql, where.values, PAGE_ENTRIES)
 
-    async def sessions(self, connection: AsyncConnection) -> AsyncGenerator[MemoryKey]:
-        """Yield the memories with a row of ``session``, with or without messages."""
-        statement = f"SELECT s.user_id, s.id FROM {self.statements.session_table} s"
+    async def sessions(
+        self, connection: AsyncConnection, shard: Shard | None = None
+    ) -> AsyncGenerator[MemoryKey]:
+        """Yield the memories with a row of ``session``, with or without messages.
+
+        With a ``shard``, may leave out memories that are not in the shard.
+        """
+        selected = self.statements.in_shard(shard, "s.id")
+        table = self.statements.session_table
+        statement = f"SELECT s.user_id, s.id FROM {table} s WHERE {selected}"
         async with aclosing(self.rows(connection, statement, {})) as partitions:
             async for rows in partitions:
                 for user, session in rows:
@@ -292,7 +300,7 @@ class MemoryTables(Database):
 
         Yields at least the selected memories.
         """
-        condition, values = session_condition(where)
+        condition, values = self.statements.session_condition(where)
         statement = self.statements.select_owned_by_others(condition)
         async with aclosing(self.rows(connection, statement, values)) as partitions:
             async for rows in partitions:
@@ -311,15 +319,18 @@ class MemoryTables(Database):
         return bool(await self.fetch_all(connection, sql, values))
 
     async def extents(
-        self, connection: AsyncConnection, values: dict[str, list[str]]
+        self,
+        connection: AsyncConnection,
+        values: dict[str, list[str]],
+        shard: Shard | None = None,
     ) -> dict[MemoryKey, Extent]:
         """Return the number of messages and the highest index of each memory with messages.
 
         ``values`` has the sessions to read under the key ``sessions``; an empty ``values`` reads
-        all sessions.
+        all sessions, or with a ``shard`` at least the sessions of the shard.
         """
         statements = self.statements
-        condition = "m.session_id IN :sessions" if values else "1 = 1"
+        condition = "m.session_id IN :sessions" if values else statements.message_in_shard(shard)
         sql = (
             f"SELECT user_id, session_id, COUNT(*), MAX(position) FROM ("
             f"SELECT {statements.user} AS user_id, m.session_id AS session_id, "

@@ -18,6 +18,7 @@ from memctl.engines.sql.executor import Refused, Writer
 from memctl.errors import Failure
 from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
+from memctl.shard import Shard
 from memctl.spool import ItemSpool
 from memctl.storekit.batching import Large, Small
 from memctl.stores.agentscope1.sql.locks import (
@@ -46,16 +47,19 @@ class SqlWriter(Writer):
     memory_errors = (RejectedValue,)
     _database: MemoryTables
 
-    def __init__(self, database: MemoryTables, mode: WriteMode) -> None:
+    def __init__(self, database: MemoryTables, mode: WriteMode, shard: Shard | None) -> None:
+        """``shard`` has all memories to write; None for any memories."""
         super().__init__(database)
+        self._shard = shard
         self._mode = mode
         self._exact = mode is WriteMode.REPLACE
         self._messages: dict[MemoryKey, int] = {}
         self._last_indexes: dict[str, int] = {}
 
     async def prepare(self, connection: AsyncConnection) -> None:
+        await self._database.prepare_shard(self._shard)
         async with self._database.read_transaction(connection):
-            self._learn((await self._database.extents(connection, {})).items())
+            self._learn((await self._database.extents(connection, {}, self._shard)).items())
 
     def _learn(self, extents: Iterable[tuple[MemoryKey, Extent]]) -> None:
         for key, extent in extents:
