@@ -449,7 +449,7 @@ class Store(ABC):
 
     async def is_empty(self) -> bool:
         """Return whether the store is empty, judged by a short read."""
-        async with aclosing(self.outline(Selection())) as pages:
+        async with aclosing(self.outline(Selection(shard=self.shard))) as pages:
             async for _ in pages:
                 return False
         return not self.left_out.failures  # damaged memories count, too

@@ -56,6 +56,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.batching import (
     BATCH_BYTES,
@@ -159,7 +160,8 @@ class Agentscope2Database:
 
         May also yield sessions that ``where`` does not select.
         """
-        conditions, values = ["1 = 1"], dict[str, Any]()
+        conditions = [self.syntax.in_shard(where.shard, "s.id")]
+        values = dict[str, Any]()
         sessions = where.sessions
         if not sessions and where.keys is not None:
             sessions = frozenset(key.session for key in where.keys)
@@ -566,7 +568,7 @@ class Agentscope2Reader:
         """Yield the sessions in pages, with all messages, whatever messages are selected."""
         database = self._tables.database
         async with (
-            database.snapshot() as connection,
+            database.snapshot(self._where.shard) as connection,
             aclosing(self._chunks(connection)) as chunks,
         ):
             async for chunk in chunks:
@@ -1195,7 +1197,7 @@ class Agentscope2Maintenance(Maintenance):
         async for finding in super().check(where):
             yield finding
         tables = self.store.tables
-        async with self.store.database.snapshot() as connection:
+        async with self.store.database.snapshot(where.shard) as connection:
             async with aclosing(tables.listed(connection, where)) as listed:
                 async for one in listed:
                     if one.is_named and where.has_key(one.key):
@@ -1260,10 +1262,11 @@ class SqlAgentscope2Store(SqlStore):
         return await self.database.side_effects(tables, ALL_TABLES["agentscope2"])
 
     async def is_empty(self) -> bool:
-        async with self.database.snapshot() as connection:
-            for table in "sessions", "messages":
-                found = await connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
-                if found.first() is not None:
+        async with self.database.snapshot(self.shard) as connection:
+            for table, session in ("sessions", "m.id"), ("messages", "m.session_id"):
+                condition = self.tables.syntax.in_shard(self.shard, session)
+                sql = f"SELECT 1 FROM {table} m WHERE {condition} LIMIT 1"
+                if await self.tables.fetch(connection, sql):
                     return False
         return True
 
@@ -1289,13 +1292,17 @@ class SqlAgentscope2Store(SqlStore):
         return Agentscope2Maintenance(self)
 
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        async with self.database.snapshot() as connection:
-            keys = await self._keys(connection)
+        async with self.database.snapshot(where.shard) as connection:
+            keys = await self._keys(connection, where.shard)
         for key in filter(where.has_key, keys):
             yield key
 
-    async def _keys(self, connection: AsyncConnection) -> list[MemoryKey]:
-        sessions = await self.tables.fetch(connection, "SELECT user_id, id FROM sessions")
+    async def _keys(
+        self, connection: AsyncConnection, shard: Shard | None = None
+    ) -> list[MemoryKey]:
+        condition = self.tables.syntax.in_shard(shard, "id")
+        sql = f"SELECT user_id, id FROM sessions WHERE {condition}"
+        sessions = await self.tables.fetch(connection, sql)
         return [MemoryKey(shown_name(user), shown_name(session)) for user, session in sessions]
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:

@@ -311,7 +311,8 @@ class RowCodec:
 
         Rows that are not selected may meet the condition, too.
         """
-        parts, values = ["1 = 1"], dict[str, Any]()
+        parts = [self._sql.in_shard(where.shard, self.session)]
+        values = dict[str, Any]()
         sessions, users = where.sessions, where.users
         if not sessions and where.keys is not None:
             sessions = frozenset(key.session for key in where.keys)
@@ -320,13 +321,6 @@ class RowCodec:
                 parts.append(f"{column} IN :{name}_names")
                 values[f"{name}_names"] = sorted(some)
         return self._in_app(" AND ".join(parts), values)
-
-    def condition_of_app(self) -> tuple[str, dict[str, Any]]:
-        """Return the SQL condition for all rows of the application, and its parameters.
-
-        Without an application, all rows of the table meet the condition.
-        """
-        return self._in_app("1 = 1", {})
 
     def _in_app(self, condition: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         if not self.mapping.app:

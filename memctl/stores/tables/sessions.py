@@ -15,6 +15,8 @@ from memctl.engines.sql.columns import Column, columns_of
 from memctl.engines.sql.database import Database, shown_name
 from memctl.engines.sql.syntax import Condition
 from memctl.model import Memory, MemoryKey
+from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.edits import is_same_text
 from memctl.stores.tables.mapping import NOW, SessionTable
 
@@ -236,26 +238,39 @@ class Sessions:
     def _now(self, table: SessionTable, column: str) -> Any:
         return self._columns[table.table][column].moment(datetime.now(UTC).replace(tzinfo=None))
 
-    async def empty(self, connection: AsyncConnection) -> list[MemoryKey]:
+    async def empty(
+        self, connection: AsyncConnection, shard: Shard | None = None
+    ) -> list[MemoryKey]:
         """Return the sessions that have a row but no messages.
 
-        Empty if sessions have no state.
+        Empty if sessions have no state.  With a ``shard``, sessions outside of it may be left out
+        or, even if they have messages, be in the list.
         """
         if not self._mapping.keeps_state:
             return []
-        filled = set(await self.with_messages(connection))
-        return [key for key in await self.names(connection) if key not in filled]
+        filled = set(await self.with_messages(connection, shard))
+        return [key for key in await self.names(connection, shard) if key not in filled]
 
-    async def with_messages(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the sessions that have messages."""
-        condition, values = self._codec.condition_of_app()
+    async def with_messages(
+        self, connection: AsyncConnection, shard: Shard | None = None
+    ) -> list[MemoryKey]:
+        """Return the sessions that have messages.
+
+        With a ``shard``, sessions outside of it may be left out.
+        """
+        condition, values = self._codec.condition(Selection(shard=shard))
         names = ", ".join(self._codec.names)
         sql = f"SELECT DISTINCT {names} FROM {self._codec.table} WHERE {condition}"
         rows = await self._database.fetch_all(connection, sql, values)
         return [self._codec.key_of(row) for row in rows]
 
-    async def names(self, connection: AsyncConnection) -> list[MemoryKey]:
-        """Return the sessions that have a row in a table of sessions."""
+    async def names(
+        self, connection: AsyncConnection, shard: Shard | None = None
+    ) -> list[MemoryKey]:
+        """Return the sessions that have a row in a table of sessions.
+
+        With a ``shard``, sessions outside of it may be left out.
+        """
         quoted, found = self._codec.quoted, []
         for table in self._mapping.sessions:
             if "session" not in table.names:
@@ -265,7 +280,8 @@ class Sessions:
                 for name in ("session", "user", "app")
                 if name in table.names
             ]
-            sql = f"SELECT {', '.join(columns)} FROM {quoted(table.table)}"
+            selected = self._database.syntax.in_shard(shard, columns[0])
+            sql = f"SELECT {', '.join(columns)} FROM {quoted(table.table)} WHERE {selected}"
             for session, *more in await self._database.fetch_all(connection, sql, {}):
                 user = more[0] if "user" in table.names else self._mapping.user
                 if "app" not in table.names or more[-1] == self._mapping.app_name:

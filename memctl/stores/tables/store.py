@@ -297,7 +297,7 @@ class TableStore(SqlStore):
     async def count(self, where: Selection) -> tuple[int, int] | None:
         if where != Selection():
             return None
-        condition, values = self._codec.condition_of_app()
+        condition, values = self._codec.condition(where)
         counted = f"COUNT(DISTINCT {self._codec.session}), COUNT(*)"
         sql = f"SELECT {counted} FROM {self._codec.table} WHERE {condition}"
         async with self.database.snapshot() as connection:
@@ -307,8 +307,8 @@ class TableStore(SqlStore):
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         seen: set[MemoryKey] = set()
         for find in self._sessions.names, self._sessions.with_messages:
-            async with self.database.snapshot() as connection:
-                found = filter(where.has_key, await find(connection))
+            async with self.database.snapshot(where.shard) as connection:
+                found = filter(where.has_key, await find(connection, where.shard))
             for key in found:
                 if key not in seen:
                     seen.add(key)
@@ -359,14 +359,14 @@ class TableStore(SqlStore):
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         database, codec = self.database, self._codec
         failures = self.left_out.failures
-        condition, values = codec.condition(where)
         builder: PageBuilder | None = None
         current: MemoryKey | None = None
         out = False
         async with (
-            database.snapshot() as connection,
+            database.snapshot(where.shard) as connection,
             database.second_connection(connection) as second,
         ):
+            condition, values = codec.condition(where)
             sql = codec.select(condition)
             async with aclosing(database.rows(connection, sql, values)) as partitions:
                 async for rows in partitions:
@@ -399,7 +399,7 @@ class TableStore(SqlStore):
                 if builder is not None:
                     self.left_out.others = True
                     yield builder.page(last=True)
-            for key in await self._sessions.empty(connection):
+            for key in await self._sessions.empty(connection, where.shard):
                 if where.has_key(key):
                     extra = await self._extra(connection, key)
                     if extra is not None:
@@ -447,7 +447,7 @@ class TableStore(SqlStore):
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         self._require_key()
-        return TableWriter(self._rows, mode, self._times).write(pages)
+        return TableWriter(self._rows, mode, self._times, self.shard).write(pages)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         self._require_key()

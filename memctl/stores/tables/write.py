@@ -20,6 +20,7 @@ from memctl.layouts.sql import of_shape
 from memctl.location import visible
 from memctl.model import Edit, MemoryKey, WriteMode, WriteResult
 from memctl.selection import Selection
+from memctl.shard import Shard
 from memctl.storekit.batching import Large, Small
 from memctl.storekit.edits import ChangeMatcher, LargeEdit, batch_edits
 from memctl.storekit.simple import not_owned
@@ -47,15 +48,19 @@ class TableRows:
         self.table = codec.mapping.table
 
     async def counts(
-        self, connection: AsyncConnection, keys: Iterable[MemoryKey] | None
+        self,
+        connection: AsyncConnection,
+        keys: Iterable[MemoryKey] | None,
+        shard: Shard | None = None,
     ) -> dict[MemoryKey, int]:
         """Return the number of messages of each memory in the sessions of ``keys``.
 
-        If ``keys`` is None, counts the messages of all sessions.
+        If ``keys`` is None, counts the messages of all sessions, or with a ``shard`` at least those
+        of the shard.
         """
         codec = self.codec
         sessions = frozenset(key.session for key in keys or ())
-        condition, values = codec.condition(Selection(sessions=sessions))
+        condition, values = codec.condition(Selection(sessions=sessions, shard=shard))
         names = ", ".join(codec.names)
         sql = f"SELECT {names}, COUNT(*) FROM {codec.table} WHERE {condition} GROUP BY {names}"
         found = await self.database.fetch_all(connection, sql, values)
@@ -162,8 +167,12 @@ class TableWriter(Writer):
 
     memory_errors = (RejectedValue,)
 
-    def __init__(self, rows: TableRows, mode: WriteMode, times: ChangedTimes) -> None:
+    def __init__(
+        self, rows: TableRows, mode: WriteMode, times: ChangedTimes, shard: Shard | None
+    ) -> None:
+        """``shard`` has all memories to write; None for any memories."""
         super().__init__(rows.database)
+        self._shard = shard
         self._rows = rows
         self._codec = rows.codec
         self._sessions = rows.sessions
@@ -174,8 +183,9 @@ class TableWriter(Writer):
 
     async def prepare(self, connection: AsyncConnection) -> None:
         await self._database.take_turn(connection, self._rows.table)
+        await self._database.prepare_shard(self._shard)
         async with self._database.read_transaction(connection):
-            self._held = await self._rows.counts(connection, None)
+            self._held = await self._rows.counts(connection, None, self._shard)
 
     async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
         results = []
