@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.shard import Shard
 from tests.support.cli import report
 from tests.support.places import Notes
 from tests.support.redis_memories import (
@@ -242,3 +243,14 @@ def test_memory_with_a_damaged_message_is_not_replaced(
     assert contents(client) != before
     report(run("undo", "--yes", "--json"))
     assert contents(client) == before
+
+
+async def test_target_is_empty_until_its_shard_has_memories(redis_url: str) -> None:
+    async with store_of(redis_url) as store:
+        await write(store, page(make_messages(1), KEY))
+        assert not await store.is_empty()
+    for number in range(3):
+        store = store_of(redis_url)
+        store.shard = Shard(number, 3)
+        async with store:
+            assert await store.is_empty() != store.shard.has(KEY)

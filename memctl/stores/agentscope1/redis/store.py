@@ -190,6 +190,8 @@ class RedisMemoryStore(RedisStore):
     async def is_empty(self) -> bool:
         if not await super().is_empty():
             return False
+        if self.shard is not None:
+            return True  # the keys below may be those of other shards
         pattern = self.keys.pattern(Selection(), KEYS)  # a removed memory may leave keys behind
         async with self.server.pipeline() as pipeline:
             return not await in_thread(pipeline, lambda: any(scan(pipeline, pattern)))
