@@ -249,3 +249,33 @@ def assert_parts_are_whole(place: str) -> None:
     parts = [one for number in range(OF) for one in asyncio.run(read(Shard(number, OF)))]
     assert sorted(parts) == sorted(whole)
     assert len(whole) > 1
+
+
+@pytest.fixture(params=["SQL_ASCII", "LATIN1", "UTF-16"])
+def other_encoding(
+    request: pytest.FixtureRequest, servers: Servers, tmp_path: Path
+) -> Iterator[str]:
+    """An empty database that does not keep texts in UTF-8."""
+    if request.param == "UTF-16":
+        with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
+            connection.execute("PRAGMA encoding = 'UTF-16'")
+            connection.execute("CREATE TABLE other (id INTEGER)")
+        yield f"sqlite:///{tmp_path}/agents.db"
+        return
+    options = f"TEMPLATE template0 ENCODING '{request.param}' LC_COLLATE 'C' LC_CTYPE 'C'"
+    url = servers.postgresql.create(options)
+    yield url
+    servers.postgresql.drop(url)
+
+
+def test_parts_of_a_database_in_another_encoding_have_all(other_encoding: str) -> None:
+    place = f"{other_encoding}?layout=memory"
+    fill_names(place, "ada", ["a", "b", "c", "ü", "ä", "é", "ß"])
+    assert_parts_are_whole(place)
+
+    async def details() -> list[str]:
+        async with store_of(place) as store:
+            assert [key async for key in store.list_keys(Selection(shard=Shard(0, OF)))]
+            return store.details
+
+    assert "memctl selects the memories of the shard itself" in " ".join(asyncio.run(details()))
