@@ -1,11 +1,12 @@
 """A migration in parts: wall time, CPU time of memctl and of the servers, peak memory of a part.
 
-    python -m benchmarks.scale [--messages N] [--on local|ray]
+    python -m benchmarks.scale [--messages N]
+    RAY_ADDRESS=HOST:PORT python -m benchmarks.scale --on ray --python .interop-ray/bin/python
 
 PostgreSQL to PostgreSQL, on two servers with ``fsync``, so that the CPU time of each is known.  The
 first table compares an undivided run with runs in parts.  The second has the CPU time of a message
 for two kinds of migration, and what a billion messages would take on many machines: the estimate of
-docs/scale.md.
+docs/scale.md.  The CPU time and the memory of tasks of Ray are not known here.
 """
 
 from __future__ import annotations
@@ -56,13 +57,17 @@ class Line:
     done: Run
     source: float
     target: float
+    log: int
+    """The bytes that the target added to its write-ahead log."""
 
 
 class Bench:
     """A full source and an empty target, each in a server of its own."""
 
-    def __init__(self, folder: Path, messages: int) -> None:
+    def __init__(self, folder: Path, messages: int, python: str) -> None:
+        """Make the source; ``python`` is the interpreter with the memctl to measure."""
         self.messages = messages
+        self._python = python
         self._from = Postgresql(folder, "postgresql-scale-source", *DURABLE)
         self._to = Postgresql(folder, "postgresql-scale-target", *DURABLE)
         self.source = self._from.socket_url(self._from.fresh())
@@ -83,10 +88,15 @@ class Bench:
 
     def migrate(self, target: str, *options: str) -> Line:
         """Migrate the source to a target."""
-        before = cpu_of(self._from), cpu_of(self._to)
+        source, there, log = cpu_of(self._from), cpu_of(self._to), self._log_bytes()
         words = ["-q", "migrate", self.source, target, *options]
-        done = run([sys.executable, "-m", "memctl", *words])
-        return Line(done, cpu_of(self._from) - before[0], cpu_of(self._to) - before[1])
+        done = run([self._python, "-m", "memctl", *words])
+        more = self._log_bytes() - log
+        return Line(done, cpu_of(self._from) - source, cpu_of(self._to) - there, more)
+
+    def _log_bytes(self) -> int:
+        admin = self._to.admin_url("any/postgres")
+        return int(self._to.execute(admin, "SELECT pg_current_wal_insert_lsn() - '0/0'"))
 
 
 def memctl(*words: str) -> None:
@@ -108,28 +118,27 @@ def parts(bench: Bench, on: str) -> None:
         line = bench.migrate(bench.empty(), "--no-verify", *(divided if number > 1 else ()))
         servers = line.source + line.target
         done = line.done
-        shown = f"{done.seconds:.1f} | {done.cpu:.1f} | {servers:.1f} | {done.peak:.0f}"
-        print(f"| {number} | {shown} |", flush=True)
+        known = on == "local" or number == 1
+        cpu, peak = (f"{done.cpu:.1f}", f"{done.peak:.0f}") if known else ("?", "?")
+        print(f"| {number} | {done.seconds:.1f} | {cpu} | {servers:.1f} | {peak} |", flush=True)
 
 
 def estimate(bench: Bench) -> None:
     """Print the CPU time of a message, and the time of a billion messages that follows."""
     print(
-        "| verified migration | memctl, µs a message | source, µs | target, µs "
+        "| verified migration | memctl, µs a message | source, µs | target, µs | log, bytes "
         f"| memctl on {WORKERS} cores, min | {SOURCES} sources of {CORES} cores, min |"
     )
-    print("|---|--:|--:|--:|--:|--:|")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     for what, options in (("same format", ""), ("1.x to 2.x", "layout=agentscope2")):
         url = bench.empty()
         if options:
             url += ("&" if "?" in url else "?") + options
         line = bench.migrate(url)
         each = [1e6 * cpu / bench.messages for cpu in (line.done.cpu, line.source, line.target)]
-        minutes = (
-            each[0] * BILLION / 1e6 / WORKERS / 60,
-            each[1] * BILLION / 1e6 / (SOURCES * CORES) / 60,
-        )
-        shown = " | ".join([*(f"{one:.0f}" for one in each), *(f"{one:.0f}" for one in minutes)])
+        cores = WORKERS, SOURCES * CORES
+        minutes = [cpu * BILLION / 1e6 / of / 60 for cpu, of in zip(each, cores, strict=False)]
+        shown = " | ".join(f"{one:,.0f}" for one in [*each, line.log / bench.messages, *minutes])
         print(f"| {what} | {shown} |", flush=True)
 
 
@@ -138,9 +147,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--on", choices=("local", "ray"), default="local")
+    parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="memctl-bench-") as folder:
-        bench = Bench(Path(folder), options.messages)
+        bench = Bench(Path(folder), options.messages, options.python)
         print(f"{options.messages:,} messages; {machine('sqlalchemy', 'asyncpg', 'orjson')}.\n")
         parts(bench, options.on)
         print()
