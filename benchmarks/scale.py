@@ -6,7 +6,10 @@
 PostgreSQL to PostgreSQL, on two servers with ``fsync``, so that the CPU time of each is known.  The
 first table compares an undivided run with runs in parts.  The second has the CPU time of a message
 for two kinds of migration, and what a billion messages would take on many machines: the estimate of
-docs/scale.md.  The CPU time and the memory of tasks of Ray are not known here.
+docs/scale.md.  The third has the peak memory of a migration that compares many memories and finds
+all of them in the target, between two SQLite files.
+
+The CPU time and the memory of tasks of Ray are not known here.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tests.support.servers.postgresql import Postgresql
 
 MESSAGES = 500_000
 PARTS = (2, 4)
+MEMORIES = (50_000, 200_000)
 BILLION = 1_000_000_000
 WORKERS = 64
 SOURCES, CORES = 16, 4
@@ -142,6 +146,17 @@ def estimate(bench: Bench) -> None:
         print(f"| {what} | {shown} |", flush=True)
 
 
+def compared(folder: Path) -> None:
+    """Print the peak memory of a migration by the number of memories that it compares."""
+    print("| memories compared | peak, MiB |\n|--:|--:|")
+    for memories in MEMORIES:
+        source, target = (str(folder / f"{name}-{memories}.db") for name in ("source", "target"))
+        dataset.make(Path(source), memories, per_memory=1)
+        memctl("migrate", "--no-verify", "--no-backup", source, target)
+        done = run([sys.executable, "-m", "memctl", "-q", "migrate", "--no-verify", source, target])
+        print(f"| {memories:,} | {done.peak:.0f} |", flush=True)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,6 +170,8 @@ def main(words: Sequence[str] | None = None) -> None:
         parts(bench, options.on)
         print()
         estimate(bench)
+        print()
+        compared(Path(folder))
 
 
 if __name__ == "__main__":
