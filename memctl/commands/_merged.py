@@ -24,15 +24,17 @@ from memctl.output.report import Report
 _Row = dict[str, Any]
 
 
-def merged_report(command: str, data: dict[str, Any], engine: str, seconds: float) -> Report:
+def merged_report(
+    command: str, data: dict[str, Any], of: int, engine: str, seconds: float
+) -> Report:
     """Return the report of a command that ran in parts.
 
-    ``data`` is the JSON object of ``memctl.parts.merge``, ``engine`` the name of what ran the
-    parts, and ``seconds`` the wall time of all.
+    ``data`` is the JSON object of ``memctl.parts.merge``, ``of`` the number of parts, ``engine``
+    the name of what ran them, and ``seconds`` the wall time of all.
     """
 
     def about(label: str = "", body: str = "") -> Text:
-        text = tables.divided(label, body, data["parts"], engine, seconds)
+        text = tables.divided(label, body, data["parts"], of, engine, seconds)
         if "job" in data:
             text.append(f"\nundo it with: memctl undo {data['job']}", "not bold dim")
         return text
@@ -46,6 +48,8 @@ def merged_report(command: str, data: dict[str, Any], engine: str, seconds: floa
                 return Group(tables.comparison(found, data["source"], data["target"]), about())
             case "doctor" if "store" in data:
                 return Group(*_health(data), Text(), about())
+            case "undo" if not of:
+                return Text(f"{_label(data)}\nnothing to undo")
         return tables.with_failures(about(_label(data), _facts(data)), _failures(data))
 
     of_run = command != "inspect" and not data.get("dry_run")

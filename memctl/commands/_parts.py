@@ -258,7 +258,7 @@ def _engine(on: str, workers: int | None, shards: int) -> Engine:
         from memctl.parts.ray import RayEngine
 
         return RayEngine(workers)
-    return LocalEngine(min(workers or processors(), shards))
+    return LocalEngine(max(1, min(workers or processors(), shards)))  # an undo may have no parts
 
 
 @dataclass(slots=True)
@@ -507,7 +507,7 @@ def _report(
     run.output.untimed.note(None, merged.untimed, "message")
     command = command.split()[0]
     data = in_job(more | merged.data, run.job)
-    run.output.report = merged_report(command, data, engine.name, driver.seconds)
+    run.output.report = merged_report(command, data, driver.of, engine.name, driver.seconds)
     return data
 
 

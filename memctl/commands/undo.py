@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
@@ -359,10 +358,10 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
     merged = merge(results)
     data = _EMPTY | {"target": visible(tables.run_store(job))} | merged.data
     data = in_job(data | {"undoes": job.name}, this.job)
-    this.output.report = merged_report("undo", data, "this machine", time.monotonic() - begun)
-    if not results:
-        this.output.report.table = lambda: Text(f"{data['target']}\nnothing to undo")
-    elif error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
+    this.output.report = merged_report(
+        "undo", data, len(undone), "this machine", time.monotonic() - begun
+    )
+    if error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
         raise error
     this.output.emit()
 

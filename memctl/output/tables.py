@@ -366,15 +366,17 @@ SHOWN_REASONS = 20
 
 
 def divided(
-    label: str, body: str, parts: Sequence[Mapping[str, Any]], engine: str, seconds: float
+    label: str, body: str, parts: Sequence[Mapping[str, Any]], of: int, engine: str, seconds: float
 ) -> Text:
     """Draw a run in parts: how many ran where, the slowest, and those that failed.
 
     ``label`` names the stores, and ``body`` tells what was done; both may be empty.  ``parts`` are
-    the rows of the report, ``engine`` is what ran them, and ``seconds`` the wall time.
+    the rows of the report, for those of the ``of`` parts that began; ``engine`` is what ran them,
+    and ``seconds`` the wall time.
     """
     text = Text(f"{visible(label)}: " if label else "", "bold")
-    facts = [f"{count(len(parts), 'part')} on {engine}"]
+    begun = f"{len(parts):,} of " if len(parts) < of else ""
+    facts = [f"{begun}{count(of, 'part')} on {engine}"]
     if repeated := sum(part["attempts"] > 1 for part in parts):
         facts.append(f"{repeated:,} of them repeated")
     text.append(", ".join([*facts, duration(seconds)]), "not bold")

@@ -64,7 +64,8 @@ class Observer(Protocol):
 class Driver:
     """Runs the parts of a run on an engine, at most ``engine.workers`` at a time.
 
-    ``results`` has how each part has ended; a part that never started is not there.
+    ``of`` is the number of parts, and ``results`` has how each has ended; a part that never started
+    is not there.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class Driver:
         self._begun = time.monotonic()
         self._engine = engine
         self._waiting = deque(shards)
-        self._of = len(self._waiting)
-        self._first = min(engine.workers, self._of)
+        self.of = len(self._waiting)
+        self._first = min(engine.workers, self.of)
         self._unreachable = 0
         self._reached = False
         self._given_up = False
@@ -128,7 +129,7 @@ class Driver:
 
     @property
     def _complete(self) -> bool:
-        return len(self.results) == self._of and not self._cut
+        return len(self.results) == self.of and not self._cut
 
     def _error(self) -> MemctlError | None:
         """Return the error of the whole run; None if all parts have done everything.
@@ -141,7 +142,7 @@ class Driver:
                 counted.append(result)
             elif result.written:
                 counted.append(replace(result, exit=Partial.exit_code))
-        return error_of(counted, self._of)
+        return error_of(counted, self.of)
 
     async def _hand_on_stop(self) -> None:
         await self._stop.wait()
@@ -205,11 +206,10 @@ def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
 
     If all parts tell the same, this is the error of the whole.
     """
-    code = exit_code([one.exit for one in results])
-    if not code:
-        return None
     failed = [one for one in results if one.exit]
-    kind = _KINDS[code]
+    if not failed:
+        return None
+    kind = _KINDS[exit_code([one.exit for one in results])]
     if all(one.code == Unhealthy.code for one in failed):
         kind = Unhealthy
     told = [one.reason for one in failed]

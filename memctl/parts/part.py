@@ -87,8 +87,10 @@ class PartResult:
         """The message and the hint of the error with which the part ended."""
         if error := (self.report or {}).get("error"):
             return error["message"], error["hint"]
-        if self.exit > SIGNALLED:
-            return f"its process was ended by signal {self.exit - SIGNALLED}", None
+        if self.is_lost:
+            killed = self.exit == SIGNALLED + _KILL
+            hint = "if the machine ran out of memory, use more parts, or fewer --workers"
+            return f"its process was ended by {_signal(self.exit)}", hint if killed else None
         lines = [line for line in self.errors.splitlines() if line.strip()]
         said = [line for line in lines if line.startswith(_ERROR)] or lines
         if said:
@@ -239,6 +241,14 @@ def _report(output: IO[bytes]) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def _signal(code: int) -> str:
+    """Return the name of the signal of an exit code, such as ``SIGKILL``."""
+    try:
+        return signal.Signals(code - SIGNALLED).name
+    except ValueError:
+        return f"signal {code - SIGNALLED}"
 
 
 def _end(errors: IO[bytes]) -> str:

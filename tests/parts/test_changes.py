@@ -78,6 +78,8 @@ def test_undo_of_some_parts_of_a_job(run: Run, source: str) -> None:
     rest = report(run("undo", "nightly", "--store", source, "--json"))
     assert [part["shard"] for part in rest["parts"]] == ["0/3", "2/3"]
     assert contents(source) == before
+    again = run("undo", "nightly", "--shards", "3", "--store", source)
+    assert (again.exit_code, again.stdout.splitlines()[1:]) == (0, ["nothing to undo"])
 
 
 def test_undo_without_a_run_takes_the_whole_job(run: Run, source: str) -> None:

@@ -44,17 +44,17 @@ def of(command: str, number: int, **data: Any) -> PartResult:
 def checked(command: str, merged: Merged) -> dict[str, Any]:
     """The data of a merged report that is valid for the schema of the command, as its rows are."""
     check({"schema": f"memctl/{command}/1", **merged.data, "warnings": merged.warnings})
-    for line in merged_report(command, merged.data, "local", 1.0).rows():
+    for line in merged_report(command, merged.data, 2, "local", 1.0).rows():
         check_row(command, line)
     assert shown(command, merged)
     return merged.data
 
 
-def shown(command: str, merged: Merged) -> str:
+def shown(command: str, merged: Merged, of: int = 2) -> str:
     """The report as a table in a pipe."""
     console = Console(width=200, color_system=None)
     with console.capture() as captured:
-        console.print(merged_report(command, merged.data, "ray", 702.4).table())
+        console.print(merged_report(command, merged.data, of, "ray", 702.4).table())
     return captured.get()
 
 
@@ -90,7 +90,9 @@ def test_merge_part_without_a_report_has_its_error_and_is_not_verified() -> None
         "error": {"code": "busy", "message": "b.db is busy", "hint": None},
     }
     killed = PartResult(Shard(1, 2), 137)
-    assert "signal 9" in merge([killed]).data["parts"][0]["error"]["message"]
+    said = merge([killed]).data["parts"][0]["error"]
+    assert said["message"] == "its process was ended by SIGKILL"
+    assert "out of memory" in said["hint"]
 
 
 def test_merge_part_that_never_started_leaves_the_rest_unverified() -> None:
@@ -295,8 +297,8 @@ def test_merge_table_of_a_copy_has_its_sums_the_slowest_part_and_the_failures() 
 
 def test_merge_table_names_the_reason_of_many_parts_once() -> None:
     parts = [PartResult(Shard(n, 64), 3, None, "memctl: error: no answer") for n in range(64)]
-    assert shown("migrate", merge(parts)).splitlines() == [
-        "64 parts on ray, 11m 42s",
+    assert shown("migrate", merge(parts), 100).splitlines() == [
+        "64 of 100 parts on ray, 11m 42s",
         "slowest part 0/64: 0s, 0 messages",
         "part 0/64 and 63 parts more  exit code 3: no answer",
     ]
