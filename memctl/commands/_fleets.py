@@ -57,7 +57,7 @@ def _refuse_pair(command: str, texts: list[str], found: list[Fleet | None]) -> N
     elif one is None:
         raise UsageError(
             f"{target} is a fleet, and {source} is not",
-            "name a fleet of the same length, or a store",
+            "a fleet as the target needs a fleet of the same length as the source",
         )
     elif command == "verify":
         raise UsageError(

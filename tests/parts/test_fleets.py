@@ -153,7 +153,7 @@ def test_deletion_in_a_fleet_is_undone(run: Run, fleet: Path) -> None:
         ("erase @prod --user ada --yes", "@prod is a fleet, not a store", "prod-00"),
         ("migrate @prod @three --shards 6", "2 stores, and @three 3", "same length"),
         ("migrate new @next --shards 2", "@next is a fleet, and new is not", "same length"),
-        ("import new @next --shards 2", "@next is a fleet, and new is not", "or a store"),
+        ("import new @next --shards 2", "@next is a fleet, and new is not", "as the source"),
         ("verify @prod new --shards 2", "new is not", "memctl migrate @prod new --dry-run"),
         ("delete @prod --all --yes --shards 4", "one file", "write --shards 2"),
     ],
