@@ -62,5 +62,6 @@ def _refuse_pair(command: str, texts: list[str], found: list[Fleet | None]) -> N
     elif command == "verify":
         raise UsageError(
             f"{source} is a fleet, and {target} is not: each of its stores lacks what others hold",
-            f"look for what is missing with: memctl migrate {source} {target} --dry-run",
+            "look for what is missing with: "
+            f"memctl migrate {source} {target} --dry-run --shards {len(one.stores)}",
         )

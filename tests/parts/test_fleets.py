@@ -154,7 +154,7 @@ def test_deletion_in_a_fleet_is_undone(run: Run, fleet: Path) -> None:
         ("migrate @prod @three --shards 6", "2 stores, and @three 3", "same length"),
         ("migrate new @next --shards 2", "@next is a fleet, and new is not", "same length"),
         ("import new @next --shards 2", "@next is a fleet, and new is not", "as the source"),
-        ("verify @prod new --shards 2", "new is not", "memctl migrate @prod new --dry-run"),
+        ("verify @prod new --shards 2", "new is not", "migrate @prod new --dry-run --shards 2"),
         ("delete @prod --all --yes --shards 4", "one file", "write --shards 2"),
     ],
 )
