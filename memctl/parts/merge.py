@@ -85,6 +85,7 @@ class _Merging:
             ("totals", "first"): min,
             ("totals", "last"): max,
             ("findings",): _findings,
+            ("repaired",): _findings,
             ("groups",): self._groups,
             ("losses",): lambda found: _added(found, "kind", ("memories",)),
         }
@@ -176,7 +177,7 @@ def _added(lists: Iterable[Sequence[_Row]], name: str, numbers: tuple[str, ...])
 
 
 def _findings(lists: Iterable[Sequence[_Row]]) -> list[_Row]:
-    """Return the findings of all parts in the order of ``doctor``, those of one place as one."""
+    """Return the findings or repairs of all parts as ``doctor`` orders them, one for each place."""
     found: dict[tuple[Any, ...], _Row] = {}
     for row in (row for rows in lists for row in rows):
         place = tuple(row.get(name) for name in ("code", "user", "session", "path", "message"))
