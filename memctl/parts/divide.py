@@ -32,6 +32,8 @@ WAITS = (5.0, 10.0, 20.0, 40.0, 60.0)
 MOST_LOST = 3
 """How often a part is repeated whose process was killed."""
 _REPEATED = frozenset({Unavailable.exit_code, Busy.exit_code})
+_UNTOUCHED = frozenset({BadData.exit_code, Loss.exit_code})
+"""The exit codes of errors that say that nothing was changed: it is true of their part alone."""
 _KINDS = {
     kind.exit_code: kind
     for kind in (
@@ -214,6 +216,8 @@ def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:
         kind = Unhealthy
     told = [one.reason for one in failed]
     message, hint = told[0]
+    if failed[0].exit in _UNTOUCHED and any(one.written for one in results):
+        hint = "see the report for each part; what parts have done is complete"
     if len(failed) == len(results) and len(set(told)) == 1:
         return kind(message, hint)
     return kind(

@@ -12,7 +12,7 @@ import pytest
 from memctl.errors import Interrupted, MemctlError, Unavailable
 from memctl.ops.stop import Stop
 from memctl.parts import divide
-from memctl.parts.divide import Driver, exit_code
+from memctl.parts.divide import Driver, error_of, exit_code
 from memctl.parts.part import Part, PartResult
 from memctl.shard import Shard
 
@@ -49,9 +49,7 @@ class Script:
         self.running -= 1
         if code == -1:
             raise Unavailable("the cluster is gone")
-        report: dict[str, Any] = {"memories": {"written": int(part.shard.number in self.written)}}
-        if 0 < code < 128:
-            report["error"] = {"code": "x", "message": f"error {code}", "hint": "a hint"}
+        report = _report(code if code < 128 else 0, int(part.shard.number in self.written))
         return PartResult(part.shard, code, report)
 
     def stop(self, *, force: bool) -> None:
@@ -265,3 +263,24 @@ async def test_plan_hears_of_each_start_and_end() -> None:
 )
 def test_exit_code_of_the_whole(codes: list[int], whole: int) -> None:
     assert exit_code(codes) == whole
+
+
+def test_hint_of_a_refused_part_is_not_that_of_parts_that_have_written() -> None:
+    def told(second: int, written: int) -> str | None:
+        parts = [
+            PartResult(Shard(number, 2), code, _report(code, memories))
+            for number, code, memories in ((0, 9, 0), (1, second, written))
+        ]
+        error = error_of(parts, 2)
+        assert error is not None
+        return error.hint
+
+    assert told(0, 3) == "see the report for each part; what parts have done is complete"
+    assert told(9, 0) == "a hint"
+
+
+def _report(code: int, written: int) -> dict[str, Any]:
+    report: dict[str, Any] = {"memories": {"written": written}}
+    if code:
+        report["error"] = {"code": "x", "message": f"error {code}", "hint": "a hint"}
+    return report
