@@ -11,6 +11,7 @@ from typing import TypeVar
 from memctl.concurrency import backoff, cut_short
 from memctl.errors import Busy, Lost, MemctlError
 from memctl.model import MemoryKey, Page
+from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import DamagedMemory
 from memctl.wrappers.rate_limit import Rate
@@ -125,6 +126,6 @@ class Retries:
 
 
 def _given_up(error: MemctlError, limit: int) -> MemctlError:
-    error.message += f" (given up after {limit} attempts)"
+    error.message += f" (given up after {count(limit, 'attempt')})"
     error.hint = "run the same command again to continue where this one stopped"
     return error
