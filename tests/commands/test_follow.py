@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
+from memctl.shard import Shard
 from memctl.testing import samples
 from tests.support.cli import Run, add, contents, fails, fill
 from tests.support.processes import start
@@ -149,6 +150,22 @@ def test_follow_what_came_before_the_stop_is_there_after_it(source: Path, target
     _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert held_if_any(target) == {ONE: ids(ALL[:12])}
+
+
+@pytest.mark.parametrize("following", [("--shard", "1/2")], indirect=True)
+def test_follow_a_shard_leaves_the_others_alone(
+    source: Path, target: str, following: subprocess.Popen[str]
+) -> None:
+    other = MemoryKey("ada", "three")
+    assert [Shard(1, 2).has(key) for key in (ONE, TWO, other)] == [True, True, False]
+    add(source, other, ALL[30:33], 0)
+    add(source, TWO, ALL[20:23], 0)
+    expected = {ONE: ids(ALL[:10]), TWO: ids(ALL[20:23])}
+    wait_until(lambda: held_if_any(target) == expected, following)
+    following.send_signal(signal.SIGTERM)
+    _, said = following.communicate(timeout=30)
+    assert following.returncode == 0, said
+    assert held_if_any(target) == expected
 
 
 def test_follow_what_was_copied_is_known_after_a_lost_connection(
