@@ -174,5 +174,9 @@ def _look_for(address: str) -> None:
 
 
 def _reason(error: object) -> str:
-    """Return the first sentence of an error on one line; what follows is about Ray's options."""
-    return visible(" ".join(str(error).partition(". ")[0].split()))[:300]
+    """Return the first sentence of an error on one line.
+
+    Ray's sentences about its options, or a traceback, may follow it.
+    """
+    text = " ".join(str(error).split())
+    return visible(text.partition(" traceback: ")[0].partition(". ")[0])[:300]

@@ -24,6 +24,8 @@ from tests.support.servers.pool import Servers
 from tests.support.servers.postgresql import PASSWORD
 
 MESSAGES = 40
+SLOWLY = 60
+"""The rate, in messages a second, of a migration that is stopped before its end."""
 SECRETS = [PASSWORD.encode(), quote(PASSWORD, safe="").encode()]
 
 
@@ -54,10 +56,10 @@ MIGRATE = ("migrate", "prod", "new", "--shards")
 
 
 class Begun:
-    """A migration of some seconds whose parts have begun to write."""
+    """A migration whose parts have begun to write; at ``rate``, it lasts 960 / ``rate`` seconds."""
 
-    def __init__(self, cluster: Cluster, stores: Stores, parts: int = 4) -> None:
-        slowly = ("--rate-limit", "240")
+    def __init__(self, cluster: Cluster, stores: Stores, parts: int = 4, rate: int = 120) -> None:
+        slowly = ("--rate-limit", str(rate))
         self.process = cluster.start(*MIGRATE, parts, "--on", "ray", "--json", *slowly)
         wait_until(lambda: len(cluster.parts()) == parts)
         wait_until(lambda: contents(stores.target))
@@ -125,7 +127,7 @@ def test_node_that_is_cut_off(run: Run, cluster: Cluster, stores: Stores) -> Non
 
 
 def test_driver_that_is_killed(run: Run, cluster: Cluster, stores: Stores) -> None:
-    begun = Begun(cluster, stores)
+    begun = Begun(cluster, stores, rate=SLOWLY)
     begun.process.kill()
     begun.process.communicate()
     wait_until(lambda: not cluster.parts())
@@ -135,7 +137,7 @@ def test_driver_that_is_killed(run: Run, cluster: Cluster, stores: Stores) -> No
 
 
 def test_ctrl_c_ends_the_parts_after_a_memory(run: Run, cluster: Cluster, stores: Stores) -> None:
-    begun = Begun(cluster, stores)
+    begun = Begun(cluster, stores, rate=SLOWLY)
     begun.process.send_signal(signal.SIGINT)
     code, report, _ = ended(begun.process)
     assert code == 130
@@ -148,7 +150,7 @@ def test_ctrl_c_ends_the_parts_after_a_memory(run: Run, cluster: Cluster, stores
 
 
 def test_ctrl_c_twice_kills_the_parts(cluster: Cluster, stores: Stores) -> None:
-    begun = Begun(cluster, stores)
+    begun = Begun(cluster, stores, rate=SLOWLY)
     for part in cluster.parts():
         os.kill(part, signal.SIGSTOP)  # it hears of nothing but SIGKILL
     begun.process.send_signal(signal.SIGINT)
@@ -214,8 +216,11 @@ def test_node_without_memctl(cluster: Cluster, tmp_path: Path) -> None:
     package.mkdir()
     (package / "__init__.py").touch()
     cluster.add(PYTHONPATH=str(tmp_path))
-    refused(cluster.run("inspect", "prod", "--shards", "6"), 2, "a worker cannot run memctl")
+    code, report, _ = cluster.run("inspect", "prod", "--shards", "6")
     cluster.cut_off()
+    assert code in (2, 7)  # 7 if a part on another node ended first
+    assert "a worker cannot run memctl: " in report["error"]["message"]
+    assert "Traceback" not in report["error"]["message"]
 
 
 def test_cluster_that_is_not_there(cluster: Cluster) -> None:
