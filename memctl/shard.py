@@ -76,7 +76,7 @@ class Shard(NamedTuple):
 
     @property
     def store(self) -> int:
-        """The place of its store in the fleet."""
+        """The index of the store of the shard in the fleet."""
         return self.number // (self.of // self.stores)
 
     @property
@@ -100,7 +100,10 @@ class Shard(NamedTuple):
         return low <= shard_hash(name) < high
 
     def has(self, key: MemoryKey) -> bool:
-        """Return whether a memory is in the shard: by its session, or by its user without one."""
+        """Return whether a memory is in the shard.
+
+        The session decides; for a memory without a session, the user.
+        """
         return self.has_name(key.session or key.user)
 
 

@@ -35,7 +35,7 @@ class Run:
     job: str = ""
     """The name that the parts of a divided run share in the history, by ``--job``."""
     orders: Orders | None = None
-    """What the supervisor of this part of a run told it; None if this is no such part."""
+    """The orders of the supervisor; None if this is no part of a run with ``--shards``."""
     store: str = ""
     """The label of the store that ``locate`` found last: of two stores, the one written to."""
 

@@ -228,14 +228,14 @@ def _transfer(
 
 
 class On(StrEnum):
-    """What runs the parts of a run."""
+    """The engines that run the parts of a run."""
 
     LOCAL = "local"
     RAY = "ray"
 
 
 class Division(NamedTuple):
-    """How a run is divided: into ``shards`` parts; or it is itself the part ``shard``."""
+    """The division of a run into ``shards`` parts, or the part ``shard`` that the run is."""
 
     shard: Shard | None
     shards: int | None

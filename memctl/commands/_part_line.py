@@ -24,7 +24,7 @@ _TIMES = frozenset(("since", "until", "newer_than", "older_than"))
 
 @dataclass(slots=True)
 class CommandLine:
-    """The command line of each part: what the parts of a run do."""
+    """The command line of the parts of a run."""
 
     options: tuple[str, ...]
     """The words after ``memctl``, without ``--shard``."""
@@ -37,8 +37,8 @@ class CommandLine:
     again: tuple[str, ...] = ()
     """The words to add when a part is repeated."""
     limits: Limits = field(default_factory=Limits)
-    """What limits the whole run."""
-    _begun: set[Shard] = field(default_factory=set)
+    """The limits of the whole run."""
+    _begun: set[Shard] = field(default_factory=set, init=False)
 
     def begin(self, shard: Shard) -> Part:
         """Return a part that starts now."""

@@ -29,6 +29,7 @@ from memctl.commands._undivided import (
 from memctl.commands._whole import PLANNED, JobParts, Whole
 from memctl.errors import MemctlError
 from memctl.journal.runs import Runs, new_job
+from memctl.location import Location
 from memctl.numbers import count, duration
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
@@ -58,6 +59,27 @@ _DIVIDED = {
 }
 
 
+class _Work(NamedTuple):
+    """The work of a run before it is divided into command lines."""
+
+    shards: list[Shard]
+    arguments: tuple[str, ...]
+    """The arguments of each part."""
+    texts: dict[str, str]
+    """The stores as the user wrote them, by parameter."""
+    left_out: Collection[str]
+    """The parameters that the parts do not get."""
+    empty: dict[str, Any]
+    """The report of a run without parts."""
+
+
+def _work_of(undo: JobParts) -> _Work:
+    """Return the work of an undo."""
+    left_out = LEFT_OUT if undo.named else LEFT_OUT | {"store"}
+    empty = {**undo.empty, "undoes": undo.job}
+    return _Work(undo.shards, (undo.job,), {"store": undo.store}, left_out, empty)
+
+
 def run_parts(
     context: typer.Context,
     shards: int,
@@ -80,61 +102,51 @@ def run_parts(
     divided = _DIVIDED[command]
     if command == "doctor" and context.params["repair"]:
         divided = Divided("repairing", ("store",), "store")
-    numbers = [Shard(number, shards) for number in range(shards)]
-    arguments = tuple(argument_words(context))
-    texts = {name: context.params[name] for name in divided.stores if context.params[name]}
-    left_out = LEFT_OUT
-    more: dict[str, Any] = {}
     if parts_of is not None:
-        undo = parts_of(run, context.params, shards)
-        numbers, arguments, texts = undo.shards, (undo.job,), {"store": undo.store}
-        left_out = left_out if undo.named else left_out | {"store"}
-        more = {**undo.empty, "undoes": undo.job}
-    members = {name: run.members(text) for name, text in texts.items()}
+        work = _work_of(parts_of(run, context.params, shards))
+    else:
+        numbers = [Shard(number, shards) for number in range(shards)]
+        texts = {name: context.params[name] for name in divided.stores if context.params[name]}
+        work = _Work(numbers, tuple(argument_words(context)), texts, LEFT_OUT, {})
+    members = {name: run.members(text) for name, text in work.texts.items()}
     locations = {name: [*map(run.address, stores)] for name, stores in members.items()}
     whole = Whole(run, command, context.params)
     refuse_undivisible(context, divided, locations, shards)
     if on == "ray":
-        refuse_with_ray(context, run, texts, locations)
+        refuse_with_ray(context, run, work.texts, locations)
     if command == "export" and where is not None:
-        refuse_outputs(context.params, where, numbers)
+        refuse_outputs(context.params, where, work.shards)
     state = ""
     if divided.written:
         [first, *others] = locations[divided.written]
-        run.store = texts[divided.written] if others else first.label
+        run.store = work.texts[divided.written] if others else first.label
         run.job = run.job or new_job()
         state = Runs().identity()
-    options = list(option_words(context, run, where, left_out))
+    options = list(option_words(context, run, where, work.left_out))
     if run.job:
         options.append(f"--job={run.job}")
-    labels = {
-        text: place.label
-        for name, stores in members.items()
-        for text, place in zip(stores, locations[name], strict=True)
-    }
-    fleets = _fleets(command, texts, members)
-    driving = _Driving(context, run, command, numbers, on, workers, more, fleets)
+    line = CommandLine(
+        tuple(options),
+        work.arguments,
+        {
+            text: place.label
+            for name, stores in members.items()
+            for text, place in zip(stores, locations[name], strict=True)
+        },
+        state,
+        # A part of an export that is repeated may have ended just before its process was lost.
+        ("--force",) if command == "export" else (),
+    )
+    driving = _Driving(context, run, command, work, on, workers, _fleets(command, work, members))
+    if parts_of is None:
+        driving.looks_for = where, [*chain(*locations.values())]
     planned: dict[Shard, PartResult] = {}
     if whole.plans_first:
-        line = CommandLine((*options, "--dry-run"), arguments, labels)
-        data = driving.run("planning", line, whole, planned, tolerated=PLANNED)
-        planned = driving.results
-        if parts_of is None:
-            refuse_absent_everywhere(context.params, where, data, chain(*locations.values()))
-        report = run.output.report
-        assert report is not None
-        run.output.report = replace(report, table=lambda: None)
-        if not whole.approve(data, run.store):
-            data["dry_run"] = False
-            run.output.report = report
+        planned = driving.plan(line, whole)
+        if not planned:
             run.output.emit()
             return
-    # A part of an export that is repeated may have ended just before its process was lost.
-    again = ("--force",) if command == "export" else ()
-    line = CommandLine(tuple(options), arguments, labels, state, again)
     data = driving.run(divided.doing, line, whole, planned)
-    if parts_of is None:
-        refuse_absent_everywhere(context.params, where, data, chain(*locations.values()))
     if data.get("dry_run"):
         whole.refuse_many(data)
     run.output.emit()
@@ -147,10 +159,9 @@ class _Fleets(NamedTuple):
     stores: tuple[str, ...]
 
 
-def _fleets(
-    command: str, texts: Mapping[str, str], members: Mapping[str, tuple[str, ...]]
-) -> _Fleets:
-    """Return the fleets among the stores ``texts``, whose stores are ``members``, by parameter."""
+def _fleets(command: str, work: _Work, members: Mapping[str, tuple[str, ...]]) -> _Fleets:
+    """Return the fleets among the stores of a run; ``members`` has their stores, by parameter."""
+    texts = work.texts
     keys = {
         "left": ("source",),
         "right": ("target",),
@@ -169,22 +180,39 @@ class _Driving:
         context: typer.Context,
         run: Run,
         command: str,
-        shards: list[Shard],
+        work: _Work,
         on: str,
         workers: int | None,
-        more: dict[str, Any],
         fleets: _Fleets,
     ) -> None:
-        """``more`` has further keys of the report, those of a run without parts among them."""
-        self.results: dict[Shard, PartResult] = {}
+        self.looks_for: tuple[Selection | None, list[Location]] | None = None
+        """The selection and the stores, if the named users and sessions must exist."""
         self._context = context
         self._run = run
         self._command = command
-        self._shards = shards
+        self._work = work
         self._on = on
         self._workers = workers
-        self._more = more
         self._fleets = fleets
+
+    def plan(self, line: CommandLine, whole: Whole) -> dict[Shard, PartResult]:
+        """Have all parts plan, and the plan approved; return the plans, empty if there is none.
+
+        Raises:
+            MemctlError: as ``run`` and ``Whole.approve``.
+        """
+        planned: dict[Shard, PartResult] = {}
+        rehearsal = replace(line, options=(*line.options, "--dry-run"), state="", again=())
+        data = self.run("planning", rehearsal, whole, planned, tolerated=PLANNED)
+        output = self._run.output
+        report = output.report
+        assert report is not None
+        output.report = replace(report, table=lambda: None)  # the question shows the plan
+        if whole.approve(data, self._run.store):
+            return planned
+        data["dry_run"] = False
+        output.report = report
+        return {}
 
     def run(
         self,
@@ -196,30 +224,55 @@ class _Driving:
     ) -> dict[str, Any]:
         """Run all parts of a command line; return the data of the report, which the output gets.
 
-        ``planned`` is as in ``Whole.limits``.  It is no error if all parts end with one of the exit
-        codes ``tolerated``.
+        ``planned`` is as in ``Whole.limits``; when the parts plan, it gets their results.  It is no
+        error if all parts end with one of the exit codes ``tolerated``.
 
         Raises:
             MemctlError: as ``Driver.run``.
+            NotFound: no part has found a named user or session.
         """
-        output, shards = self._run.output, self._shards
+        output, shards = self._run.output, self._work.shards
         stop = Stop()
         with output.dividing(doing, len(shards)) as progress:
             engine = _engine(self._on, self._workers, len(shards))
             line.limits = whole.limits(planned, engine.workers, shards)
             driver = Driver(engine, shards, line, PartsWatch(output, progress), stop)
-            self.results = driver.results
             failed: MemctlError | None = None
             try:
                 wait_for(_run(driver, engine), stop)
             except MemctlError as error:
                 failed = error
             finally:
-                about = self._command, driver, engine, self._more, self._fleets
-                data = _report(self._context, self._run, *about)
+                data = self._report(driver, engine)
         ended = [result.exit for result in driver.results.values()]
         if failed and (len(ended) < len(shards) or not set(ended) <= set(tolerated)):
             raise summed_up(failed, data)
+        if tolerated:
+            planned |= driver.results
+        if self.looks_for is not None:
+            where, places = self.looks_for
+            refuse_absent_everywhere(self._context.params, where, data, places)
+        return data
+
+    def _report(self, driver: Driver, engine: Engine) -> dict[str, Any]:
+        """Make the report of all parts that of the run, with their warnings; return its data."""
+        output, params = self._run.output, self._context.params
+        merged = merge(
+            driver.results.values(),
+            sort=params.get("sort", "messages"),
+            limit=output.row_limit(params.get("limit")),
+            names=self._fleets.names,
+            stores=self._fleets.stores,
+        )
+        for text in merged.warnings:
+            output.warn(text)
+        output.untimed.note(None, merged.untimed, "message")
+        command = self._command.split()[0]
+        data = in_job(self._work.empty | merged.data, self._run.job)
+        report = merged_report(command, data, driver.of, engine.name, driver.seconds)
+        if driver.refused:  # the error says it all
+            report.table = lambda: None
+        output.report = report
         return data
 
 
@@ -270,32 +323,3 @@ class PartsWatch:
         when = f"in {wait:.0f} s" if wait else "now"
         why, _ = result.reason
         self._output.note(f"part {result.shard} is repeated {when}: {why}")
-
-
-def _report(
-    context: typer.Context,
-    run: Run,
-    command: str,
-    driver: Driver,
-    engine: Engine,
-    more: dict[str, Any],
-    fleets: _Fleets,
-) -> dict[str, Any]:
-    """Make the report of all parts the one of the run, with their warnings; return its data.
-
-    ``more`` has further keys.
-    """
-    merged = merge(
-        driver.results.values(),
-        sort=context.params.get("sort", "messages"),
-        limit=run.output.row_limit(context.params.get("limit")),
-        names=fleets.names,
-        stores=fleets.stores,
-    )
-    for text in merged.warnings:
-        run.output.warn(text)
-    run.output.untimed.note(None, merged.untimed, "message")
-    command = command.split()[0]
-    data = in_job(more | merged.data, run.job)
-    run.output.report = merged_report(command, data, driver.of, engine.name, driver.seconds)
-    return data

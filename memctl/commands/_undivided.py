@@ -1,4 +1,4 @@
-"""What a run in parts refuses before a part starts."""
+"""The refusals of a run in parts, before a part starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Divided(NamedTuple):
     """A command that can run in parts."""
 
     doing: str
-    """What it does, for the progress."""
+    """The verb of the progress, such as ``deleting``."""
     stores: tuple[str, ...]
     """The parameters that name stores."""
     written: str = ""

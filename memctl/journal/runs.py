@@ -454,10 +454,12 @@ class Runs:
         Raises:
             Unavailable: the folder has another identity.
         """
+        if not identity:
+            return
         path = self.folder / _IDENTITY
         with refusals(path):
             own = path.read_text() if path.exists() else ""
-        if identity not in ("", own):
+        if identity != own:
             raise Unavailable(
                 f"{self.folder} is not the state folder in which the run was divided",
                 "all parts need one: set XDG_STATE_HOME to a folder that all machines share",
@@ -635,7 +637,7 @@ class Runs:
         return parts
 
     def has_changes(self, run: Run) -> bool:
-        """Return whether a run has recorded changes: one that was killed early may have none."""
+        """Return whether a run has recorded changes; a run that was killed early may have none."""
         folder = self.folder / run.id
         first = _part(folder, 1)
         files = (first, first.with_name(first.name + UNFINISHED), folder / REPLACED)

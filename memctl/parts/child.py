@@ -1,4 +1,4 @@
-"""A part as a child process: what it owes to its supervisor, and what it checks first."""
+"""The start of a process that runs a part: its bond to the supervisor, and its first checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the supervisor told this process: see ``memctl.parts.part.Part``."""
+    """The orders of the supervisor to this process: see ``memctl.parts.part.Part``."""
 
     version: str
     stores: dict[str, str]
@@ -33,7 +33,7 @@ class Orders:
         )
 
     def check_store(self, text: str, label: str) -> None:
-        """Refuse a store that is another one for the driver of the run.
+        """Refuse a store whose location here is not that of the driver of the run.
 
         ``text`` is the store as the user wrote it, and ``label`` that of its location here.
 

@@ -33,7 +33,7 @@ MOST_LOST = 3
 """How often a part is repeated whose process was killed."""
 _REPEATED = frozenset({Unavailable.exit_code, Busy.exit_code})
 _UNTOUCHED = frozenset({BadData.exit_code, Loss.exit_code})
-"""The exit codes of errors that say that nothing was changed: it is true of their part alone."""
+"""The exit codes of errors that say that nothing was changed, which is true of one part alone."""
 _KINDS = {
     kind.exit_code: kind
     for kind in (
@@ -44,7 +44,7 @@ _KINDS = {
 
 
 class Plan(Protocol):
-    """What the parts of a run do.  Each part is asked for when it starts, and when it repeats."""
+    """The work of a run.  The driver asks for a part at each start, repeats included."""
 
     def begin(self, shard: Shard) -> Part:
         """Return a part that starts now, with its share of what limits the whole run."""
@@ -130,6 +130,13 @@ class Driver:
         return time.monotonic() - self._begun
 
     @property
+    def refused(self) -> bool:
+        """True if the parts that ended by themselves failed for one reason, and did nothing."""
+        ended = [one for one in self.results.values() if one.exit < SIGNALLED]
+        reasons = {one.reason for one in ended if one.exit and not one.began}
+        return len(reasons) == 1 and not any(one.began for one in self.results.values())
+
+    @property
     def _complete(self) -> bool:
         return len(self.results) == self.of and not self._cut
 
@@ -151,7 +158,7 @@ class Driver:
         self._engine.stop(force=False)
 
     async def _work(self) -> None:
-        """Run parts one after another until none is left."""
+        """Run waiting parts one after another, to the last."""
         while self._waiting and not self._stop.asked:
             result = await self._run_part(self._waiting.popleft())
             self.results[result.shard] = result
@@ -187,7 +194,7 @@ class Driver:
     def _look(self, result: PartResult) -> None:
         """Give up if no part of those that were started first could reach the stores.
 
-        The password is wrong, or a server is down: it would be the same for the other parts.
+        A wrong password, or a server that is down, would stop the other parts, too.
         """
         if result.exit != Unavailable.exit_code:
             self._reached = True

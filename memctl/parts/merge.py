@@ -15,9 +15,9 @@ MOST_ROWS = 1_000
 """The largest number of rows in the long lists of a report; ``failures_total`` has them all."""
 _LONG = ("failures", "differences", "plan")
 _CONSIDERABLE = 100_000
-"""The number of messages from which it matters that one part has most of them."""
+"""The least number of messages for a warning that one part has most of the messages."""
 _OF_PART = ("bytes", "run", "undoes", "quarantine")
-"""What a report says of its own run; each part has its own."""
+"""The keys of a report that differ between parts; the row of each part has its own."""
 _STORES = ("source", "target", "url", "file")
 """The names of stores and files, in which the parts of a run on a fleet differ."""
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}

@@ -98,6 +98,11 @@ class PartResult:
         return f"its process ended with exit code {self.exit}, without a report", None
 
     @property
+    def began(self) -> bool:
+        """True if the part came to its work: its report has more than warnings and an error."""
+        return bool((self.report or {}).keys() - {"schema", "warnings", "error"})
+
+    @property
     def written(self) -> int:
         """The number of memories that the part has written, by its report."""
         return self._memories("written")
@@ -113,7 +118,7 @@ class PartResult:
 
 
 class Engine(Protocol):
-    """What runs parts: processes of this machine, or tasks of a Ray cluster.
+    """The machinery that runs parts: processes of this machine, or tasks of a Ray cluster.
 
     An engine has no queue: the driver of a run asks for at most ``workers`` parts at a time.
     """
@@ -143,7 +148,7 @@ class PartStop:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        """What the child process gets; None while it may go on."""
+        """The signal for the child process; None while the process may go on."""
 
     def ask(self, *, force: bool = False) -> None:
         """Ask the part to stop at the end of a memory; with ``force`` or the second time, at once.
@@ -234,7 +239,7 @@ def _watch(child: subprocess.Popen[bytes], stop: PartStop) -> int:
 
 
 def _report(output: IO[bytes]) -> dict[str, Any] | None:
-    """Return the JSON report in the output of a part; None if it is not there, or not whole."""
+    """Return the JSON report in the output of a part; None if the report is missing or cut off."""
     output.seek(0)
     try:
         found = json.load(output)

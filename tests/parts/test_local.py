@@ -113,6 +113,12 @@ def test_store_as_source_and_target_is_refused(run: Run, source: str) -> None:
     fails(result, 2, "source and target are the same store")
 
 
+def test_refusal_of_every_part_is_an_error_without_a_table(run: Run, redis_url: str) -> None:
+    found = run("compress", redis_url, "--shards", "2")
+    fails(found, 2, "nothing is selected", "--all")
+    assert found.stdout == ""
+
+
 def test_wrong_password_ends_soon(run: Run, source: str, redis_url: str) -> None:
     wrong = re.sub(r":[^:@]*@", ":wrong@", source)
     result = run("migrate", wrong, redis_url, "--shards", "16", "--workers", "2")

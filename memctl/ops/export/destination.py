@@ -29,7 +29,7 @@ from memctl.system import EXHAUSTED
 STDOUT = "-"
 """The name of the standard output."""
 PLACE = "{shard}"
-"""What stands for the shard in the name of a file."""
+"""The placeholder of the shard in the name of a file."""
 
 
 class Shape(StrEnum):

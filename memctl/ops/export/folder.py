@@ -26,7 +26,7 @@ from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 from memctl.storekit.locks import FileLock, lock_owner
 
 INDEX_SECONDS = 300.0
-"""How long a part of a run waits for another one that writes the index file."""
+"""The seconds that a part of a run waits while another part writes the index file."""
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}(?<![.])")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])([.].*)?")  # of Windows
 _UNFIT = re.compile(r"[^\w.-]+")
@@ -286,8 +286,8 @@ class MemoryFolder:
     def complete_index(self, noun: str, shard: Shard | None) -> None:
         """Write the index file at the end of an export; see ``write_index``.
 
-        The parts of a run write it one after another, each when its own files are there: so the
-        last one lists all.
+        The parts of a run write the index file one after another, each after its other files.  So
+        the last part lists all files.
 
         Raises:
             MemctlError: the operating system refuses the write.
