@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 
+from memctl.encryption import Encryption
+
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
 _URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
@@ -44,6 +46,8 @@ class Location:
     options: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
     """The word and colon before ``path`` that name the kind, such as ``mem0:``."""
+    encryption: Encryption = field(default=Encryption(), compare=False, repr=False)
+    """The keys for an archive that is encrypted."""
 
     def with_password(self, password: str) -> Location:
         """Return the location of a server with a password in its URL."""

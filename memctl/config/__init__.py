@@ -29,7 +29,9 @@ _TABLES = {
     "embedders": "[embedders.NAME]",
     "fleets": "[fleets.NAME]",
     "defaults": "[defaults.COMMAND]",
+    "encryption": "[encryption]",
 }
+_LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
 _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
 """The keys that describe a mapped table; also options of the store's URL."""
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
@@ -143,6 +145,12 @@ class Config:
     """True if the file exists."""
     secret_variables: frozenset[str] = frozenset()
     """Variables with passwords and keys, which configured programs do not get."""
+    encryption: dict[str, Any] = field(default_factory=dict)
+    """The table ``[encryption]``, not yet checked."""
+    retention: list[dict[str, Any]] = field(default_factory=list)
+    """The tables ``[[retention]]``, not yet checked."""
+    holds: list[dict[str, Any]] = field(default_factory=list)
+    """The tables ``[[hold]]``, not yet checked."""
 
     def locate(self, text: str, environment: Mapping[str, str]) -> Location:
         """Return the location of a store: ``text`` is a name in the configuration, a URL or a path.
@@ -293,10 +301,14 @@ def environment() -> Mapping[str, str]:
 
 
 def _read(path: Path, content: dict[str, Any]) -> Config:
-    refuse_unknown(path, "", content, (*_TABLES, "undo"))
+    refuse_unknown(path, "", content, (*_TABLES, *_LISTS, "undo"))
     for name, heading in _TABLES.items():
         if not isinstance(content.get(name, {}), dict):
             raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
+    for name, heading in _LISTS.items():
+        found = content.get(name, [])
+        if not isinstance(found, list) or any(not isinstance(one, dict) for one in found):
+            raise UsageError(f"{path}: {name} is not a list of tables", f"write {heading}")
     stores = content.get("stores", {})
     variables = _secret_variables(content)
     aliases = {name: _read_alias(path, name, entry, variables) for name, entry in stores.items()}
@@ -313,6 +325,9 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         content.get("defaults", {}),
         found=True,
         secret_variables=variables,
+        encryption=content.get("encryption", {}),
+        retention=content.get("retention", []),
+        holds=content.get("hold", []),
     )
 
 

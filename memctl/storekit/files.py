@@ -70,12 +70,14 @@ class AtomicFile:
             system), or the target is not a regular file.
     """
 
-    def __init__(self, path: Path, mode: int | None = None) -> None:
+    def __init__(self, path: Path, mode: int | None = None, *, replaces: bool = True) -> None:
         """Create the temporary file for the target ``path``.
 
-        ``mode`` is the mode of the file, even if it replaces a file with another mode.
+        ``mode`` is the mode of the file, even if it replaces a file with another mode.  Without
+        ``replaces``, a target that exists at the end is refused.
         """
         self.path = path
+        self._replaces = replaces
         self._target = os.path.realpath(path)
         with system_errors(path, "write"):
             present = _replaceable(path)
@@ -117,7 +119,12 @@ class AtomicFile:
         """Replace the target by the temporary file.
 
         The replacement is durable if ``sync`` runs before and ``sync_folder`` after it.
+
+        Raises:
+            UsageError: the target exists, and ``replaces`` was not set.
         """
+        if not self._replaces and os.path.lexists(self._target):
+            raise UsageError(f"{visible(str(self.path))} exists", "name another file")
         with system_errors(self.path, "write"):
             self._file.flush()
             if not system.POSIX:

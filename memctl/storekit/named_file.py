@@ -1,0 +1,164 @@
+"""A file with a name, on a disk or in object storage: what archives and exports need of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from memctl import system
+from memctl.errors import BadData
+from memctl.location import same_file, visible
+from memctl.storekit.files import AtomicFile, sync_folder, system_errors
+
+
+class NewFile(Protocol):
+    """The new content of a file, which appears under the name of the file only when it is whole.
+
+    Leaving the context without ``commit`` discards the content.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Append data, possibly to a buffer only."""
+
+    def flush(self) -> None:
+        """Pass buffered data on, as far as the place of the file permits."""
+
+    def commit(self) -> None:
+        """Give the content the name of the file, durably.
+
+        Raises:
+            Unavailable: the place refuses, or lost a part of the content.
+        """
+
+    def discard(self) -> None:
+        """Drop the content, unless it was committed."""
+
+
+class Listed(NamedTuple):
+    """A file in a listing: its name without the folder, and its size in bytes."""
+
+    name: str
+    bytes: int
+
+
+class NamedFile(ABC):
+    """A file with a name: a path, or the key of an object in a bucket.
+
+    The methods block, and may be called in a thread.  All raise MemctlError if the place of the
+    file cannot be reached or refuses the access.
+    """
+
+    name: str
+    """The last part of the name, such as ``chats.ndjson.zst``."""
+    label: str
+    """The full name to show, without secrets."""
+
+    @abstractmethod
+    def stamp(self) -> Hashable | None:
+        """Return a value that differs if the content was replaced; None if there is no file."""
+
+    @abstractmethod
+    def open(self) -> int:
+        """Return an open descriptor of a regular file with the content; the caller closes it.
+
+        The content of the descriptor stays the same if another program replaces the file.
+
+        Raises:
+            NotFound: there is no file.
+            BadData: the name is that of a folder, a pipe or a device.
+        """
+
+    @abstractmethod
+    def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:
+        """Begin new content of the file, which replaces an existing file on ``commit``.
+
+        ``mode`` is the mode of the new file, if its place has modes; None keeps the mode of the
+        replaced file.  Without ``replace``, ``commit`` raises UsageError if the file exists.
+        """
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove the file; do nothing if there is none."""
+
+    @abstractmethod
+    def sibling(self, name: str) -> NamedFile:
+        """Return the file ``name`` in the same folder."""
+
+    @abstractmethod
+    def siblings(self) -> list[Listed]:
+        """List the files in the folder of this file, in no particular order."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Wait until the names of the files in the folder are durable."""
+
+    @property
+    @abstractmethod
+    def spool_folder(self) -> Path | None:
+        """The folder for temporary files of the size of this file; None for the usual one."""
+
+
+class LocalFile(NamedFile):
+    """A file on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        self.label = visible(str(path))
+
+    def stamp(self) -> Hashable | None:
+        with system_errors(self.path, "read"):
+            try:
+                found = self.path.stat()
+            except FileNotFoundError:
+                return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def open(self) -> int:
+        with system_errors(self.path, "read"):
+            handle = os.open(self.path, system.READ_FLAGS)
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return handle
+            os.close(handle)
+        raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
+
+    def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:
+        return AtomicFile(self.path, mode, replaces=replace)
+
+    def remove(self) -> None:
+        with system_errors(self.path, "remove"):
+            self.path.unlink(missing_ok=True)
+
+    def sibling(self, name: str) -> LocalFile:
+        return LocalFile(self.path.with_name(name))
+
+    def siblings(self) -> list[Listed]:
+        folder = self.path.parent
+        with system_errors(folder, "read"), os.scandir(folder) as entries:
+            return [
+                Listed(entry.name, entry.stat(follow_symlinks=False).st_size)
+                for entry in entries
+                if entry.is_file(follow_symlinks=False)
+            ]
+
+    def sync(self) -> None:
+        sync_folder(self.path.parent)
+
+    @property
+    def spool_folder(self) -> Path | None:
+        return Path(os.path.dirname(same_file(self.path)))
