@@ -34,10 +34,19 @@ def is_on(kept: Run, location: Location, locate: Locate = parse) -> bool:
     """
     try:
         own = as_recorded(recorded_location(kept, locate), kept.options)
-        places = [location, *filter(None, [state_of(location)])]
-        return any(_is_one_place(own, place) for place in places)
+        return is_at(own, location)
     except MemctlError:  # the alias no longer exists, or its plugin
         return False
+
+
+def is_at(own: Location, location: Location) -> bool:
+    """Return whether ``own`` is the store at ``location``, or the states that ``?state=`` adds.
+
+    Raises:
+        UsageError: the option ``?state=`` of ``location`` does not fit the store.
+    """
+    places = [location, *filter(None, [state_of(location)])]
+    return any(_is_one_place(own, place) for place in places)
 
 
 def recorded_location(kept: Run, locate: Locate = parse) -> Location:
