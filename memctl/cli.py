@@ -54,6 +54,7 @@ GROUPS = {
         "erase": ("erase", "Erase a user or a session. Cannot be undone."),
     },
     "Keep safe": {
+        "hold": ("hold:app", "Add, remove or list holds, which keep memories from deletion."),
         "verify": ("verify", "Compare two stores, message by message."),
         "doctor": ("doctor", "Find and repair problems in a store."),
         "history": ("history", "List the runs that can be undone."),

@@ -320,6 +320,18 @@ def _runs(_: Line) -> Candidates:
     return Candidates(found)
 
 
+def _holds(_: Line) -> Candidates:
+    from memctl.journal.holds import HoldRecord  # only hold remove takes holds
+
+    return Candidates(
+        {
+            one.hold.id: f"{one.hold.name}: {one.hold.reason}"
+            for one in HoldRecord().all()
+            if one.removed is None
+        }
+    )
+
+
 def _codes(_: Line) -> Candidates:
     from memctl.ops.doctor.findings import KINDS  # only doctor takes codes
 
@@ -345,6 +357,7 @@ _OF_ARGUMENTS: dict[str | None, Callable[[Line], Candidates]] = {
     **dict.fromkeys(_STORES, _stores),
     **dict.fromkeys(("MARK", "OLD", "NEW"), _in_store("mark")),
     "RUN": _runs,
+    "HOLD": _holds,
     "CODE": _codes,
 }
 

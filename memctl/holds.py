@@ -44,6 +44,12 @@ class Hold:
         return self.until is not None and self.until < today
 
     @property
+    def name(self) -> str:
+        """What is held, such as ``user 'ada'``."""
+        parts = (("user", self.user), ("session", self.session), ("store", self.store))
+        return ", ".join(f"{what} {name!r}" for what, name in parts if name is not None)
+
+    @property
     def digest(self) -> str:
         """A short text made from what the hold says: equal for equal holds."""
         text = repr((self.reason, self.user, self.session, self.store, self.until))

@@ -35,6 +35,7 @@ _GUIDES = {
     "mark": ("changing",),
     "compress": ("compress",),
     "erase": ("erase",),
+    "hold": ("holds",),
     "verify": ("copying",),
     "doctor": ("doctor", "changing"),
     "history": ("undo",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._merged import in_job, merged_report, summed_up
+from memctl.commands._merged import held_error, in_job, merged_report, summed_up
 from memctl.commands._part_line import (
     LEFT_OUT,
     CommandLine,
@@ -244,6 +244,8 @@ class _Driving:
                 failed = error
             finally:
                 data = self._report(driver, engine)
+        if failed and (held := held_error(data)):
+            raise held
         ended = [result.exit for result in driver.results.values()]
         if failed and (len(ended) < len(shards) or not set(ended) <= set(tolerated)):
             raise summed_up(failed, data)

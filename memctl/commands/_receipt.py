@@ -51,6 +51,11 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
             raise
         else:
             found += [_row(location, trace) for trace in traces.found]
+            if number := len(traces.held):
+                output.note(
+                    f"{location.label}: {count(number, 'memory')} left by the erase as held: "
+                    "run memctl erase again when the hold has ended"
+                )
             unsearched += [why for why in traces.unsearched if why not in unsearched]
     output.report = Report(
         "verify",

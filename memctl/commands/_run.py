@@ -26,10 +26,12 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.journal import runs
+from memctl.journal.holds import HoldRecord
 from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops import places
 from memctl.ops.change import RunOptions
+from memctl.ops.holds import HoldSource
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
@@ -244,7 +246,20 @@ def writable(location: Location) -> Iterator[Location]:
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
     """Return the options of a run that changes a store, and reports to ``run.output``."""
-    return RunOptions(backup, dry_run, run.configuration().undo, True, run.output)
+    keep = run.configuration().undo
+    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run))
+
+
+def hold_source(run: Run) -> HoldSource:
+    """Return the source of all holds: those of the configuration, and those in the state folder.
+
+    Raises:
+        UsageError: a hold of the configuration is not valid.
+    """
+    from memctl.config.holds import read_holds  # only needed by what deletes
+
+    record = HoldRecord(identity=run.orders.state if run.orders is not None else "")
+    return HoldSource(read_holds(run.configuration()), run.address, run.output.note, record)
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:

@@ -24,7 +24,8 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, files_of, record, runs_on, wait_for
+from memctl.commands._reports import all_held, nothing_but_held
+from memctl.commands._run import changeable, files_of, hold_source, record, runs_on, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -97,6 +98,7 @@ def erase(
         for target in targets:
             target.attempt(output, mode, target.run.plan)
         _refuse_nobody(output, targets, subject)
+        _refuse_held(targets)
     if dry_run:
         outcome.end(output)
         return
@@ -119,6 +121,7 @@ def erase(
         receipts.discard()
         outcome.receipt = None
         _refuse_nobody(output, targets, subject)
+        _refuse_held(targets)
     else:
         receipts.end()
         receipts.save()
@@ -221,6 +224,8 @@ class _Outcome:
             return f"{DOCTOR}, then run the same command again"
         if self.dry_run:
             return "nothing was erased: this was a dry run"
+        if all_held(failed.run.report.failures):
+            return "the rest was done; list the holds with: memctl hold list"
         if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"
@@ -314,6 +319,7 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
         NotFound: an archive named by ``--archives`` does not exist.
     """
     found: dict[tuple[str, str], _Target] = {}
+    holds = hold_source(run)
     names = [
         (one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
     ]
@@ -329,7 +335,7 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
             raise missing(location.path)
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
-        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output)
+        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output, holds=holds)
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
 
@@ -358,6 +364,18 @@ def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> 
             wait_for(look(target.location))
     places = [target.location for target in targets]
     refuse_absent(subject.where, 0, *places, names=names)
+
+
+def _refuse_held(targets: list[_Target]) -> None:
+    """Raise an error if all data that were found are held.
+
+    Raises:
+        Loss: there are data of the user or session, and all of them are held.
+    """
+    found = [target.run.report for target in targets if not target.run.report.nothing]
+    failed = any(target.error is not None for target in targets)
+    if found and not failed and all(report.all_held for report in found):
+        raise nothing_but_held([one for report in found for one in report.failures])
 
 
 def _ask(subject: Subject, targets: list[_Target]) -> None:

@@ -27,7 +27,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import named_embedder, narrowed, readable, record
+from memctl.commands._run import hold_source, named_embedder, narrowed, readable, record
 from memctl.commands._values import deletion_limit
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
@@ -91,6 +91,7 @@ def import_(
             where=where,
             on_conflict=on_conflict,
             limit=deletion_limit(max_delete),
+            holds=hold_source(run),
             lossy=lossy,
             checksum=True,  # the file may repair messages of the store
             backup=backup and destination.kind != "stdio",

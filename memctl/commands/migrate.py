@@ -26,7 +26,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import named_embedder, narrowed, readable, record
+from memctl.commands._run import hold_source, named_embedder, narrowed, readable, record
 from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.model import OnConflict
@@ -107,6 +107,7 @@ def migrate(
             where=where,
             on_conflict=on_conflict,
             limit=deletion_limit(max_delete),
+            holds=hold_source(run),
             lossy=lossy,
             checksum=checksum,
             jobs=jobs,

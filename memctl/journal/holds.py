@@ -21,6 +21,7 @@ from memctl.errors import BadData, NotFound
 from memctl.holds import Hold
 from memctl.journal.files import locked, new_folder, refusals, replace_file
 from memctl.journal.lines import sealed, unsealed
+from memctl.journal.runs import Runs
 
 _NAME = "holds.ndjson"
 _LOCK = "holds.lock"
@@ -53,8 +54,12 @@ class RecordedHold:
 class HoldRecord:
     """The record of the holds that ``memctl hold`` has added and removed."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """``folder`` is the state folder; None means the usual one."""
+    def __init__(self, folder: Path | None = None, identity: str = "") -> None:
+        """``folder`` is the state folder; None means the usual one.
+
+        ``identity`` is the identity that the folder of runs must have; empty for any.
+        """
+        self._identity = identity
         if folder is None:
             from platformdirs import user_state_path  # only needed for changes and undo
 
@@ -66,8 +71,10 @@ class HoldRecord:
 
         Raises:
             BadData: the record is damaged; the message names the lines.
-            Unavailable: the operating system refuses to read the record.
+            Unavailable: the operating system refuses to read the record; or the folder has another
+                identity.
         """
+        Runs().refuse_other(self._identity)
         return list(self._parsed(self._read()).values())
 
     def add(self, hold: Hold) -> RecordedHold:
@@ -95,6 +102,15 @@ class HoldRecord:
             self._write(text + sealed(record))
         return RecordedHold(hold, entry)
 
+    def find(self, id: str) -> RecordedHold:
+        """Return the hold ``id``, which was not removed.
+
+        Raises:
+            NotFound: there is no such hold, or it was removed.
+            BadData: as ``all``.
+        """
+        return _found(self._parsed(self._read()), id)
+
     def remove(self, id: str, reason: str = "") -> RecordedHold:
         """Record that a hold is removed; return it.
 
@@ -105,11 +121,7 @@ class HoldRecord:
         """
         with self._locked():
             text = self._read()
-            found = self._parsed(text).get(id)
-            if found is None:
-                raise NotFound(f"there is no hold {id!r}", _LIST)
-            if found.removed is not None:
-                raise NotFound(f"the hold {id} was removed by {found.removed.by}", _LIST)
+            found = _found(self._parsed(text), id)
             entry = _new_entry(reason)
             self._write(text + sealed(_head(_REMOVE, id, entry)))
         return replace(found, removed=entry)
@@ -152,6 +164,15 @@ class HoldRecord:
         if damaged:
             raise _damaged(self.path, _lines(damaged))
         return found
+
+
+def _found(holds: dict[str, RecordedHold], id: str) -> RecordedHold:
+    found = holds.get(id)
+    if found is None:
+        raise NotFound(f"there is no hold {id!r}", _LIST)
+    if found.removed is not None:
+        raise NotFound(f"the hold {id} was removed by {found.removed.by}", _LIST)
+    return found
 
 
 def _new_entry(reason: str) -> Entry:

@@ -100,9 +100,9 @@ class CompressRun(ChangeRun):
             self.most = await most_deletions(store, self.where, self._limit)
         if self.dry_run:
             return bool(keys)
+        self.report.failures += found.changes.failures
         if not keys:
             self.compressed.largest = found.largest
-            self.report.failures += found.changes.failures
             return False
         self.where = self.where.only(frozenset(keys))
         return True
@@ -171,7 +171,7 @@ class CompressRun(ChangeRun):
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(report, found, progress),
+                *(report, found, progress, self._holds.read(store)),
             )
         if deletes and first:
             await self.refuse_missing_right(store, first[0])
@@ -189,7 +189,7 @@ class CompressRun(ChangeRun):
         ):
             commits = SummaryCommitter(
                 *(store, spool, self.summarizer, writer, self.compressed, watching),
-                *(self.journal.note, self._observer.warn),
+                *(self.journal.note, self._observer.warn, lambda: self._holds.read(store)),
             )
             try:
                 await commits.run(ready)
