@@ -134,6 +134,7 @@ def run_parts(
             for text, place in zip(stores, locations[name], strict=True)
         },
         state,
+        run.configuration().holds,
         # A part of an export that is repeated may have ended just before its process was lost.
         ("--force",) if command == "export" else (),
     )

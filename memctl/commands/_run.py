@@ -25,6 +25,7 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
+from memctl.holds import Hold
 from memctl.journal import runs
 from memctl.journal.holds import HoldRecord
 from memctl.location import Location, visible
@@ -253,13 +254,18 @@ def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
 def hold_source(run: Run) -> HoldSource:
     """Return the source of all holds: those of the configuration, and those in the state folder.
 
-    Raises:
-        UsageError: a hold of the configuration is not valid.
+    The configuration is read anew each time, as the state folder is.
     """
-    from memctl.config.holds import read_holds  # only needed by what deletes
+    tables, state = ([], "") if run.orders is None else (run.orders.holds, run.orders.state)
 
-    record = HoldRecord(identity=run.orders.state if run.orders is not None else "")
-    return HoldSource(read_holds(run.configuration()), run.address, run.output.note, record)
+    def configured() -> list[Hold]:
+        from memctl import config  # only needed by what deletes
+        from memctl.config.holds import read_holds
+
+        found = config.load(run.config_file, config.environment())
+        return read_holds(replace(found, holds=[*found.holds, *tables]))
+
+    return HoldSource(configured, run.address, run.output.note, HoldRecord(identity=state))
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:

@@ -163,6 +163,12 @@ class _Target:
                 self.entry.state = FAILED
 
     @property
+    def only_held(self) -> bool:
+        """True if the erase left held memories, and nothing else."""
+        report = self.run.report
+        return self.error is None and not report.runs.failures and all_held(report.failures)
+
+    @property
     def why(self) -> str:
         """The first reason why the erase of this store is incomplete; empty if it is complete."""
         report = self.run.report
@@ -208,6 +214,14 @@ class _Outcome:
         failed = [target for target in self.targets if target.why]
         if failed and not self.begun and not self.dry_run and failed[0].error is not None:
             raise failed[0].error
+        left = [one for target in failed for one in target.run.report.failures]
+        if failed and all(target.only_held for target in failed):
+            key, failure = left[0]
+            stay = "would stay" if self.dry_run else "stay" if len(left) > 1 else "stays"
+            raise Partial(
+                f"{count(len(left), 'memory')} {stay}; the first: {key}: {failure.message}",
+                self._hint(failed[0]),
+            )
         if failed:
             first = failed[0]
             label = visible(first.location.label)

@@ -19,7 +19,7 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import readable, wait_for
+from memctl.commands._run import hold_source, readable, wait_for
 from memctl.commands._values import rate
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
@@ -131,6 +131,7 @@ def export(
         min_messages=min_messages,
         clean=clean,
         rate=rate(rate_limit),
+        holds=hold_source(run),
     )
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._options import YesOption, group, guarding, selecting, takes_options
+from memctl.commands._options import YesOption, group, selecting, takes_options
 from memctl.commands._run import record
 from memctl.errors import UsageError
 from memctl.holds import Hold
@@ -202,7 +202,7 @@ def _row(hold: Hold, *, recorded: RecordedHold | None = None, file: str = "") ->
     """Return the row of a hold that ``recorded`` records, or that is in the configuration."""
     removed = recorded.removed if recorded is not None else None
     state = _REMOVED if removed else _ENDED if hold.ended(date.today()) else _IN_FORCE
-    row = {
+    return {
         "id": hold.id,
         "user": hold.user,
         "session": hold.session,
@@ -218,7 +218,6 @@ def _row(hold: Hold, *, recorded: RecordedHold | None = None, file: str = "") ->
         "removed": removed.at if removed else None,
         "removed_reason": removed.reason or None if removed else None,
     }
-    return row
 
 
 def _changed(what: str, recorded: RecordedHold, text: str) -> Report:

@@ -32,17 +32,17 @@ class HoldSource:
 
     def __init__(
         self,
-        given: Iterable[Hold] = (),
+        given: Iterable[Hold] | Callable[[], Iterable[Hold]] = (),
         locate: Locate = parse,
         note: Callable[[str], None] | None = None,
         record: HoldRecord | None = None,
     ) -> None:
-        """``given`` are further holds, such as those of the configuration.
+        """``given`` are further holds, or a function that reads them anew each time.
 
         ``locate`` returns the location of the store that a hold names.  ``note`` gets one text
         about holds that have ended.  ``record`` is None for the usual record.
         """
-        self._given = tuple(given)
+        self._given = given if callable(given) else partial(iter, tuple(given))
         self._locate = locate
         self._note = note
         self._record = record or HoldRecord()
@@ -52,11 +52,11 @@ class HoldSource:
 
         Raises:
             BadData: the record of the holds is damaged.
-            UsageError: a hold names a store that is not known.
+            UsageError: a hold is not valid, or names a store that is not known.
             Unavailable: the operating system refuses to read the record.
         """
         recorded = [one.hold for one in self._record.all() if one.removed is None]
-        found = [hold for hold in (*self._given, *recorded) if self._is_on(hold, store.location)]
+        found = [hold for hold in (*self._given(), *recorded) if self._is_on(hold, store.location)]
         today = date.today()
         self._note_ended([hold for hold in found if hold.ended(today)])
         in_force = (hold for hold in found if not hold.ended(today))

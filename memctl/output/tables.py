@@ -445,16 +445,20 @@ def followed(report: CopyReport, source: str, target: str, rounds: int) -> Text:
 
 def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     for key, failure in failures:
-        text.append(
-            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
-        )
+        text.append(f"\n{visible(str(key))}  {_reason(failure)}", "not bold red")
+
+
+def _reason(failure: Failure) -> str:
+    """Return the code and the text of a failure; the text may begin with the code."""
+    text = visible(failure.message)
+    return text if text.startswith(f"{failure.code}: ") else f"{failure.code}: {text}"
 
 
 def _append_failures_by_text(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     """Draw each text of a failure once, with the number and names of its memories."""
     by_text: dict[str, list[str]] = {}
     for key, failure in failures:
-        named = by_text.setdefault(f"{failure.code}: {visible(failure.message)}", [])
+        named = by_text.setdefault(_reason(failure), [])
         named.append(visible(str(key)))
     for said, names in by_text.items():
         number = "" if len(names) == 1 else f"{count(len(names), 'memory')}: "

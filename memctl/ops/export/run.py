@@ -45,6 +45,7 @@ from memctl.ops.export.markdown import MarkdownFile, MarkdownFolder
 from memctl.ops.export.rows import CsvFile
 from memctl.ops.export.trajectories import TrajectoryFile
 from memctl.ops.export.writer import PageWriter
+from memctl.ops.holds import HoldSource
 from memctl.ops.migration import CopyRun, make_target
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
@@ -70,7 +71,7 @@ class ExportOptions:
     output has no place for.  ``part`` is the path of the memories in written session states.  With
     ``must_exist``, a named user or session without a memory is an error.  ``clean`` leaves out
     memctl's notes, and implies ``lossy``.  ``rate`` limits how fast a named store is read; None
-    sets no limit.
+    sets no limit.  ``holds`` says which memories of a folder ``force`` does not replace.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the
@@ -88,6 +89,7 @@ class ExportOptions:
     min_messages: int | None = None
     rate: Rate | None = None
     clean: bool = False
+    holds: HoldSource = field(default_factory=HoldSource)
 
 
 @dataclass(slots=True)
@@ -356,7 +358,7 @@ class Export:
             shared = where.shard is not None and target.kind == "sessions"
             replaces = self._options.force or not shared
             on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
-            options = CopyOptions(on_conflict, lossy=lossy)
+            options = CopyOptions(on_conflict, lossy=lossy, holds=self._options.holds)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
             async with opened(file, self._observer):
