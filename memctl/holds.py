@@ -32,8 +32,8 @@ class Hold:
     until: date | None = None
     id: str = field(default="", compare=False)
     """The name of the hold for ``memctl hold remove``."""
-    label: str = field(default="", compare=False)
-    """The label of ``store`` at the time of the hold: a name may mean another store by now."""
+    place: str = field(default="", compare=False)
+    """The URL or path that ``store`` meant when the hold was made; it may mean another by now."""
 
     def covers(self, key: MemoryKey) -> bool:
         """Return whether the hold is on the memory ``key``, in any store."""

@@ -80,9 +80,11 @@ def summed_up(error: MemctlError, data: dict[str, Any]) -> MemctlError:
 
 def held_error(data: Mapping[str, Any]) -> MemctlError | None:
     """Return the error of a run if all that its parts selected is held; else None."""
-    failures, memories = _failures(data), data.get("memories", {})
-    did = sum(memories.get(name, 0) for name in ("written", "unchanged", "skipped"))
-    return nothing_but_held(failures) if all_held(failures) and not did else None
+    failures = _failures(data)
+    if not all_held(failures):
+        return None
+    did = sum(data["memories"].get(name, 0) for name in ("written", "unchanged", "skipped"))
+    return None if did else nothing_but_held(failures)
 
 
 def planned_changes(data: dict[str, Any]) -> ChangeReport:

@@ -24,6 +24,7 @@ from memctl.commands._defaults import (
 from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
+from memctl.config.holds import read_holds
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
@@ -135,6 +136,7 @@ def check(
     for warning in conflict_warnings():
         run.output.warn(warning)
     config = run.configuration()
+    read_holds(config)
     found = wait_for(check_all(config, configuration.environment(), timeout, asks=not no_model))
     run.output.report = _checked(found)
     failed = sum(not one.ok for one in found)

@@ -13,10 +13,10 @@ from rich.text import Text
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import YesOption, group, selecting, takes_options
-from memctl.commands._run import record
 from memctl.errors import UsageError
 from memctl.holds import Hold
 from memctl.journal.holds import HoldRecord, RecordedHold
+from memctl.journal.runs import describe_run
 from memctl.location import visible
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
@@ -86,8 +86,8 @@ def add(
             _refuse_text(option, text)
     hold = Hold(reason, user, session, until=_last_day(until))
     if store is not None:
-        argument, label = _place(run, store)
-        hold = Hold(reason, user, session, argument, hold.until, label=label)
+        argument, place = _place(run, store)
+        hold = Hold(reason, user, session, argument, hold.until, place=place)
     added = HoldRecord().add(hold)
     run.output.report = _changed("added", added, f"Hold {added.hold.id} added.")
     run.output.emit()
@@ -168,9 +168,9 @@ def _last_day(until: str | None) -> date | None:
 
 
 def _place(run: Run, store: str) -> tuple[str, str]:
-    """Return the name of a store for the record of a hold, and its label.
+    """Return the name of a store for the record of a hold, and the place that the name means.
 
-    The name is an alias, a URL without its password, or an absolute path.
+    The place is a URL without its password, or an absolute path; the name may be an alias.
 
     Raises:
         UsageError: the store is stdin, or there is no such store.
@@ -181,8 +181,10 @@ def _place(run: Run, store: str) -> tuple[str, str]:
         raise UsageError("stdin cannot be held", "name a file or a URL")
     if location.path.name and not os.path.lexists(location.path):
         raise missing(location.path)
-    about = record(run, "hold", store, location)
-    return about.argument, about.store
+    aliases = run.configuration().stores
+    url = aliases[store].url if store in aliases else store
+    about = describe_run("hold", url, location)
+    return store if store in aliases else about.argument, about.argument
 
 
 def _configured(run: Run) -> list[Hold]:

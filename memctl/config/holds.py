@@ -39,11 +39,11 @@ def _hold(config: Config, place: str, table: dict[str, Any]) -> Hold:
     if not table.get("reason", "").strip():
         raise UsageError(f"{path}: {place} has no reason", 'write reason = "..."')
     store = table.get("store")
-    label = "" if store is None else _label(config, place, store)
+    if store is not None:
+        _refuse_store(config, place, store)
     hold = Hold(
         *(table["reason"], table.get("user"), table.get("session"), store),
         until=_day(path, place, table.get("until")),
-        label=label,
     )
     return replace(hold, id=hold.digest)
 
@@ -61,11 +61,10 @@ def _day(path: Path, place: str, value: Any) -> date | None:
         ) from None
 
 
-def _label(config: Config, place: str, store: str) -> str:
-    """Return the label of the store of a hold: a name in the configuration, a URL or a path."""
+def _refuse_store(config: Config, place: str, store: str) -> None:
+    """Refuse the store of a hold if it is no name in the configuration, no URL and no path."""
     try:
-        if store in config.stores:
-            return config.stores[store].location().label
-        return config.locate(store, {}).label
+        if store not in config.stores:
+            config.locate(store, {})
     except UsageError as error:
         raise UsageError(f"{config.path}: {place}.store: {error.message}", error.hint) from error

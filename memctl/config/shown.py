@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from memctl import location
 from memctl.config import Config, secrets
+from memctl.config.holds import read_holds
 from memctl.errors import UsageError
 
 HIDDEN = "***"
@@ -49,6 +50,10 @@ def shown(config: Config) -> Iterator[Shown]:
         config.embedder(name)
         for key, value in table.items():
             yield Shown(f"embedders.{name}.{key}", _of_model(key, value))
+    for number, (hold, table) in enumerate(zip(read_holds(config), config.holds, strict=True), 1):
+        about = table if hold.until is None else {**table, "until": str(hold.until)}
+        for key, value in about.items():
+            yield Shown(f"hold {number}.{key}", redacted(value))
     for key, value in asdict(config.undo).items():
         yield Shown(f"undo.{key}", value, key in config.undo_keys)
 

@@ -96,7 +96,7 @@ class HoldRecord:
                 "user": hold.user,
                 "session": hold.session,
                 "store": hold.store,
-                "label": hold.label,
+                "place": hold.place,
                 "until": None if hold.until is None else hold.until.isoformat(),
             }
             self._write(text + sealed(record))
@@ -206,7 +206,7 @@ def _take(found: dict[str, RecordedHold], record: dict[str, Any]) -> None:
         *(entry.reason, record["user"], record["session"], record["store"]),
         until=None if until is None else date.fromisoformat(until),
         id=id,
-        label=record["label"],
+        place=record["place"],
     )
     found[id] = RecordedHold(hold, entry)
 

@@ -70,7 +70,7 @@ class HoldSource:
         if hold.store is None:
             return True
         known = []
-        for locate, text in ((self._locate, hold.store), (parse, hold.label)):
+        for locate, text in ((self._locate, hold.store), (parse, hold.place)):
             with suppress(MemctlError):
                 known += [locate(text)] if text else []
         if not known:
