@@ -31,7 +31,6 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
-from memctl.commands._values import deletion_limit
 from memctl.errors import Failure, Loss, UsageError
 from memctl.holds import HELD
 from memctl.location import redact, visible
@@ -44,6 +43,7 @@ from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
 from memctl.system import at_terminal, read_file
+from memctl.values import deletion_limit
 
 
 @divisible_change

@@ -27,12 +27,12 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import hold_source, named_embedder, narrowed, readable, record
-from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.follow import refuse_to_follow
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
+from memctl.values import deletion_limit
 
 
 @partial(takes_options, divisible=True, changes=True)
