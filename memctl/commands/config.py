@@ -25,6 +25,7 @@ from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
 from memctl.config.holds import read_holds
+from memctl.config.retention import read_policies
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
@@ -137,6 +138,7 @@ def check(
         run.output.warn(warning)
     config = run.configuration()
     read_holds(config)
+    read_policies(config)
     found = wait_for(check_all(config, configuration.environment(), timeout, asks=not no_model))
     run.output.report = _checked(found)
     failed = sum(not one.ok for one in found)

@@ -130,7 +130,7 @@ async def plan(
     planned = ChangeCounts()
     with journal.writer() as writer:
         async with (
-            aclosing(_tidy(edits)) as found,
+            aclosing(tidy(edits)) as found,
             aclosing(grouped_async(found, edit_size, _STEP)) as batches,
         ):
             async for some in _written(writer, batches):
@@ -173,7 +173,7 @@ async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: P
         MemctlError: as the generator ``edits``.
     """
     something = False
-    async with aclosing(_tidy(edits)) as found:
+    async with aclosing(tidy(edits)) as found:
         async for edit in found:
             something = True
             report.planned.add(edit)
@@ -319,7 +319,7 @@ def _changes_anything(edit: Edit) -> bool:
     return bool(edit.changes or edit.memory.summary is not None or edit.before)
 
 
-async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
+async def tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
     """Yield the edits that change something, numbered anew."""
     held: Edit | None = None
     count = 0

@@ -28,6 +28,7 @@ from memctl.ops.compress.plan import (
     CompressionPlanner,
     CompressMode,
     CompressOptions,
+    Permits,
 )
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
@@ -109,12 +110,14 @@ async def plan_compression(
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
     holds: Holds,
+    permits: Permits | None = None,
 ) -> None:
     """Read the selected memories, and add the memories to compress to the spool and the report.
 
     ``seen`` is called with the plan of each memory to compress.  ``spool`` is None for a dry run.
     A memory without a place for a summary that its agent reads becomes a failure of the report, and
     so does a memory of ``holds`` that would lose messages.
+    ``permits`` says which messages may be summarized; None permits all.
     ``count`` counts the tokens of a text.  A few bytes of each message are in RAM until the end of
     its memory.
 
@@ -136,7 +139,9 @@ async def plan_compression(
             if page.offset == 0 or history is None:
                 if spool is not None:
                     spool.drop()  # remains of a damaged memory
-                history = CompressionPlanner(page.memory, where, options, count, store.dialect)
+                history = CompressionPlanner(
+                    page.memory, where, options, count, store.dialect, permits
+                )
                 behind = None
             indexes = places(store, page)
             for place, (entry, at) in enumerate(zip(page.messages, indexes, strict=True)):

@@ -13,7 +13,7 @@ from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
 from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compression
-from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions, Permits
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.delete import most_deletions
@@ -49,6 +49,8 @@ class CompressRun(ChangeRun):
             options,
         )
         self.wanted = wanted
+        self.permits: Permits | None = None
+        """Says which messages may be summarized; None permits all."""
         self.summarizer = summarizer
         self.compressed = CompressReport(self.report, summarizer.counted_by)
         if summarizer.prices is not None:
@@ -171,7 +173,7 @@ class CompressRun(ChangeRun):
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(report, found, progress, self._holds.read(store)),
+                *(report, found, progress, self._holds.read(store), self.permits),
             )
         if deletes and first:
             await self.refuse_missing_right(store, first[0])

@@ -5,7 +5,7 @@ An action is a class for one ``PolicyAction``, made for one policy and one store
 
     found = await action.plan()               # a dry run, or before the user is asked
     found = await action.export(location)     # a new archive; no file if nothing is selected
-    done = await action.carry_out(location)   # acts on what the archive holds
+    await action.carry_out(location, acted)   # acts on what the archive holds
 
 ``carry_out`` is also called, before ``export``, for the archive of a run that was killed after the
 archive was complete.  So an action keeps nothing between the calls: ``carry_out`` reads the archive
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(slots=True)
 class Acted:
-    """What an action has done with an archive.
+    """What an action has done with the archives of a policy in one run.
 
     ``left`` is the number of archived memories that stay because they changed meanwhile.  ``runs``
     are the ids for ``memctl undo``, ``receipts`` the paths of the receipts of erases.
@@ -126,8 +126,10 @@ class RetentionAction(ABC):
         """
 
     @abstractmethod
-    async def carry_out(self, archive: Location) -> Acted:
+    async def carry_out(self, archive: Location, acted: Acted) -> None:
         """Act on what the archive holds, after a check of the whole archive.
+
+        What was done is added to ``acted``, even if an error ends the action.
 
         Raises:
             NotFound: there is no such archive: the run that was to write the archive was killed.
