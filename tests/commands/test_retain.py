@@ -103,7 +103,7 @@ def ids_in(archive: Path) -> dict[MemoryKey, list[str]]:
 
 def test_retain_archives_deletes_and_undoes(run: Run, place: Place, policies: Policies) -> None:
     before = held(place)
-    policies.write(place.url, {"select": {"keep_last": 3}})
+    policies.write(place.text, {"select": {"keep_last": 3}})
     planned = one_row(report(run("retain", "--dry-run", "--json")))
     assert (planned["state"], planned["memories"], planned["messages"]) == ("planned", 3, 15)
     assert policies.names() == []
@@ -128,10 +128,10 @@ def test_retain_archives_deletes_and_undoes(run: Run, place: Place, policies: Po
 
 def test_retain_brings_back_by_an_import(run: Run, place: Place, policies: Policies) -> None:
     before = held(place)
-    policies.write(place.url, {"select": {"keep_last": 3}, "backup": False})
+    policies.write(place.text, {"select": {"keep_last": 3}, "backup": False})
     assert one_row(report(run("retain", "--yes", "--json")))["runs"] == []
     archive = policies.archives / policies.names()[0]
-    report(run("import", archive, place.url, "--on-conflict", "append", "--json"))
+    report(run("import", archive, place.text, "--on-conflict", "append", "--json"))
     after = texts(held(place))
     for key, found in texts(before).items():
         assert sorted(id for id, _ in after[key]) == sorted(id for id, _ in found)
@@ -140,7 +140,7 @@ def test_retain_brings_back_by_an_import(run: Run, place: Place, policies: Polic
 def test_retain_leaves_held_memories(run: Run, place: Place, policies: Policies) -> None:
     before = texts(held(place))
     hold = '[[hold]]\nuser = "quokka"\nsession = "kyoto"\nreason = "case 17"'
-    policies.write(place.url, {"select": {"keep_last": 3}}, more=hold)
+    policies.write(place.text, {"select": {"keep_last": 3}}, more=hold)
     found = report(run("retain", "--yes", "--json"), 7)
     row = one_row(found)
     assert (row["state"], row["memories"], row["messages"], row["held"]) == ("done", 2, 10, 1)
@@ -153,9 +153,12 @@ def test_retain_leaves_held_memories(run: Run, place: Place, policies: Policies)
     assert (again["state"], again["held"], again["archive"]) == ("nothing", 1, None)
 
 
-def test_retain_compresses(run: Run, place: Place, policies: Policies) -> None:
+def test_retain_compresses(run: Run, one: Callable[[str], Place], policies: Policies) -> None:
+    place = one("sqlite")
+    plain = [samples.entry(f"m{number}", number) for number in range(ENTRIES)]
+    put(place, [sample(key, plain) for key in (KYOTO, BERLIN, ROME)])
     before = texts(held(place))
-    policies.write(place.url, {"action": "compress", "keep_recent": 3})
+    policies.write(place.text, {"action": "compress", "keep_recent": 3})
     row = one_row(report(run("retain", "--yes", "--json")))
     assert (row["state"], row["memories"], row["messages"]) == ("done", 3, 15)
     archive = policies.archives / policies.names()[0]
@@ -171,9 +174,9 @@ def test_retain_compresses(run: Run, place: Place, policies: Policies) -> None:
 
 def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) -> None:
     before = texts(held(place))
-    new = sample(MemoryKey("bob", "oslo"), samples.entries(2, begin=datetime.now()))
-    put(place, [new])
-    policies.write(place.url, {"action": "erase", "select": {"older_than": "30d"}})
+    now = int((datetime.now() - samples.BEGIN).total_seconds() // 60)
+    put(place, [sample(MemoryKey("bob", "oslo"), samples.entries(2, now - 60))])
+    policies.write(place.text, {"action": "erase", "select": {"older_than": "30d"}})
     row = one_row(report(run("retain", "--yes", "--json")))
     assert (row["state"], row["memories"], row["messages"]) == ("done", 2, 16)
     assert row["runs"] == []
@@ -182,5 +185,5 @@ def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) ->
     assert texts(held(place))[ROME] == before[ROME]
     assert ids_in(archive) == {key: [id for id, _ in before[key]] for key in (KYOTO, BERLIN)}
     [receipt] = row["receipts"]
-    run("verify", place.url, "--receipt", receipt)
+    run("verify", place.text, "--receipt", receipt)
     assert runs_kept() == []
