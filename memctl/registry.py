@@ -383,11 +383,14 @@ BUILT_IN = (
     ),
     StoreSpec(
         "archive",
-        ".ndjson .ndjson.gz .ndjson.zst",
+        ".ndjson .ndjson.gz .ndjson.zst, with .age if encrypted",
         "a memctl archive",
         "memctl.stores.archive.store:ArchiveStore",
         title="memctl archive",
-        suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
+        suffixes=(
+            *(".ndjson", ".ndjson.gz", ".ndjson.zst"),
+            *(".ndjson.age", ".ndjson.gz.age", ".ndjson.zst.age"),
+        ),
     ),
     StoreSpec(
         "openai",
@@ -442,7 +445,7 @@ _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
 _BY_PREFIX = {prefix: spec.kind for spec in BUILT_IN for prefix in spec.prefixes}
 EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
-    ".ndjson .ndjson.gz .ndjson.zst (an archive); a new folder ends in /"
+    ".ndjson .ndjson.gz .ndjson.zst (an archive, encrypted with .age); a new folder ends in /"
 )
 """The hint for errors about file names."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)

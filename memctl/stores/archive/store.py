@@ -1,4 +1,4 @@
-"""memctl's archive: memories in one file, plain, gzip or zstd (see ``format``)."""
+"""memctl's archive: memories in one file, plain, gzip or zstd, and encrypted (see ``format``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TypeVar
 from memctl import system
 from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
+from memctl.encryption import EXTENSION, is_encrypted, plain_name, read_recipients
 from memctl.errors import BadData, Unavailable
 from memctl.location import Location, same_file
 from memctl.model import (
@@ -32,10 +34,18 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, count
-from memctl.storekit.files import AtomicFile, recognise, system_errors
-from memctl.stores.archive.compression import SNIFFED, Sink, compressed, extension_of
+from memctl.storekit.encrypted import Sink, encrypted
+from memctl.storekit.files import AtomicFile, system_errors
+from memctl.stores.archive.compression import compressed
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
-from memctl.stores.archive.read import ArchiveContents, MemorySections, headers, read_pages, verify
+from memctl.stores.archive.read import (
+    ArchiveContents,
+    MemorySections,
+    OpenArchive,
+    headers,
+    read_pages,
+    verify,
+)
 from memctl.stores.archive.write import (
     ArchiveUpdate,
     EditedArchive,
@@ -47,6 +57,7 @@ from memctl.stores.archive.write import (
 T = TypeVar("T")
 
 SUFFIXES = (".ndjson", ".ndjson.gz", ".ndjson.zst")
+"""The ends of the names of archives, without ``.age``."""
 
 
 class ArchiveStore(Store):
@@ -81,11 +92,13 @@ class ArchiveStore(Store):
         self.mode = mode
         try:
             self._open_file()
-            if self._descriptor is not None:
+            if (archive := self._archive()) is not None:
                 with system_errors(self.location.path, "read"):
-                    self._contents = await in_thread(partial(verify, self._descriptor, self.label))
+                    self._contents = await in_thread(partial(verify, archive))
                     self.dialect = self._contents.dialect
                     self.embedding = self._contents.embedding
+            if mode.writes and is_encrypted(self._form()):
+                read_recipients(self.location.encryption, self.label)
         except BaseException:
             self._close_file()
             raise
@@ -113,6 +126,12 @@ class ArchiveStore(Store):
             self._descriptor = os.open(path, system.READ_FLAGS)
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
+
+    def _archive(self) -> OpenArchive | None:
+        """Return the open file; None if there is none yet."""
+        if self._descriptor is None:
+            return None
+        return OpenArchive(self._descriptor, self.label, self.location.encryption)
 
     def _close_file(self) -> None:
         if self._descriptor is not None:
@@ -171,8 +190,8 @@ class ArchiveStore(Store):
         return self._headers(where) if where.whole else super().headers(where)
 
     async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if self._descriptor is not None:
-            found = headers(self._descriptor, self.label, where)
+        if (archive := self._archive()) is not None:
+            found = headers(archive, where)
             while some := await self._next(found):
                 for memory in some:
                     yield memory
@@ -186,8 +205,8 @@ class ArchiveStore(Store):
     async def _pages(
         self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = entries
     ) -> AsyncGenerator[Page]:
-        if self._descriptor is not None:
-            found = grouped(read_pages(self._descriptor, self.label, where, read), page_size)
+        if (archive := self._archive()) is not None:
+            found = grouped(read_pages(archive, where, read), page_size)
             while some := await self._next(found):
                 for page in some:
                     yield page
@@ -203,7 +222,7 @@ class ArchiveStore(Store):
     ) -> AsyncGenerator[WriteResult]:
         path = self.location.path
         with AtomicFile(path) as file:
-            with compressed(self._form(), file) as sink, ExitStack() as stack:
+            with self._sink(self._form(), file) as sink, ExitStack() as stack:
                 writer = self._writer(sink)
                 incoming = self._incoming(writer, mode, stack)
                 async for some in grouped_async(pages, page_size):
@@ -212,19 +231,33 @@ class ArchiveStore(Store):
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.results and self._descriptor is None):
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(
-                    self._contents.header, incoming.after, self.dialect
+                self._contents = replace(
+                    self._contents, memories=incoming.after, dialect=self.dialect
                 )
         for result in incoming.results:
             yield result
 
     def _form(self) -> str:
-        """Return the name or extension that decides on the compression."""
-        path = self.location.path
-        if path.name.lower().endswith(SUFFIXES):
-            return path.name
-        _, extension = recognise(path) or ("", "")
-        return extension
+        """Return the name or extension that decides on compression and encryption."""
+        plain = plain_name(self.location.path.name)
+        if plain.lower().endswith(SUFFIXES):
+            return self._secured(plain)
+        return self._secured(plain_name(self._contents.extension))
+
+    def _secured(self, form: str) -> str:
+        """Return ``form`` with ``.age`` if the name or the content of the archive is encrypted.
+
+        So an encrypted archive stays encrypted, whatever its name.
+        """
+        name, shown = self.location.path.name, self._contents.extension
+        return form + EXTENSION if is_encrypted(name) or is_encrypted(shown) else form
+
+    @contextmanager
+    def _sink(self, form: str, file: Sink) -> Iterator[Sink]:
+        """Yield a sink that compresses and encrypts to ``file``, as the name ``form`` says."""
+        encryption = self.location.encryption
+        with encrypted(form, file, encryption) as outer, compressed(form, outer) as sink:
+            yield sink
 
     def _writer(self, sink: Sink) -> ArchiveWriter:
         created = self.created or datetime.now().astimezone().isoformat(timespec="seconds")
@@ -244,14 +277,15 @@ class ArchiveStore(Store):
 
         If the old archive has memories, the update needs a spool file, which ``stack`` closes.
         """
-        if self._descriptor is None or not self._contents.memories:
+        archive = self._archive()
+        if archive is None or not self._contents.memories:
             return NewArchive(writer, self._contents, mode)
         path = self.location.path
         with system_errors(path, "write"):
             folder = os.path.dirname(same_file(path))
             spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
         stack.enter_context(spool)
-        old = MemorySections(self._descriptor, self.label)
+        old = MemorySections(archive)
         return MergedArchive(writer, self._contents, mode, old, spool, path)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
@@ -277,9 +311,9 @@ class ArchiveStore(Store):
         path = self.location.path
         left: list[Edit] = []
         with AtomicFile(path) as file:
-            with compressed(self._form(), file) as sink, ExitStack() as stack:
-                held = self._descriptor
-                old = None if held is None else MemorySections(held, self.label)
+            with self._sink(self._form(), file) as sink, ExitStack() as stack:
+                archive = self._archive()
+                old = None if archive is None else MemorySections(archive)
                 revision = EditedArchive(self._writer(sink), self._contents, old, path)
                 stack.callback(revision.close)
                 while some and not left:
@@ -289,27 +323,26 @@ class ArchiveStore(Store):
                     await in_thread(revision.finish)
             if revision.changed:
                 await in_thread(partial(self._publish, file))
-                self._contents = ArchiveContents(
-                    self._contents.header, revision.after, self.dialect
+                self._contents = replace(
+                    self._contents, memories=revision.after, dialect=self.dialect
                 )
         return revision.results, left
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Replace the archive by a copy that lacks the selected memories."""
         gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
-        if self._descriptor is None or not gone:
+        archive = self._archive()
+        if archive is None or not gone:
             return
-        path = self.location.path
         self.created = self._contents.header.get("created")
-        with system_errors(path, "read"):
-            extension = extension_of(system.read_at(self._descriptor, SNIFFED, 0))
-        with AtomicFile(path, 0o600) as file:
-            with compressed(extension, file) as sink:
-                old = MemorySections(self._descriptor, self.label)
+        form = self._secured(plain_name(self._contents.extension))
+        with AtomicFile(self.location.path, 0o600) as file:
+            with self._sink(form, file) as sink:
+                old = MemorySections(archive)
                 await in_thread(partial(copy_without, self._writer(sink), old, gone.keys()))
             await in_thread(partial(self._publish, file))
         left = {key: n for key, n in self._contents.memories.items() if key not in gone}
-        self._contents = ArchiveContents(self._contents.header, left, self.dialect)
+        self._contents = replace(self._contents, memories=left)
         for key, messages in gone.items():
             yield WriteResult(key, deleted=messages)
 
