@@ -44,35 +44,42 @@ class ObjectFile(NamedFile):
         self.address = address
         self.name = address.name
         self.label = redact(address.url)
-        self.staged = ""
-        """How ``open`` staged the object, in words, for ``--verbose``; empty before."""
         self._client = bucket
         self._stopped = False
 
     @property
-    def _bucket(self) -> Any:
+    def bucket(self) -> Any:
+        """The client of the bucket.
+
+        Raises:
+            MemctlError: as ``open_bucket``.
+        """
         if self._client is None:
             self._client = open_bucket(self.address, self.label)
         return self._client
 
+    @property
+    def identity(self) -> str:
+        return self.address.identity
+
     def stamp(self) -> Hashable | None:
-        found = self._head()
+        found = self.head()
         return None if found is None else stamp_of(found)
 
-    def _head(self) -> dict[str, Any] | None:
+    def head(self) -> dict[str, Any] | None:
         """Return what the server says about the object; None if there is no object."""
         import obstore
 
         with object_errors(self.address, self.label, "read"):
             try:
-                return dict(obstore.head(self._bucket, self.address.key))
+                return dict(obstore.head(self.bucket, self.address.key))
             except FileNotFoundError:
                 return None
             except obstore.exceptions.BaseError as error:
                 if status_of(error) != "403" or code_of(error):
                     raise
                 # The answer to HEAD has no body, which would say why.
-                obstore.get(self._bucket, self.address.key, options={"range": (0, 1)}).bytes()
+                obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
                 raise
 
     def open(self) -> int:
@@ -80,7 +87,7 @@ class ObjectFile(NamedFile):
         import obstore
 
         with object_errors(self.address, self.label, "read"):
-            found = obstore.get(self._bucket, self.address.key)
+            found = obstore.get(self.bucket, self.address.key)
             size = found.meta["size"]
             handle = self._staging_file(size)
             try:
@@ -89,7 +96,7 @@ class ObjectFile(NamedFile):
                     if self._stopped:
                         raise Unavailable(f"reading {self.label} was stopped")
                     got += len(piece)
-                    with system_errors(Path(tempfile.gettempdir()), "write"):
+                    with system_errors(self.on_disk, "write"):
                         _write(handle, piece)
                 if got != size or self.stamp() != stamp_of(dict(found.meta)):
                     raise Unavailable(
@@ -108,9 +115,9 @@ class ObjectFile(NamedFile):
         if size <= IN_RAM and hasattr(os, "memfd_create"):
             self.staged = f"{self.label}: {size:,} bytes, staged in RAM"
             return os.memfd_create("memctl", os.MFD_CLOEXEC)
-        folder = tempfile.gettempdir()
+        folder = self.on_disk
         self.staged = f"{self.label}: {size:,} bytes, staged in a temporary file in {folder}"
-        with system_errors(Path(folder), "write"), tempfile.TemporaryFile(dir=folder) as file:
+        with system_errors(folder, "write"), tempfile.TemporaryFile(dir=folder) as file:
             return os.dup(file.fileno())
 
     def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:  # noqa: ARG002
@@ -120,7 +127,7 @@ class ObjectFile(NamedFile):
         import obstore
 
         with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
-            obstore.delete(self._bucket, self.address.key)
+            obstore.delete(self.bucket, self.address.key)
 
     def sibling(self, name: str) -> ObjectFile:
         return ObjectFile(self.address.sibling(name), self._client)
@@ -130,7 +137,7 @@ class ObjectFile(NamedFile):
 
         folder = self.address.folder
         with object_errors(self.address, self.label, "list"):
-            found = obstore.list_with_delimiter(self._bucket, folder or None)
+            found = obstore.list_with_delimiter(self.bucket, folder or None)
             return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found["objects"]]
 
     def sync(self) -> None:
@@ -139,6 +146,10 @@ class ObjectFile(NamedFile):
     @property
     def spool_folder(self) -> Path | None:
         return None
+
+    @property
+    def on_disk(self) -> Path:
+        return Path(tempfile.gettempdir())
 
 
 class NewObject:
@@ -151,7 +162,7 @@ class NewObject:
     def __init__(self, file: ObjectFile, *, replaces: bool) -> None:
         self._file = file
         self._replaces = replaces
-        self._before = file._head()
+        self._before = file.head()
         self._piece = bytearray()
         """What was written, and not yet given to the upload."""
         self._size = 0
@@ -196,7 +207,7 @@ class NewObject:
             Unavailable: another program has changed the object meanwhile, or the server refuses.
         """
         file = self._file
-        present = file._head()
+        present = file.head()
         if present is not None and not self._replaces:
             raise UsageError(f"{file.label} exists", "name another object")
         if _stamp_or_none(present) != _stamp_or_none(self._before):
@@ -208,7 +219,7 @@ class NewObject:
             self._upload.complete()
         self._done = True
         self._piece.clear()
-        written = file._head()
+        written = file.head()
         if written is None or written["size"] != self._size:
             raise Unavailable(
                 f"{file.label} is not what memctl wrote", "run the same command again"
@@ -227,7 +238,7 @@ class NewObject:
         if before is not None:
             condition = {"e_tag": before["e_tag"], "version": before["version"]}
         with object_errors(file.address, file.label, "write"):
-            bucket, key, content = file._bucket, file.address.key, bytes(self._piece)
+            bucket, key, content = file.bucket, file.address.key, bytes(self._piece)
             try:
                 obstore.put(bucket, key, content, mode=condition)
             except (obstore.exceptions.BaseError, NotImplementedError) as error:
@@ -325,7 +336,7 @@ class _Upload:
         try:
             with object_errors(file.address, file.label, "write"):
                 obstore.put(
-                    file._bucket,
+                    file.bucket,
                     file.address.key,
                     self._pieces(),
                     use_multipart=True,
