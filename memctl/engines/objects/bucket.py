@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 from contextlib import suppress
@@ -13,7 +12,8 @@ from urllib.parse import urlsplit
 
 from memctl.engines.objects.address import AZ, GS, S3, Address
 from memctl.engines.objects.errors import object_errors
-from memctl.errors import UsageError
+from memctl.errors import PasswordMissing, UsageError
+from memctl.location import visible
 
 _RETRIES = 5
 _TIMEOUTS = {"connect_timeout": "10s", "timeout": "30d", "read_timeout": "5m"}
@@ -42,7 +42,7 @@ def open_bucket(address: Address, label: str) -> Any:
     retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(minutes=3)}
     with object_errors(address, label, "read"):
         if address.scheme == S3:
-            settings = _s3(address)
+            settings = _s3(address, label)
             client = _client(settings.get("endpoint"))
             return S3Store(address.bucket, client_options=client, retry_config=retry, **settings)
         client = _client(address.endpoint)
@@ -55,13 +55,23 @@ def _client(endpoint: str | None) -> Any:
     return {**_TIMEOUTS, "allow_http": bool(endpoint) and str(endpoint).startswith("http:")}
 
 
-def _s3(address: Address) -> dict[str, Any]:
-    """Return the settings of a client of S3."""
+def _s3(address: Address, label: str) -> dict[str, Any]:
+    """Return the settings of a client of S3.
+
+    Raises:
+        PasswordMissing: the address has a key ID, and nothing gives its secret.
+    """
     settings: dict[str, Any] = {}
     given = os.environ
-    profile = {} if address.login or given.get("AWS_ACCESS_KEY_ID") else _profile("credentials")
-    if address.login:
+    profile = {} if address.secret or given.get("AWS_ACCESS_KEY_ID") else _profile("credentials")
+    known = given.get("AWS_ACCESS_KEY_ID") or profile.get("aws_access_key_id")
+    if address.secret:
         settings |= {"access_key_id": address.login, "secret_access_key": address.secret}
+    elif address.login and address.login != known:
+        raise PasswordMissing(
+            f"there is no secret for the key ID {visible(address.login)!r} of {label}",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an alias with password_command",
+        )
     elif "aws_access_key_id" in profile:
         settings |= {
             "access_key_id": profile["aws_access_key_id"],
@@ -89,6 +99,8 @@ def _profile(file: str) -> dict[str, str]:
 
     obstore does not read these files.  The profile is ``AWS_PROFILE``, or ``default``.
     """
+    import configparser  # only needed for a profile
+
     variable = "AWS_SHARED_CREDENTIALS_FILE" if file == "credentials" else "AWS_CONFIG_FILE"
     path = Path(os.environ.get(variable) or Path("~/.aws") / file).expanduser()
     name = os.environ.get("AWS_PROFILE") or "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from memctl.engines.objects.address import is_object, parse_address
@@ -23,3 +24,15 @@ def file_of(place: Location | str) -> NamedFile:
     if place.url:
         return ObjectFile(parse_address(place.url))
     return LocalFile(place.path)
+
+
+def refuse_missing(location: Location) -> None:
+    """Refuse the location of an archive that does not exist.
+
+    Raises:
+        NotFound: always in such a case.
+        MemctlError: the place of the file cannot be reached.
+    """
+    file = file_of(location)
+    if file.stamp() is None:
+        os.close(file.open())  # raises, and names what is missing
