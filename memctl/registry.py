@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memctl import foreign, plugins
+from memctl.engines.objects.address import is_object, parse_address
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
+from memctl.stores.archive.file import file_of as file_of
+from memctl.stores.archive.file import refuse_missing as refuse_missing
 from memctl.stores.archive.rotation import latest
 from memctl.stores.reme.layouts import layout_of
 from memctl.wrappers.detected import DetectedStore
@@ -383,11 +386,15 @@ BUILT_IN = (
     ),
     StoreSpec(
         "archive",
-        ".ndjson .ndjson.gz .ndjson.zst",
-        "a memctl archive",
+        ".ndjson .ndjson.gz .ndjson.zst, with .age if encrypted; s3:// gs:// az://",
+        "a memctl archive, on a disk or in object storage",
         "memctl.stores.archive.store:ArchiveStore",
+        extra="objects",
         title="memctl archive",
-        suffixes=(".ndjson", ".ndjson.gz", ".ndjson.zst"),
+        suffixes=(
+            *(".ndjson", ".ndjson.gz", ".ndjson.zst"),
+            *(".ndjson.age", ".ndjson.gz.age", ".ndjson.zst.age"),
+        ),
     ),
     StoreSpec(
         "openai",
@@ -442,7 +449,7 @@ _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
 _BY_PREFIX = {prefix: spec.kind for spec in BUILT_IN for prefix in spec.prefixes}
 EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
-    ".ndjson .ndjson.gz .ndjson.zst (an archive); a new folder ends in /"
+    ".ndjson .ndjson.gz .ndjson.zst (an archive, encrypted with .age); a new folder ends in /"
 )
 """The hint for errors about file names."""
 SUFFIXES = tuple(suffix for spec in BUILT_IN for suffix in spec.suffixes)
@@ -695,6 +702,8 @@ def parse(text: str) -> Location:
 
 
 def _parse(text: str) -> Location:
+    if is_object(text):
+        return _parse_object(text)
     prefix, colon, rest = text.partition(":")
     if colon and prefix.lower() in _BY_PREFIX and not rest.startswith("//"):
         return _parse_prefixed(prefix.lower(), text, rest)
@@ -731,6 +740,22 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
         hint = f"known: {', '.join(sorted(known))}" if known else "it takes none"
         raise UsageError(f"{kind} takes no option {visible(unknown[0])!r}", hint)
     return Location(kind, visible(text), "", path, options, f"{prefix}:")
+
+
+def _parse_object(text: str) -> Location:
+    """Return the location of an archive in object storage.
+
+    Raises:
+        UsageError: the URL is not valid, or does not name an archive.
+    """
+    address = parse_address(text)
+    if not address.name.lower().endswith(_BY_KIND["archive"].suffixes):
+        raise UsageError(
+            f"{redact(address.url)} is not the name of an archive",
+            "in object storage, a store is an archive: .ndjson .ndjson.gz .ndjson.zst, with .age "
+            "if encrypted",
+        )
+    return Location("archive", redact(address.url), text)
 
 
 def _parse_path(text: str) -> Location:
@@ -790,7 +815,8 @@ def _parse_url(text: str) -> Location:
     if kind is None:
         raise UsageError(
             f"unknown kind of store: {visible(scheme)}://",
-            "known: sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
+            "known: sqlite, postgresql, mysql, redis, rediss, unix, s3, gs, az; "
+            "see 'memctl stores'",
         )
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in pairs if name in URL_OPTIONS}

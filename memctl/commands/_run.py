@@ -205,6 +205,8 @@ def files_of(run: Run, name: str) -> list[str]:
     if location.kind != "archive":
         return [str(file.path) for file in rotation(location)] or [name]
     path = location.path
+    if not path.name:  # an object
+        return [name]
     rotated = Series(path).files() if path.parent.is_dir() else []
     own = [name] if os.path.lexists(path) or not rotated else []
     return [*own, *(str(file.path) for file in rotated)]

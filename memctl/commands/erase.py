@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,10 +39,9 @@ from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-from memctl.registry import make_store
+from memctl.registry import make_store, refuse_missing
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.storekit.files import missing
 from memctl.version import __version__
 
 
@@ -345,8 +343,8 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
             )
         if is_archive and location.kind != "archive":
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
-        if is_archive and not os.path.lexists(location.path):
-            raise missing(location.path)
+        if is_archive:
+            refuse_missing(location)
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
         erasure = EraseRun(subject, entry, partial(runs_on, run), run.output, holds=holds)

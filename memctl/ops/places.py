@@ -1,7 +1,8 @@
 """The kept runs that changed a store, however its URL or path is written.
 
 A store on a server is known by its engine, its server and its database.  The login, the driver and
-options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.
+options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.  An object is known by its
+server, its bucket and its key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from memctl.errors import MemctlError
 from memctl.journal.runs import Run
 from memctl.location import Location, same_file
-from memctl.registry import as_recorded, parse, spec_of, state_of
+from memctl.registry import as_recorded, file_of, parse, spec_of, state_of
 
 Locate = Callable[[str], Location]
 """A function that returns the location of a store from its name, URL or path."""
@@ -61,6 +62,8 @@ def recorded_location(kept: Run, locate: Locate = parse) -> Location:
 
 
 def _is_one_place(one: Location, other: Location) -> bool:
+    if one.kind == other.kind == "archive":
+        return file_of(one).identity == file_of(other).identity
     if one.path.name and other.path.name:
         return same_file(one.path) == same_file(other.path)
     servers = _server(one), _server(other)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from memctl import system
+from memctl import encryption, system
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import visible
@@ -29,6 +29,8 @@ _MAGIC = {
     b"SQLite format 3\0": ("sqlite", ".db"),
     b"\x1f\x8b": ("archive", ".ndjson.gz"),
     b"\x28\xb5\x2f\xfd": ("archive", ".ndjson.zst"),
+    encryption.MAGIC: ("archive", ".ndjson.age"),
+    encryption.ARMOR: ("archive", ".ndjson.age"),
 }
 
 

@@ -67,6 +67,13 @@ class NamedFile(ABC):
     """The last part of the name, such as ``chats.ndjson.zst``."""
     label: str
     """The full name to show, without secrets."""
+    staged = ""
+    """Where ``open`` put a copy of the content, for ``--verbose``; empty without a copy."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """A text that is equal for all names of one file."""
 
     @abstractmethod
     def stamp(self) -> Hashable | None:
@@ -82,6 +89,9 @@ class NamedFile(ABC):
             NotFound: there is no file.
             BadData: the name is that of a folder, a pipe or a device.
         """
+
+    def interrupt(self) -> None:  # noqa: B027 - a disk answers at once
+        """Make ``open`` in another thread return soon, with an error."""
 
     @abstractmethod
     def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:
@@ -112,6 +122,11 @@ class NamedFile(ABC):
     def spool_folder(self) -> Path | None:
         """The folder for temporary files of the size of this file; None for the usual one."""
 
+    @property
+    @abstractmethod
+    def on_disk(self) -> Path:
+        """The path to name in errors of the operating system: the file, or the usual folder."""
+
 
 class LocalFile(NamedFile):
     """A file on a disk."""
@@ -120,6 +135,10 @@ class LocalFile(NamedFile):
         self.path = path
         self.name = path.name
         self.label = visible(str(path))
+
+    @property
+    def identity(self) -> str:
+        return f"file:{same_file(self.path)}"
 
     def stamp(self) -> Hashable | None:
         with system_errors(self.path, "read"):
@@ -162,3 +181,7 @@ class LocalFile(NamedFile):
     @property
     def spool_folder(self) -> Path | None:
         return Path(os.path.dirname(same_file(self.path)))
+
+    @property
+    def on_disk(self) -> Path:
+        return self.path

@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from typing import IO, Protocol, cast
 
 from memctl import zstd
+from memctl.encryption import plain_name
 from memctl.errors import MemctlError
+from memctl.storekit.encrypted import Sink
 
 _BUFFER = 1024 * 1024
-SNIFFED = 8
-"""The number of bytes at the beginning of a file that identify its compression."""
+SNIFFED = 4
+"""The number of bytes at the beginning of data that identify its compression."""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
@@ -26,16 +28,6 @@ _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 """The largest accepted window: 128 MiB, the default of zstd."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """Errors raised when compressed data is truncated or damaged."""
-
-
-class Sink(Protocol):
-    """The output of an archive writer: a file, or a compressor on top of a file."""
-
-    def write(self, data: bytes | memoryview, /) -> object:
-        """Write all of the data."""
-
-    def flush(self) -> object:
-        """Pass buffered data on to the file."""
 
 
 class Input(Protocol):
@@ -52,13 +44,14 @@ class Output(Sink, Protocol):
         """Write buffered data to the underlying sink, which stays open."""
 
 
-def decompressed(raw: io.RawIOBase, start: bytes) -> Input:
+def decompressed(raw: io.RawIOBase | io.BufferedReader, start: bytes) -> Input:
     """Return a stream of the decompressed data; ``raw`` itself if the data is not compressed.
 
     ``start`` has the first bytes of the data, which identify the compression.
     """
     if start.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=io.BufferedReader(raw, _BUFFER), mode="rb")
+        reader = io.BufferedReader(raw, _BUFFER) if isinstance(raw, io.RawIOBase) else raw
+        return gzip.GzipFile(fileobj=reader, mode="rb")
     if start.startswith(_ZSTD):
         return zstd.ZstdFile(cast(IO[bytes], raw), options=_WINDOW)
     return raw
@@ -70,7 +63,8 @@ def extension_of(start: bytes) -> str:
 
 
 def _output(name: str, sink: Sink) -> Output:
-    if name.lower().endswith(".gz"):
+    name = plain_name(name).lower()
+    if name.endswith(".gz"):
         # Without a time and a name, equal memories give equal files.
         return gzip.GzipFile(
             filename="",
@@ -79,7 +73,7 @@ def _output(name: str, sink: Sink) -> Output:
             fileobj=cast(IO[bytes], sink),
             mtime=0,
         )
-    if name.lower().endswith(".zst"):
+    if name.endswith(".zst"):
         return zstd.ZstdFile(cast(IO[bytes], sink), "w", options=_ZSTD_OPTIONS)
     return _Plain(sink)
 
@@ -99,8 +93,8 @@ class _Plain:
 def compressed(name: str, sink: Sink) -> Iterator[Sink]:
     """Yield a compressor that writes to ``sink``; ``sink`` itself for data without compression.
 
-    The extension of the file name ``name`` decides: ``.gz``, ``.zst``, or any other for no
-    compression.  The sink stays open.
+    The extension of the file name ``name`` decides, without ``.age``: ``.gz``, ``.zst``, or any
+    other for no compression.  The sink stays open.
     """
     output = _output(name, sink)
     try:

@@ -44,7 +44,7 @@ from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import LARGEST_MESSAGE, Embedding, Memory, MemoryKey, StoredMessage
 from memctl.storekit.batching import are_objects, messages_from_columns
-from memctl.stores.archive.compression import Sink
+from memctl.storekit.encrypted import Sink
 
 Line = bytes | bytearray
 

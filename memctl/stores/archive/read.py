@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from memctl import foreign, system
+from memctl import encryption, foreign, system
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
+from memctl.encryption import Encryption, is_ciphertext
 from memctl.errors import BadData
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.model import (
@@ -27,7 +28,8 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.storekit.batching import PageBuilder
-from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed
+from memctl.storekit.encrypted import decrypted
+from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed, extension_of
 from memctl.stores.archive.format import (
     LARGEST_RECORD,
     LARGEST_REST,
@@ -78,23 +80,45 @@ class SharedFile(io.RawIOBase):
         super().close()
 
 
-class Lines:
-    """The lines of an open archive, plain or compressed.  A long line is in RAM only once.
+class OpenArchive(NamedTuple):
+    """An archive file that is open for reading; ``label`` names the file in errors."""
 
-    All methods raise the errors in ``DAMAGE`` if compressed data is truncated or damaged, and
-    ValueError if a line is larger than any line of an archive.
+    descriptor: int
+    label: str
+    encryption: Encryption = Encryption()
+    """The source of identities, if the file is encrypted."""
+
+
+class Lines:
+    """The lines of an open archive, plain, compressed or encrypted.
+
+    A long line is in RAM only once.  All methods raise the errors in ``DAMAGE`` if compressed data
+    is truncated or damaged, and ValueError if a line is larger than any line of an archive.  They
+    raise MemctlError if encrypted data is truncated or damaged, or for other keys.
     """
 
-    def __init__(self, descriptor: int, skim: Callable[[memoryview], object] | None = None) -> None:
-        """Open the stream of lines of the file ``descriptor``.
+    def __init__(
+        self, archive: OpenArchive, skim: Callable[[memoryview], object] | None = None
+    ) -> None:
+        """Open the stream of lines of an archive.
 
         With ``skim``, a message line over ``LARGEST_RECORD`` is never in RAM as a whole.  ``skim``
         gets the inner part of its message in pieces, and the returned line lacks this part.
         """
-        start = system.read_at(descriptor, SNIFFED, 0)
         self.skimmed = 0
         """The number of bytes at the beginning of the last block that ``skim`` has received."""
-        self._stream = decompressed(SharedFile(descriptor), start)
+        self.extension = ""
+        """The extension that the content shows, such as ``.zst.age``; empty for plain lines."""
+        shared = SharedFile(archive.descriptor)
+        start = system.read_at(archive.descriptor, encryption.SNIFFED, 0)
+        if is_ciphertext(start):
+            plain = decrypted(shared, start, archive.encryption, archive.label)
+            start = plain.peek(SNIFFED)
+            self.extension = extension_of(start) + encryption.EXTENSION
+            self._stream = decompressed(plain, start)
+        else:
+            self.extension = extension_of(start)
+            self._stream = decompressed(shared, start)
         self._skim = skim
         self._block = b""
         self._at = 0
@@ -201,19 +225,21 @@ class ArchiveContents:
     memories: dict[MemoryKey, int] = field(default_factory=dict)
     dialect: Dialect = AGENTSCOPE1
     embedding: Embedding | None = None
+    extension: str = ""
+    """The extension that the content of the file shows, such as ``.zst.age``."""
 
 
-def verify(descriptor: int, label: str) -> ArchiveContents:
+def verify(archive: OpenArchive) -> ArchiveContents:
     """Read and check a whole archive; return its contents.
-
-    ``label`` names the archive in errors.
 
     Raises:
         BadData: the file is not an archive, is truncated or changed, or is of a later memctl.
+        Unavailable: the file is encrypted, and no identity is of a recipient.
     """
-    check = _Check(label)
+    check = _Check(archive.label)
     try:
-        lines = Lines(descriptor, check.skim)
+        lines = Lines(archive, check.skim)
+        check.contents.extension = lines.extension
         check.header(lines.first(_HEADER_BYTES))
         while not check.ended:
             block = lines.block()
@@ -372,9 +398,9 @@ class MemorySections:
     All methods raise BadData if the archive changes while it is read.
     """
 
-    def __init__(self, descriptor: int, label: str) -> None:
-        self._label = label
-        self._lines = Lines(descriptor)
+    def __init__(self, archive: OpenArchive) -> None:
+        self._label = archive.label
+        self._lines = Lines(archive)
         self._lines.first(_HEADER_BYTES)
         self._pieces: Iterator[tuple[LineKind, list[Line]]] = iter(())
         self._kind: LineKind | None = None
@@ -450,16 +476,15 @@ class MemorySections:
             ) from error
 
 
-def headers(descriptor: int, label: str, where: Selection) -> Iterator[list[Memory]]:
+def headers(archive: OpenArchive, where: Selection) -> Iterator[list[Memory]]:
     """Yield lists of the selected memories of an archive, without messages."""
-    selected = (memory for memory in MemorySections(descriptor, label) if where.has_key(memory.key))
+    selected = (memory for memory in MemorySections(archive) if where.has_key(memory.key))
     while some := list(islice(selected, PAGE_ENTRIES)):
         yield some
 
 
 def read_pages(
-    descriptor: int,
-    label: str,
+    archive: OpenArchive,
     where: Selection,
     read: Callable[[list[Line]], list[StoredMessage]] = entries,
 ) -> Iterator[Page]:
@@ -467,7 +492,7 @@ def read_pages(
 
     ``read`` makes messages from lines: ``entries`` or ``outlines``.
     """
-    sections = MemorySections(descriptor, label)
+    sections = MemorySections(archive)
     for memory in sections:
         if where.has_key(memory.key):
             filling = PageBuilder(memory)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from memctl.encryption import plain_name
 from memctl.errors import NotFound, UsageError
 from memctl.location import visible
 from memctl.storekit.files import sync_folder, system_errors
@@ -18,7 +19,10 @@ LATEST = "@latest"
 """The suffix after the name of a rotation that means its newest file."""
 
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
-"""Extensions with several parts; the extension of any other name is its last suffix."""
+"""Extensions with several parts; the extension of any other name is its last suffix.
+
+``.age`` may follow any extension.
+"""
 _TIME = "%Y%m%dT%H%M%S"
 
 Period = Callable[[datetime], object]
@@ -102,9 +106,10 @@ class Series:
 
     def __init__(self, path: Path) -> None:
         """``path`` is the path of the rotation without a time, such as ``NAME.ndjson``."""
-        extension = next(filter(path.name.lower().endswith, _EXTENSIONS), path.suffix)
+        plain = plain_name(path.name)
+        extension = next(filter(plain.lower().endswith, _EXTENSIONS), Path(plain).suffix)
         self.folder = path.parent
-        self._stem = path.name[: len(path.name) - len(extension)]
+        self._stem = plain[: len(plain) - len(extension)]
         self._extension = path.name[len(self._stem) :]
         self._form = re.compile(
             re.escape(self._stem) + r"-([0-9]{8}T[0-9]{6})" + re.escape(self._extension)
