@@ -214,6 +214,8 @@ def run_row(run: Run, size: int) -> dict[str, Any]:
         "erased": run.erased,
         "job": run.job or None,
         "shard": run.shard or None,
+        "policy": run.policy or None,
+        "archive": run.archive or None,
     }
 
 

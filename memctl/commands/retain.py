@@ -53,6 +53,7 @@ def retain(
     stop = Stop()
     tasks = [_task(run, policy, stop) for policy in policies]
     retention = Retention(tasks, run.address)
+    retention.check()
     output.report = _report(tasks, dry_run=dry_run)
     if dry_run or not yes:
         wait_for(retention.plan())

@@ -675,7 +675,9 @@ _STORE, _CHANGED, _STATE = 8, 13, 15
 
 
 def run_command(run: Run) -> str:
-    """Return the command of a run, with its shard if it was limited to one."""
+    """Return the command of a run, with its policy, or its shard if it was limited to one."""
+    if run.policy:
+        return f"{run.command} {run.policy}"
     return f"{run.command} {run.shard}" if run.shard else run.command
 
 

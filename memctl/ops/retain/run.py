@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from memctl.concurrency import in_thread
+from memctl.encryption import is_encrypted, read_identities, read_recipients
 from memctl.errors import (
     BadData,
     Failure,
@@ -32,6 +34,7 @@ from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
 from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, Entry, Ledger
+from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.locks import FileLock, lock_owner
 
@@ -128,12 +131,27 @@ class Retention:
         self._locate = locate
         self._now = now or datetime.now()
 
+    def check(self) -> None:
+        """Check, before anything runs, that each policy has an action, and keys for its archive.
+
+        Raises:
+            UsageError: memctl has no such action, or an encrypted archive has no recipient.
+            Unavailable: there is no identity to read an encrypted archive back.
+        """
+        for task in self.tasks:
+            task.action()
+            name = task.policy.archive_name(self._now)
+            archive = self._locate(_absolute(name))
+            if is_encrypted(name.partition("?")[0] if "://" in name else name):
+                read_recipients(archive.encryption, archive.label)
+                read_identities(archive.encryption, archive.label)
+
     async def plan(self) -> None:
         """Find what each policy selects; write nothing, not even an archive."""
         for task in self.tasks:
             task.resumed = [self._label(one) for one in self.ledger.pending(task.policy.name)]
             try:
-                task.archive = self._new_archive(task.policy)[1].label
+                task.archive = (await self._new_archive(task.policy))[1].label
                 task.found = await task.action().plan()
                 task.state = PLANNED
             except Interrupted:
@@ -182,12 +200,12 @@ class Retention:
         action, policy = task.action(), task.policy
         for entry in self.ledger.pending(policy.name):
             await self._resume(task, action, entry)
-        name, archive = self._new_archive(policy)
+        name, archive = await self._new_archive(policy)
         self.ledger.add(BEGUN, policy.name, name, task.location.label)
         try:
             task.found = await action.export(archive)
         except BaseException:
-            if not _exists(archive):
+            if not await _exists(archive):
                 self.ledger.add(ABSENT, policy.name, name, task.location.label)
             raise
         if not task.found.messages and not task.found.memories:
@@ -205,7 +223,7 @@ class Retention:
         try:
             await self._act(task, action, archive)
         except NotFound:
-            if _exists(archive):  # the store does not exist
+            if await _exists(archive):  # the store does not exist
                 raise
             self.ledger.add(ABSENT, policy, entry.archive, entry.store)
         except BadData as error:
@@ -222,15 +240,13 @@ class Retention:
         if task.around.stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
 
-    def _new_archive(self, policy: Policy) -> tuple[str, Location]:
+    async def _new_archive(self, policy: Policy) -> tuple[str, Location]:
         """Return the name and the location of an archive that does not exist yet."""
         number = 1
         while True:
-            name = policy.archive_name(self._now, number)
-            if "://" not in name:
-                name = os.path.abspath(os.path.expanduser(name))
+            name = _absolute(policy.archive_name(self._now, number))
             location = self._locate(name)
-            if not _exists(location):
+            if not await _exists(location):
                 return name, location
             number += 1
 
@@ -258,6 +274,15 @@ class Retention:
         )
 
 
-def _exists(archive: Location) -> bool:
-    """Return whether there is an archive at a location."""
-    return os.path.lexists(archive.path)
+def _absolute(name: str) -> str:
+    """Return the name of an archive, valid in any working directory."""
+    return name if "://" in name else os.path.abspath(os.path.expanduser(name))
+
+
+async def _exists(archive: Location) -> bool:
+    """Return whether there is an archive at a location.
+
+    Raises:
+        Unavailable: the place of the archive cannot be reached, or refuses the access.
+    """
+    return await in_thread(file_of(archive).stamp) is not None
