@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
 from memctl.ops.apply import tidy, without_held
@@ -40,7 +41,11 @@ class DeletionAction(MessageAction):
                 warn_parted=True,
             )
             left: Counter[MemoryKey] = Counter()
-            plan = run.planner
+            held: dict[MemoryKey, Failure] = {}
+            find = run.planner
+
+            def plan(store: Store, where: Selection) -> AsyncGenerator[Edit]:
+                return without_held(find(store, where), self.around.holds.read(store), held)
 
             async def guarded(store: Store, where: Selection) -> AsyncGenerator[Edit]:
                 if self.policy.pairs is not ToolPairPolicy.SPLIT:
@@ -51,6 +56,7 @@ class DeletionAction(MessageAction):
 
             run.planner = guarded
             await self.execute(run, acted, left)
+            acted.failures += held.items()
 
 
 async def _incomplete(

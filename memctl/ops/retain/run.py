@@ -232,6 +232,7 @@ class Retention:
                 "archive"
             )
         else:
+            task.acted.left = 0  # the new archive takes what this archive lacks
             task.resumed.append(archive.label)
             self.ledger.add(ACTED, policy, entry.archive, entry.store)
 
