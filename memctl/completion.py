@@ -332,6 +332,12 @@ def _holds(_: Line) -> Candidates:
     )
 
 
+def _policies(line: Line) -> Candidates:
+    from memctl.config.retention import read_policies  # only retain takes policies
+
+    return Candidates({one.name: one.action.value for one in read_policies(_load_config(line))})
+
+
 def _codes(_: Line) -> Candidates:
     from memctl.ops.doctor.findings import KINDS  # only doctor takes codes
 
@@ -358,6 +364,7 @@ _OF_ARGUMENTS: dict[str | None, Callable[[Line], Candidates]] = {
     **dict.fromkeys(("MARK", "OLD", "NEW"), _in_store("mark")),
     "RUN": _runs,
     "HOLD": _holds,
+    "POLICY": _policies,
     "CODE": _codes,
 }
 

@@ -36,6 +36,7 @@ _GUIDES = {
     "compress": ("compress",),
     "erase": ("erase",),
     "hold": ("holds",),
+    "retain": ("retention",),
     "verify": ("copying",),
     "doctor": ("doctor", "changing"),
     "history": ("undo",),
