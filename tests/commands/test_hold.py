@@ -608,7 +608,8 @@ def test_damaged_record_stops_every_deletion(
             code, said = 3, "cannot be used"
     before = contents(store)
     source = f"{tmp_path}/source.ndjson"
-    asyncio.run(fill(source, {KYOTO: samples.entries(3, 20)}))
+    new = MemoryKey("bob", "new")
+    asyncio.run(fill(source, dict.fromkeys((KYOTO, new), samples.entries(3, 20))))
     for words in (
         ("delete", store, "--user", "bob", "--yes"),
         ("delete", store, "--user", "bob", "--dry-run"),
