@@ -35,10 +35,6 @@ class Hold:
     place: str = field(default="", compare=False)
     """The URL or path that ``store`` meant when the hold was made; it may mean another by now."""
 
-    def covers(self, key: MemoryKey) -> bool:
-        """Return whether the hold is on the memory ``key``, in any store."""
-        return self.user in (None, key.user) and self.session in (None, key.session)
-
     def ended(self, today: date) -> bool:
         """Return whether the last day of the hold is over."""
         return self.until is not None and self.until < today

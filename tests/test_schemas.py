@@ -110,6 +110,8 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "erase", "--user", "user0", copy, "--yes"),
         (0, "search", filled, "message"),
         (0, "index", "list"),
+        (0, "hold", "add", "--session", "none", "--reason", "a test"),
+        (0, "hold", "list"),
         (0, "history"),
         (0, "stores"),
         (0, "version", "--verbose"),

@@ -39,11 +39,10 @@ def _hold(config: Config, place: str, table: dict[str, Any]) -> Hold:
     if not table.get("reason", "").strip():
         raise UsageError(f"{path}: {place} has no reason", 'write reason = "..."')
     store = table.get("store")
-    if store is not None:
-        _refuse_store(config, place, store)
     hold = Hold(
         *(table["reason"], table.get("user"), table.get("session"), store),
         until=_day(path, place, table.get("until")),
+        place="" if store is None else _meant(config, place, store),
     )
     return replace(hold, id=hold.digest)
 
@@ -61,10 +60,14 @@ def _day(path: Path, place: str, value: Any) -> date | None:
         ) from None
 
 
-def _refuse_store(config: Config, place: str, store: str) -> None:
-    """Refuse the store of a hold if it is no name in the configuration, no URL and no path."""
+def _meant(config: Config, place: str, store: str) -> str:
+    """Return the URL or path of a store, which may be a name in the configuration.
+
+    Raises:
+        UsageError: there is no such store.
+    """
     try:
-        if store not in config.stores:
-            config.locate(store, {})
+        alias = config.stores.get(store)
+        return (config.locate(store, {}) if alias is None else alias.location()).label
     except UsageError as error:
         raise UsageError(f"{config.path}: {place}.store: {error.message}", error.hint) from error

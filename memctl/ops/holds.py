@@ -11,7 +11,6 @@ from memctl.errors import MemctlError, UsageError
 from memctl.holds import Hold, Holds
 from memctl.journal.holds import HoldRecord
 from memctl.location import Location, visible
-from memctl.numbers import count
 from memctl.ops.places import Locate, is_at
 from memctl.ops.subject import readings
 from memctl.registry import parse
@@ -85,10 +84,13 @@ class HoldSource:
         if not ended or self._note is None:
             return
         last = max(ended, key=lambda hold: hold.until or date.min)
-        self._note(
-            f"{count(len(ended), 'hold')} ended, the last on {last.until} "
-            f"({visible(last.reason)}): memories are no longer held for this reason"
-        )
+        when = f"on {last.until} ({visible(last.reason)})"
+        if len(ended) == 1:
+            self._note(f"a hold ended {when}: its memories are no longer held")
+        else:
+            self._note(
+                f"{len(ended):,} holds ended, the last {when}: their memories are no longer held"
+            )
         self._note = None
 
 

@@ -61,7 +61,8 @@ def begin() -> Orders:
         _die_with_parent()
     if POSIX and os.getppid() != orders["parent"]:
         os._exit(128 + signal.SIGTERM)
-    return Orders(orders["version"], orders["stores"], orders["state"], orders["holds"])
+    holds = orders.get("holds", [])  # another version of memctl, which is refused, has none
+    return Orders(orders["version"], orders["stores"], orders["state"], holds)
 
 
 def _die_with_parent() -> None:

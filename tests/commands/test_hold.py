@@ -293,6 +293,7 @@ def test_delete_leaves_held_memories(run: Run, place: Place) -> None:
     assert SAID in only["error"]["message"]
     assert report(run(*words, "--dry-run"), 9)["failures"] == only["failures"]
     assert len(runs_kept()) == 1, "nothing was done, so there is nothing to undo"
+    hold(run, "--session", "berlin")
     undone = run("undo", "--store", place.text, "--yes")
     assert undone.exit_code == 0, "undo is not hindered"
     assert held(place) == before
@@ -392,6 +393,7 @@ def test_copy_replaces_no_held_memory(run: Run, place: Place, tmp_path: Path) ->
     loaded = ("import", source, place.text, "--on-conflict", "replace", *chosen, "--yes", "--json")
     assert left(report(run(*loaded), 9)) == KYOTO_IS_HELD
     assert held(place) == after
+    hold(run, "--session", "berlin")
     assert run("undo", "--store", place.text, "--yes").exit_code == 0, "undo is not hindered"
     assert held(place) == before
 
@@ -608,7 +610,8 @@ def test_damaged_record_stops_every_deletion(
             code, said = 3, "cannot be used"
     before = contents(store)
     source = f"{tmp_path}/source.ndjson"
-    asyncio.run(fill(source, {KYOTO: samples.entries(3, 20)}))
+    new = MemoryKey("bob", "new")
+    asyncio.run(fill(source, dict.fromkeys((KYOTO, new), samples.entries(3, 20))))
     for words in (
         ("delete", store, "--user", "bob", "--yes"),
         ("delete", store, "--user", "bob", "--dry-run"),
