@@ -337,7 +337,7 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
     ]
     for name, is_archive in names:
         location = changeable(run, name, subject.where, None)
-        if is_archive and location.path.is_dir():
+        if is_archive and location.path.name and location.path.is_dir():
             raise UsageError(
                 f"{location.label} is a folder, not an archive", "name the archives in it"
             )

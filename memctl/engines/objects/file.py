@@ -76,7 +76,7 @@ class ObjectFile(NamedFile):
             except FileNotFoundError:
                 return None
             except obstore.exceptions.BaseError as error:
-                if status_of(error) != "403" or code_of(error):
+                if status_of(error) not in ("400", "403") or code_of(error):
                     raise
                 # The answer to HEAD has no body, which would say why.
                 obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
@@ -236,7 +236,8 @@ class NewObject:
         file, before = self._file, self._before
         condition: Any = "create"
         if before is not None:
-            condition = {"e_tag": before["e_tag"], "version": before["version"]}
+            known = {name: before[name] for name in ("e_tag", "version")}
+            condition = {name: text for name, text in known.items() if text} or "overwrite"
         with object_errors(file.address, file.label, "write"):
             bucket, key, content = file.bucket, file.address.key, bytes(self._piece)
             try:
