@@ -15,7 +15,7 @@ from contextlib import (
     suppress,
 )
 
-from memctl.errors import Different, Loss, MemctlError, Uninitialised, UsageError
+from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
@@ -376,10 +376,13 @@ class Migration:
         Raises:
             MemctlError: as the methods of ``CopyRun``.
             Different: source and target differ after the copy.
+            Unavailable: the target is encrypted, and there is no identity for the comparison.
         """
         new = None
         if isinstance(self._target, Location):
             refuse_unknown_extension(self._target)
+            if verify and not self._dry_run:
+                _refuse_unreadable(self._target)
             new = NewTarget(self._target, self._where.shard)
         try:
             with self._copy.recorded():
@@ -544,6 +547,20 @@ class Migration:
                 f"({len(found.differences)} differences)",
                 "the source may have changed meanwhile; list every difference with: memctl verify",
             )
+
+
+def _refuse_unreadable(target: Location) -> None:
+    """Refuse a target that will be encrypted and could not be read for a comparison.
+
+    Raises:
+        Unavailable: no identity is configured.
+    """
+    if target.encrypts and target.encryption.identities is None:
+        raise Unavailable(
+            f"{target.label} will be encrypted, and without an identity it cannot be compared "
+            "with its source",
+            "set identity_file in [encryption] of the configuration, or add --no-verify",
+        )
 
 
 def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
