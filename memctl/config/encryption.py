@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
+from pathlib import Path
 
+from memctl import system
 from memctl.config import Config, refuse_unknown, secrets
 from memctl.encryption import Encryption
 from memctl.errors import Unavailable, UsageError
+from memctl.location import redact
 
 _PLACE = "encryption"
 _WHAT = "the identity of [encryption]"
@@ -41,6 +44,20 @@ def read_encryption(
     if source is not None:
         fetch = cache(partial(_fetch, source, environment, timeout, config.secret_variables))
     return Encryption(tuple(recipients), fetch)
+
+
+def exposed(config: Config) -> list[Path]:
+    """Return the files with secrets that other users of the machine can read.
+
+    These are the file with the identity, and the configuration file if a URL has a password.
+    """
+    files = []
+    source = identity_source(config)
+    if source is not None and source.key == "identity_file":
+        files.append(Path(source.where).expanduser())
+    if any("***" in redact(alias.url) for alias in config.stores.values()):
+        files.append(config.path)
+    return [file for file in files if system.readable_by_others(file)]
 
 
 def identity_source(config: Config) -> secrets.Source | None:

@@ -15,6 +15,7 @@ from contextlib import (
     suppress,
 )
 
+from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
@@ -376,13 +377,14 @@ class Migration:
         Raises:
             MemctlError: as the methods of ``CopyRun``.
             Different: source and target differ after the copy.
-            Unavailable: the target is encrypted, and there is no identity for the comparison.
+            UsageError: the target will be encrypted, and there is no valid recipient.
+            Unavailable: it will be encrypted, and there is no identity for the comparison.
         """
         new = None
         if isinstance(self._target, Location):
             refuse_unknown_extension(self._target)
-            if verify and not self._dry_run:
-                _refuse_unreadable(self._target)
+            if self._target.encrypts:
+                _refuse_keys(self._target, verify=verify and not self._dry_run)
             new = NewTarget(self._target, self._where.shard)
         try:
             with self._copy.recorded():
@@ -549,13 +551,15 @@ class Migration:
             )
 
 
-def _refuse_unreadable(target: Location) -> None:
-    """Refuse a target that will be encrypted and could not be read for a comparison.
+def _refuse_keys(target: Location, *, verify: bool) -> None:
+    """Refuse an encrypted target without recipients, or one that ``verify`` could not read.
 
     Raises:
+        UsageError: there is no valid recipient.
         Unavailable: no identity is configured.
     """
-    if target.encrypts and target.encryption.identities is None:
+    read_recipients(target.encryption, target.label)
+    if verify and target.encryption.identities is None:
         raise Unavailable(
             f"{target.label} will be encrypted, and without an identity it cannot be compared "
             "with its source",
