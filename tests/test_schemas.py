@@ -126,11 +126,11 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
     assert seen == set(schema_names()) - {"log", "report"}  # a report has no lines
 
 
-def _policy(folder: Path, store: str) -> Path:
+def _policy(folder: Path, store: object) -> Path:
     """Return a configuration with a policy of retention."""
     path = folder / "retention.toml"
     path.write_text(
-        f"[stores.prod]\nurl = {json.dumps(store)}\n[[retention]]\nname = 'chats'\n"
+        f"[stores.prod]\nurl = {json.dumps(str(store))}\n[[retention]]\nname = 'chats'\n"
         "store = 'prod'\naction = 'delete'\nselect = { keep_last = 1 }\n"
         f"archive = '{folder}/retired-{{date}}.ndjson'\n"
     )
