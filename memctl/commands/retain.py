@@ -42,7 +42,7 @@ def retain(
     Examples:
       memctl retain --dry-run
       memctl retain chats --yes
-      memctl retain --yes --metrics-file /var/lib/node_exporter/memctl-retain.prom
+      memctl retain --yes --metrics-file r.prom
     """
     from memctl.config.retention import find_policies  # not needed to show the help
 

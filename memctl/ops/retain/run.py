@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -204,9 +205,10 @@ class Retention:
         self.ledger.add(BEGUN, policy.name, name, task.location.label)
         try:
             task.found = await action.export(archive)
-        except BaseException:
-            if not await _exists(archive):
-                self.ledger.add(ABSENT, policy.name, name, task.location.label)
+        except MemctlError:
+            with suppress(MemctlError):  # the first error matters more; the next run looks again
+                if not await _exists(archive):
+                    self.ledger.add(ABSENT, policy.name, name, task.location.label)
             raise
         if not task.found.messages and not task.found.memories:
             self.ledger.add(ABSENT, policy.name, name, task.location.label)
