@@ -13,10 +13,13 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
+from memctl.commands._values import recipients
+from memctl.encryption import EXTENSION
 from memctl.errors import (
     BadData,
     Interrupted,
@@ -141,6 +144,24 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
     return location
 
 
+def encrypting(location: Location, encrypt_to: list[str] | None) -> Location:
+    """Return the location of a new archive that ``--encrypt-to`` encrypts, if it is given.
+
+    Raises:
+        UsageError: a value is not a public key, or the target would not be encrypted.
+    """
+    if not encrypt_to:
+        return location
+    keys = replace(location.encryption, recipients=recipients(encrypt_to))
+    if location.kind == "stdio":
+        return replace(location, path=Path(f"stdout.ndjson{EXTENSION}"), encryption=keys)
+    if location.kind != "archive" or not location.encrypts:
+        raise UsageError(
+            f"{location.label} would not be encrypted", "name an archive: NAME.ndjson.zst.age"
+        )
+    return replace(location, encryption=keys)
+
+
 @contextmanager
 def readable(location: Location, where: Selection, path: str | None) -> Iterator[Location]:
     """Yield the location of a store to read; for stdin, a temporary file with its content.
@@ -236,7 +257,7 @@ def writable(location: Location) -> Iterator[Location]:
         yield location
         return
     with temporary_folder() as folder:
-        path = folder / "stdout.ndjson"
+        path = folder / (location.path.name or "stdout.ndjson")
         yield replace(location, kind="archive", path=path)
         if path.exists():
             from memctl.ops.export.destination import pour  # only needed for stdout

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
+from memctl.encryption import EXTENSION, Encryption, is_encrypted, read_recipients
 from memctl.errors import Unavailable, UsageError
 from memctl.location import Location, is_one_file
 from memctl.ops.observer import Observer
@@ -178,6 +179,23 @@ def refuse_output(
         raise UsageError(f"the folder of {output!r} does not exist", "create it first")
 
 
+def refuse_keys(output: str, encryption: Encryption, *, asked: bool) -> None:
+    """Refuse an encrypted output without valid recipients.
+
+    ``asked`` is True if the user named the recipients for this output.
+
+    Raises:
+        UsageError: there is no recipient, or one is not valid; or the output would not be
+            encrypted, and the user asked for that.
+    """
+    if is_encrypted(output) or (asked and output == STDOUT):
+        read_recipients(encryption, output)
+    elif asked:
+        raise UsageError(
+            f"{output!r} would not be encrypted", f"name it with {EXTENSION}: -o NAME.ndjson.age"
+        )
+
+
 def refuse_taken(output: str, shape: Shape, shard: Shard | None, *, force: bool) -> None:
     """Refuse an output that exists, unless ``force`` is set.
 
@@ -290,12 +308,18 @@ def locked_output(
 
 @contextmanager
 def published(
-    output: str, shape: Shape, shard: Shard | None, stream: BinaryIO | None
+    output: str,
+    shape: Shape,
+    shard: Shard | None,
+    stream: BinaryIO | None,
+    *,
+    encrypts: bool = False,
 ) -> Iterator[Path]:
     """Yield a path to write to.
 
     If the block succeeds, the file or folder at the path becomes the output.  If the output is the
-    standard output, the contents go to ``stream`` instead.  For a session folder with contents, or
+    standard output, the contents go to ``stream`` instead; ``encrypts`` says that they are
+    encrypted.  For a session folder with contents, or
     for a shard, the path is the folder itself.
 
     Raises:
@@ -311,7 +335,10 @@ def published(
         # Next to the file that a symbolic link names.
         parent = Path(os.path.realpath(target)).parent if target else None
         with temporary_folder(parent) as folder:
-            place = folder / f"export{extension_of(output, shape)}"
+            extension = extension_of(output, shape)
+            if encrypts and not is_encrypted(extension):
+                extension += EXTENSION
+            place = folder / f"export{extension}"
             yield place
             if target is not None:
                 put_in_place(place, target)

@@ -11,11 +11,12 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from memctl.encryption import Encryption
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
 from memctl.location import Location
 from memctl.model import Memory, MemoryKey, OnConflict
@@ -33,6 +34,7 @@ from memctl.ops.export.destination import (
     output_of,
     published,
     refuse_as_rotation,
+    refuse_keys,
     refuse_options,
     refuse_other_parts,
     refuse_output,
@@ -75,6 +77,10 @@ class ExportOptions:
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the
     largest older file is an error, too, and older files are kept.
+
+    An output whose name ends in ``.age`` is encrypted for ``encrypt_to``, or for the recipients of
+    ``encryption`` if ``encrypt_to`` is empty.  With ``encrypt_to``, the standard output is
+    encrypted, too.
     """
 
     force: bool = False
@@ -88,6 +94,15 @@ class ExportOptions:
     min_messages: int | None = None
     rate: Rate | None = None
     clean: bool = False
+    encrypt_to: tuple[str, ...] = ()
+    encryption: Encryption = field(default=Encryption(), repr=False)
+
+    @property
+    def keys(self) -> Encryption:
+        """The keys for an encrypted output."""
+        if not self.encrypt_to:
+            return self.encryption
+        return replace(self.encryption, recipients=self.encrypt_to)
 
 
 @dataclass(slots=True)
@@ -172,6 +187,7 @@ class Export:
             *(output, shape, source if isinstance(source, Location) else source.location),
             in_new_folder=self._new_folder is not None,
         )
+        refuse_keys(output, options.keys, asked=bool(options.encrypt_to))
         _writer_of(shape)
         rotates = self._rotation is not None
         refuse_options(
@@ -250,7 +266,8 @@ class Export:
             await self._write_file(place)
         else:
             options = self._options
-            await self._copy(_target(self.report.shape, place, options.part, clean=options.clean))
+            target = _target(self.report.shape, place, options.part, clean=options.clean)
+            await self._copy(replace(target, encryption=options.keys))
         self._refuse_few()
 
     def _refuse_few(self) -> None:
@@ -322,7 +339,8 @@ class Export:
         file, shape = self.report.file, self.report.shape
         if self._options.dry_run:
             return nowhere(file, shape)
-        return published(file, shape, self._where.shard, self._stream)
+        encrypts = bool(self._options.encrypt_to)
+        return published(file, shape, self._where.shard, self._stream, encrypts=encrypts)
 
     def _rotate(self, series: Series, rotation: Rotation, new: Path) -> None:
         report = self.report
