@@ -95,7 +95,7 @@ class EraseRun:
         """
         store.refuse_changes()
         self.entry.kind = store.kind
-        self.entry.not_reached = not_reached(store.kind)
+        self.entry.not_reached = not_reached(store.location)
         await store.check_integrity(self.subject.where)
         with self._observer.progress("looking"):
             names = await list_names(store, self.subject.where)

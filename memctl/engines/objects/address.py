@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -19,6 +20,7 @@ FORMS = {
     AZ: "az://ACCOUNT@CONTAINER/KEY",
 }
 _AZURE_HOST = ".blob.core.windows.net"
+_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?(/[\w./~-]*)?", re.ASCII)
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -154,20 +156,19 @@ def _with_options(address: Address, text: str, query: str) -> Address:
     for name, value in options.items():
         if name not in known:
             raise UsageError(
-                f"{redact(text)}: {address.scheme}:// takes no option {visible(name)!r}",
+                f"{redact(address.url)}: {address.scheme}:// takes no option {visible(name)!r}",
                 f"known: {', '.join(known)}; credentials come from the environment or an alias",
             )
         if not value:
             raise UsageError(f"{redact(text)}: the option {name}= is empty", "leave it out")
     endpoint = options.get("endpoint", "")
-    where = urlsplit(endpoint)
-    if endpoint and (where.scheme not in ("http", "https") or not where.netloc):
-        raise UsageError(
-            f"endpoint={redact(endpoint)} is not a URL", "write endpoint=https://HOST:PORT"
-        )
-    if "@" in where.netloc:
+    if "@" in endpoint:
         raise UsageError(
             f"endpoint={redact(endpoint)} contains a login", "write the key ID before the bucket"
+        )
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        raise UsageError(
+            f"endpoint={redact(endpoint)} is not a URL", "write endpoint=https://HOST:PORT"
         )
     style = options.get("path_style")
     if style is not None and style.lower() not in _YES_OR_NO:

@@ -120,7 +120,7 @@ def _gs(address: Address, label: str) -> dict[str, Any]:
         except ValueError:
             raise UsageError(
                 f"the password for {label} is not the JSON of a service account's key",
-                "print the key file: password_command = ['cat', 'key.json']",
+                'print the key file: password_command = "cat key.json"',
             ) from None
         settings["service_account_key"] = address.secret
     if address.endpoint:

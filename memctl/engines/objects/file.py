@@ -76,7 +76,7 @@ class ObjectFile(NamedFile):
             except FileNotFoundError:
                 return None
             except obstore.exceptions.BaseError as error:
-                if status_of(error) != "403" or code_of(error):
+                if status_of(error) not in ("400", "403") or code_of(error):
                     raise
                 # The answer to HEAD has no body, which would say why.
                 obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
@@ -102,6 +102,7 @@ class ObjectFile(NamedFile):
                     raise Unavailable(
                         f"{self.label} changed while it was read", "run the same command again"
                     )
+                os.lseek(handle, 0, os.SEEK_SET)
             except BaseException:
                 os.close(handle)
                 raise
