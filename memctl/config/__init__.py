@@ -19,7 +19,7 @@ from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
-from memctl.registry import EXTENSIONS, SUFFIXES, parse
+from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
 
 if TYPE_CHECKING:
     from memctl.inference.settings import Settings
@@ -161,7 +161,7 @@ class Config:
         Raises:
             UsageError: ``text`` names no store, or the configured password cannot be fetched.
         """
-        return self.with_keys(self._locate(text, environment), environment)
+        return newest(self.with_keys(self._locate(text, environment), environment))
 
     def with_keys(self, location: Location, environment: Mapping[str, str]) -> Location:
         """Return a location; that of an archive, or of stdin, with the keys of ``[encryption]``.

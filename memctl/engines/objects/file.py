@@ -102,6 +102,7 @@ class ObjectFile(NamedFile):
                     raise Unavailable(
                         f"{self.label} changed while it was read", "run the same command again"
                     )
+                os.lseek(handle, 0, os.SEEK_SET)
             except BaseException:
                 os.close(handle)
                 raise
