@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from memctl.errors import NotFound as NotFound
     from memctl.errors import Unavailable as Unavailable
     from memctl.errors import UsageError as UsageError
+    from memctl.holds import Hold as Hold
     from memctl.inference.settings import Settings as Settings
     from memctl.location import Location as Location
     from memctl.model import Change as Change
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from memctl.ops.export.destination import Shape as Shape
     from memctl.ops.export.run import ExportOptions as ExportOptions
     from memctl.ops.export.run import ExportReport as ExportReport
+    from memctl.ops.holds import HoldSource as HoldSource
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
     from memctl.ops.retry import Transfer as Transfer
@@ -98,6 +100,7 @@ _HOMES = {
     "encryption": "Encryption",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
     "Unavailable UsageError",
+    "holds": "Hold",
     "inference.settings": "Settings",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
@@ -106,6 +109,7 @@ _HOMES = {
     "ops.compress.plan": "CompressMode CompressOptions",
     "ops.export.destination": "Shape",
     "ops.export.run": "ExportOptions ExportReport",
+    "ops.holds": "HoldSource",
     "ops.inspect": "Catalogue Sort",
     "ops.retry": "Transfer",
     "ops.search": "Hit SearchReport",

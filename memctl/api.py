@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from memctl.ops.compress.plan import CompressOptions
     from memctl.ops.export.destination import Shape
     from memctl.ops.export.run import ExportOptions, ExportReport
+    from memctl.ops.holds import HoldSource
     from memctl.ops.observer import Observer
     from memctl.ops.report import CopyReport, Progress, Total
     from memctl.ops.retry import Transfer
@@ -293,6 +294,7 @@ async def copy(
     report: CopyReport | None = None,
     record: Run | None = None,
     keep: Retention | None = None,
+    holds: HoldSource | None = None,
 ) -> Copied:
     """Copy the selected memories, as ``memctl migrate`` does; a second copy adds only new messages.
 
@@ -316,7 +318,8 @@ async def copy(
 
     ``observer`` gets warnings and the progress.  ``report`` is filled in, even if an error ends the
     copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
-    runs are kept; without ``keep``, no run is removed.
+    runs are kept; without ``keep``, no run is removed.  ``holds`` says which memories of the target
+    ``OnConflict.REPLACE`` leaves alone; without it, those that ``memctl hold`` has recorded.
 
     Raises:
         UsageError: source and target are the same, or options do not fit together.
@@ -329,6 +332,7 @@ async def copy(
     """
     from memctl.ops.copy import CopyOptions
     from memctl.ops.follow import refuse_to_follow
+    from memctl.ops.holds import HoldSource
     from memctl.ops.migration import Migration
     from memctl.ops.observer import Unobserved
     from memctl.ops.recording import Recording, note_unrecorded
@@ -350,7 +354,7 @@ async def copy(
         report.embedding.embedder = embedder
     migration = Migration(
         *(origin, destination, where),
-        CopyOptions(on_conflict, lossy, jobs, checksum, limit),
+        CopyOptions(on_conflict, lossy, jobs, checksum, limit, holds=holds or HoldSource()),
         transfer or Transfer(),
         recording,
         dry_run=dry_run,
@@ -431,21 +435,25 @@ async def delete(
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
     backup: bool = True,
     dry_run: bool = False,
+    holds: HoldSource | None = None,
 ) -> Changed:
     """Delete the selected messages; a memory is changed completely or not at all.
 
     The store must be open with ``change``.  ``pairs`` decides about a tool call if only the call or
     only its result is selected.  Without ``backup``, the deletion cannot be undone.  ``dry_run``
-    deletes nothing, and returns the plan.
+    deletes nothing, and returns the plan.  Held memories are left alone, and are failures with the
+    code ``held``.  ``holds`` is the source of holds; without it, ``memctl hold`` has recorded them.
 
     Raises:
         Busy: another run writes to the store.
+        BadData: the record of holds is damaged.
         MemctlError: as ``Store.read`` and ``Store.edit``; or the disk has no room for the backup.
     """
     from memctl.ops.change import RunOptions
     from memctl.ops.delete import DeleteRun
+    from memctl.ops.holds import HoldSource
 
-    options = RunOptions(backup, dry_run)
+    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
     record = _record("delete", store.location)
     return await _change(store, DeleteRun(record, where, pairs, options=options))
 
@@ -470,17 +478,11 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
-    from memctl.ops.change import ChangeRun, RunOptions
-    from memctl.ops.marks import MarkChange, plan_marks
+    from memctl.ops.change import MarkRun, RunOptions
+    from memctl.ops.marks import MarkChange
 
-    remark = MarkChange(add, remove)
-    run = ChangeRun(
-        _record("mark", store.location),
-        where,
-        lambda one, some: plan_marks(one, some, remark),
-        RunOptions(backup, dry_run),
-    )
-    return await _change(store, run)
+    record, options = _record("mark", store.location), RunOptions(backup, dry_run)
+    return await _change(store, MarkRun(record, where, MarkChange(add, remove), options))
 
 
 async def _change(store: Store, run: ChangeRun) -> Changed:
@@ -497,11 +499,13 @@ async def erase(
     *,
     receipt: Path | None = None,
     dry_run: bool = False,
+    holds: HoldSource | None = None,
 ) -> Erased:
     """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
     The store must be open with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
     for the receipt; without it the receipt goes to the state folder.  ``dry_run`` erases nothing.
+    ``holds`` is as in ``delete``.
 
     Raises:
         UsageError: the file of the receipt exists.
@@ -521,7 +525,7 @@ async def erase(
     def on_it(location: Location) -> list[Run]:
         return [one for one in Runs().all() if is_on(one, location)]
 
-    run = EraseRun(subject, entry, on_it)
+    run = EraseRun(subject, entry, on_it, holds=holds)
     kept: Receipt | None = None
     if dry_run:
         await run.plan(store)
@@ -552,12 +556,13 @@ async def compress(
     options: CompressOptions | None = None,
     summarizer: Summarizer | None = None,
     backup: bool = True,
+    holds: HoldSource | None = None,
 ) -> Compressed:
     """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
     ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
     committed as soon as its summary is complete.  Without ``backup``, the compression cannot be
-    undone.
+    undone.  ``holds`` is as in ``delete``: a held memory loses no message.
 
     Raises:
         Unavailable: the model or the store is unreachable; each memory is either compressed or
@@ -567,6 +572,7 @@ async def compress(
     from memctl.ops.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.ops.compress.run import CompressRun
+    from memctl.ops.holds import HoldSource
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     run = CompressRun(
@@ -574,7 +580,7 @@ async def compress(
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
-        RunOptions(backup),
+        RunOptions(backup, holds=holds or HoldSource()),
     )
     with run.recorded():
         await run.execute(store)

@@ -52,8 +52,10 @@ GROUPS = {
         "mark": ("mark:app", "Add, remove, rename or list marks."),
         "compress": ("compress", "Summarize old messages."),
         "erase": ("erase", "Erase a user or a session. Cannot be undone."),
+        "retain": ("retain", "Archive what policies select, then delete, compress or erase it."),
     },
     "Keep safe": {
+        "hold": ("hold:app", "Add, remove or list holds, which keep memories from deletion."),
         "verify": ("verify", "Compare two stores, message by message."),
         "doctor": ("doctor", "Find and repair problems in a store."),
         "history": ("history", "List the runs that can be undone."),

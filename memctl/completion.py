@@ -320,6 +320,24 @@ def _runs(_: Line) -> Candidates:
     return Candidates(found)
 
 
+def _holds(_: Line) -> Candidates:
+    from memctl.journal.holds import HoldRecord  # only hold remove takes holds
+
+    return Candidates(
+        {
+            one.hold.id: f"{one.hold.name}: {one.hold.reason}"
+            for one in HoldRecord().all()
+            if one.removed is None
+        }
+    )
+
+
+def _policies(line: Line) -> Candidates:
+    from memctl.config.retention import read_policies  # only retain takes policies
+
+    return Candidates({one.name: one.action.value for one in read_policies(_load_config(line))})
+
+
 def _codes(_: Line) -> Candidates:
     from memctl.ops.doctor.findings import KINDS  # only doctor takes codes
 
@@ -345,6 +363,8 @@ _OF_ARGUMENTS: dict[str | None, Callable[[Line], Candidates]] = {
     **dict.fromkeys(_STORES, _stores),
     **dict.fromkeys(("MARK", "OLD", "NEW"), _in_store("mark")),
     "RUN": _runs,
+    "HOLD": _holds,
+    "POLICY": _policies,
     "CODE": _codes,
 }
 

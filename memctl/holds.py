@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import date
+from hashlib import blake2b
 
+from memctl.errors import Failure
+from memctl.location import visible
 from memctl.model import MemoryKey
+
+HELD = "held"
+"""The code of the failure of a memory that a hold protects."""
+_SHOWN = 200
+"""The number of characters of a reason that a failure shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +22,7 @@ class Hold:
     """A hold on the memories of a user, of a session, or of one session of a user.
 
     ``until`` is the last day of the hold; None holds without an end.  ``store`` limits the hold to
-    one store, by its name in the configuration or its URL; None means every store.
+    one store, by its name in the configuration, its URL or its path; None means every store.
     """
 
     reason: str
@@ -22,25 +30,69 @@ class Hold:
     session: str | None = None
     store: str | None = None
     until: date | None = None
-
-    def covers(self, key: MemoryKey) -> bool:
-        """Return whether the hold is on the memory ``key``, in any store."""
-        return self.user in (None, key.user) and self.session in (None, key.session)
+    id: str = field(default="", compare=False)
+    """The name of the hold for ``memctl hold remove``."""
+    place: str = field(default="", compare=False)
+    """The URL or path that ``store`` meant when the hold was made; it may mean another by now."""
 
     def ended(self, today: date) -> bool:
         """Return whether the last day of the hold is over."""
         return self.until is not None and self.until < today
 
+    @property
+    def name(self) -> str:
+        """What is held, such as ``user 'ada'``."""
+        parts = (("user", self.user), ("session", self.session), ("store", self.store))
+        return ", ".join(f"{what} {name!r}" for what, name in parts if name is not None)
+
+    @property
+    def digest(self) -> str:
+        """A short text made from what the hold says: equal for equal holds."""
+        text = repr((self.reason, self.user, self.session, self.store, self.until))
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+    @property
+    def failure(self) -> Failure:
+        """The reason why a memory is left alone, such as ``held: case 17, until 2027-06-30``."""
+        reason = visible(self.reason)
+        reason = reason if len(reason) <= _SHOWN else f"{reason[:_SHOWN]}..."
+        end = "" if self.until is None else f", until {self.until}"
+        return Failure(HELD, f"held: {reason}{end}")
+
+
+def _alone(key: MemoryKey) -> Iterable[MemoryKey]:
+    return (key,)
+
 
 class Holds:
     """The holds that are in force on one store."""
 
-    def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        self._holds = tuple(holds)
+    def __init__(
+        self,
+        holds: Iterable[Hold] = (),
+        readings: Callable[[MemoryKey], Iterable[MemoryKey]] = _alone,
+    ) -> None:
+        """``readings`` returns a key and all other keys that the store writes under its name."""
+        self._holds: dict[tuple[str | None, str | None], Hold] = {}
+        for hold in holds:
+            self._holds.setdefault((hold.user, hold.session), hold)
+        self._failures = {id(hold): hold.failure for hold in self._holds.values()}
+        self._readings = readings
 
     def on(self, key: MemoryKey) -> Hold | None:
         """Return a hold on the memory ``key``, or None."""
-        return next((hold for hold in self._holds if hold.covers(key)), None)
+        if not self._holds:
+            return None
+        for user, session, _ in self._readings(key):
+            for names in ((user, session), (user, None), (None, session), (None, None)):
+                if (hold := self._holds.get(names)) is not None:
+                    return hold
+        return None
+
+    def failure(self, key: MemoryKey) -> Failure | None:
+        """Return the failure of the memory ``key`` if there is a hold on it, else None."""
+        hold = self.on(key)
+        return None if hold is None else self._failures[id(hold)]
 
     def __bool__(self) -> bool:
         return bool(self._holds)

@@ -19,11 +19,17 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memctl import foreign, plugins
+from memctl.engines.objects.address import is_object as is_object
+from memctl.engines.objects.address import parse_address
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
-from memctl.stores.archive.rotation import latest
+from memctl.storekit.named_file import NamedFile
+from memctl.stores.archive.file import file_of as file_of
+from memctl.stores.archive.file import refuse_missing as refuse_missing
+from memctl.stores.archive.rotation import LATEST, latest
+from memctl.stores.archive.rotation import newest as newest
 from memctl.stores.reme.layouts import layout_of
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
@@ -383,9 +389,10 @@ BUILT_IN = (
     ),
     StoreSpec(
         "archive",
-        ".ndjson .ndjson.gz .ndjson.zst, with .age if encrypted",
-        "a memctl archive",
+        ".ndjson .ndjson.gz .ndjson.zst, with .age if encrypted; s3:// gs:// az://",
+        "a memctl archive, on a disk or in object storage",
         "memctl.stores.archive.store:ArchiveStore",
+        extra="objects",
         title="memctl archive",
         suffixes=(
             *(".ndjson", ".ndjson.gz", ".ndjson.zst"),
@@ -567,6 +574,16 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
         return made(location, mode)
 
 
+def make_new(location: Location, file: NamedFile) -> Store:
+    """Return the store of a new file: an archive, OpenAI messages or the state of one memory.
+
+    The store takes ``file`` for absent, writes its content once, and locks nothing.  The location
+    has the kind, the options and the keys of the store, but no path.
+    """
+    made: Store = store_class(location.kind)(location, OpenMode.CREATE, file)
+    return made
+
+
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     """Return the store at a location, not yet opened; with ``?state=``, also with its summaries.
 
@@ -698,6 +715,8 @@ def parse(text: str) -> Location:
 
 
 def _parse(text: str) -> Location:
+    if is_object(text):
+        return _parse_object(text)
     prefix, colon, rest = text.partition(":")
     if colon and prefix.lower() in _BY_PREFIX and not rest.startswith("//"):
         return _parse_prefixed(prefix.lower(), text, rest)
@@ -734,6 +753,23 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
         hint = f"known: {', '.join(sorted(known))}" if known else "it takes none"
         raise UsageError(f"{kind} takes no option {visible(unknown[0])!r}", hint)
     return Location(kind, visible(text), "", path, options, f"{prefix}:")
+
+
+def _parse_object(text: str) -> Location:
+    """Return the location of an archive in object storage; see ``newest`` for a rotation.
+
+    Raises:
+        UsageError: the URL is not valid, or does not name an archive.
+    """
+    address = parse_address(text)
+    name = address.name.removesuffix(LATEST).lower()
+    if not name.endswith(_BY_KIND["archive"].suffixes):
+        raise UsageError(
+            f"{redact(address.url)} is not the name of an archive",
+            "in object storage, a store is an archive: .ndjson .ndjson.gz .ndjson.zst, with .age "
+            "if encrypted",
+        )
+    return Location("archive", redact(address.url), text)
 
 
 def _parse_path(text: str) -> Location:
@@ -793,7 +829,8 @@ def _parse_url(text: str) -> Location:
     if kind is None:
         raise UsageError(
             f"unknown kind of store: {visible(scheme)}://",
-            "known: sqlite, postgresql, mysql, redis, rediss, unix; see 'memctl stores'",
+            "known: sqlite, postgresql, mysql, redis, rediss, unix, s3, gs, az; "
+            "see 'memctl stores'",
         )
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in pairs if name in URL_OPTIONS}

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 
 from tests.support.chromium import Chromium, started
 from tests.support.servers import folder_in_memory
+from tests.support.servers.objects import Bucket, environment
 from tests.support.servers.pool import Servers, start
 
 _parser = cache(get_command)
@@ -113,6 +114,14 @@ def mysql_url(servers: Servers) -> str:
 def redis_url(servers: Servers) -> str:
     """An empty Redis database."""
     return servers.redis.fresh()
+
+
+@pytest.fixture
+def bucket(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket on an S3 server; the environment has the credentials."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    return servers.objects.fresh()
 
 
 @pytest.fixture

@@ -108,8 +108,11 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "delete", copy, "--mark", "new", "--yes"),
         (0, "undo", "--yes"),
         (0, "erase", "--user", "user0", copy, "--yes"),
+        (0, "retain", "--dry-run", "--config", _policy(tmp_path, other)),
         (0, "search", filled, "message"),
         (0, "index", "list"),
+        (0, "hold", "add", "--session", "none", "--reason", "a test"),
+        (0, "hold", "list"),
         (0, "history"),
         (0, "stores"),
         (0, "version", "--verbose"),
@@ -123,6 +126,17 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
             check_row(str(words[0]), row)
         seen.add(str(words[0]))
     assert seen == set(schema_names()) - {"log", "report"}  # a report has no lines
+
+
+def _policy(folder: Path, store: object) -> Path:
+    """Return a configuration with a policy of retention."""
+    path = folder / "retention.toml"
+    path.write_text(
+        f"[stores.prod]\nurl = {json.dumps(str(store))}\n[[retention]]\nname = 'chats'\n"
+        "store = 'prod'\naction = 'delete'\nselect = { keep_last = 1 }\n"
+        f"archive = '{folder}/retired-{{date}}.ndjson'\n"
+    )
+    return path
 
 
 def test_schema_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str) -> None:

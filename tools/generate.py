@@ -35,6 +35,8 @@ _GUIDES = {
     "mark": ("changing",),
     "compress": ("compress",),
     "erase": ("erase",),
+    "hold": ("holds",),
+    "retain": ("retention",),
     "verify": ("copying",),
     "doctor": ("doctor", "changing"),
     "history": ("undo",),

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from memctl.commands._reports import flat_row
+from memctl.commands._reports import all_held, flat_row, nothing_but_held
 from memctl.errors import Conflict, Different, Failure, MemctlError, Unhealthy
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.numbers import count
@@ -76,6 +76,15 @@ def summed_up(error: MemctlError, data: dict[str, Any]) -> MemctlError:
         left = count(data["memories"]["failed"], "memory")
         error = Conflict(f"{left} left unchanged: {why}", error.hint)
     return error
+
+
+def held_error(data: Mapping[str, Any]) -> MemctlError | None:
+    """Return the error of a run if all that its parts selected is held; else None."""
+    failures = _failures(data)
+    if not all_held(failures):
+        return None
+    did = sum(data["memories"].get(name, 0) for name in ("written", "unchanged", "skipped"))
+    return None if did else nothing_but_held(failures)
 
 
 def planned_changes(data: dict[str, Any]) -> ChangeReport:
@@ -157,7 +166,7 @@ def _key(row: _Row) -> MemoryKey:
     return MemoryKey(row["user"], row["session"], row.get("path", ""))
 
 
-def _failures(data: dict[str, Any]) -> list[tuple[MemoryKey, Failure]]:
+def _failures(data: Mapping[str, Any]) -> list[tuple[MemoryKey, Failure]]:
     rows = data.get("failures", ())
     return [(_key(row), Failure(row["code"], row["message"])) for row in rows]
 

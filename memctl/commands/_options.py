@@ -17,13 +17,14 @@ from typer.core import TyperCommand, TyperGroup
 from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
-from memctl.commands._values import age, moment, rate
+from memctl.commands._values import rate
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 from memctl.shard import MOST, Shard
+from memctl.values import period
 
 if TYPE_CHECKING:
     from memctl.commands._whole import JobParts
@@ -166,16 +167,13 @@ def _selection(
         ),
     ] = None,
 ) -> Selection:
-    now = datetime.now()
-    begins = moment("--since", since, now), age("--newer-than", newer_than, now)
-    ends = moment("--until", until, now), age("--older-than", older_than, now)
-    first, end = max(filter(None, begins), default=None), min(filter(None, ends), default=None)
-    if first is not None and end is not None and first >= end:
-        raise UsageError(
-            f"the selected time ends, at {end:%Y-%m-%d %H:%M:%S}, before it begins, at "
-            f"{first:%Y-%m-%d %H:%M:%S}",
-            "--since and --newer-than give the beginning, --until and --older-than the end",
-        )
+    texts = {
+        "since": since,
+        "until": until,
+        "older_than": older_than,
+        "newer_than": newer_than,
+    }
+    first, end = period(texts, _option_of, datetime.now())
     return Selection(
         users=frozenset(user or ()),
         sessions=frozenset(session or ()),
@@ -189,6 +187,10 @@ def _selection(
         last=last,
         match=match,
     )
+
+
+def _option_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 SECONDS = 600.0

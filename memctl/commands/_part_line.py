@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class CommandLine:
     """The label of the location of each store, by the name that the user wrote."""
     state: str = ""
     """The identity of the state folder, which all parts must share; empty without changes."""
+    holds: Sequence[Mapping[str, Any]] = ()
+    """The holds of the configuration, as tables."""
     again: tuple[str, ...] = ()
     """The words to add when a part is repeated."""
     limits: Limits = field(default_factory=Limits)
@@ -46,7 +48,7 @@ class CommandLine:
         more = (*limits, *self.again) if shard in self._begun else limits
         self._begun.add(shard)
         words = (*self.options, *more, f"--shard={shard}", "--", *self.arguments)
-        return Part(words, shard, __version__, self.stores, self.state)
+        return Part(words, shard, __version__, self.stores, self.state, self.holds)
 
     def end(self, result: PartResult) -> None:
         """Note how a part has ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._merged import in_job, merged_report, summed_up
+from memctl.commands._merged import held_error, in_job, merged_report, summed_up
 from memctl.commands._part_line import (
     LEFT_OUT,
     CommandLine,
@@ -134,6 +134,7 @@ def run_parts(
             for text, place in zip(stores, locations[name], strict=True)
         },
         state,
+        run.configuration().holds,
         # A part of an export that is repeated may have ended just before its process was lost.
         ("--force",) if command == "export" else (),
     )
@@ -244,6 +245,8 @@ class _Driving:
                 failed = error
             finally:
                 data = self._report(driver, engine)
+        if failed and (held := held_error(data)):
+            raise held
         ended = [result.exit for result in driver.results.values()]
         if failed and (len(ended) < len(shards) or not set(ended) <= set(tolerated)):
             raise summed_up(failed, data)

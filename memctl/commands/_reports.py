@@ -6,8 +6,10 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
+from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
+from memctl.holds import HELD
 from memctl.journal.runs import Run
+from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
@@ -118,12 +120,30 @@ class CopyOutcome:
             )
         if damage := self.copied.damage():
             return damage
+        if len(failures) == self.copied.memories.selected and all_held(failures):
+            return nothing_but_held(failures)
         key, failure = next(item for item in failures if item[1].code != "conflict")
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
             _report_hint(others=len(failures) < self.copied.memories.selected),
         )
+
+
+def all_held(failures: list[tuple[MemoryKey, Failure]]) -> bool:
+    """Return whether memories have failed, all of them because they are held."""
+    return bool(failures) and all(failure.code == HELD for _, failure in failures)
+
+
+def nothing_but_held(failures: list[tuple[MemoryKey, Failure]]) -> Loss:
+    """Return the error of a run that did nothing, because all that was selected is held."""
+    key, failure = failures[0]
+    first = f"{key}: {failure.message}"
+    number = len(failures)
+    return Loss(
+        first if number == 1 else f"{number:,} memories are held; the first: {first}",
+        "nothing was changed; list the holds with: memctl hold list",
+    )
 
 
 def _report_hint(*, others: bool) -> str:
@@ -194,6 +214,8 @@ def run_row(run: Run, size: int) -> dict[str, Any]:
         "erased": run.erased,
         "job": run.job or None,
         "shard": run.shard or None,
+        "policy": run.policy or None,
+        "archive": run.archive or None,
     }
 
 
@@ -279,6 +301,10 @@ class ChangeOutcome:
                 f"{count(len(failures), 'memory')} left unchanged: {key}: {failure.message}",
                 "undo later runs on it first; see the report for each",
             )
+        seen = self.changes.planned if self.dry_run else self.changes.done
+        part = self.change.where.shard is not None  # other parts may have something to do
+        if not seen.memories and all_held(failures) and not part:
+            return nothing_but_held(failures)
         if not self.changes.planned.memories and only_damage(failures):
             return BadData(f"{key} is damaged: {failure.message}", DOCTOR)
         return Partial(

@@ -80,7 +80,7 @@ def refuse_undivisible(
 def _is_one_file(place: Location) -> bool:
     """Return whether a store is one file, or would be created as one."""
     path = place.path
-    if place.kind.startswith("sqlite"):
+    if place.kind.startswith("sqlite") or place.kind == "archive":
         return True
     return path != Path() and (path.is_file() or bool(path.suffix and not path.exists()))
 

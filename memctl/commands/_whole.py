@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from memctl.commands._change import confirm, deletions, refuse_many, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._merged import planned_changes, repairs
-from memctl.commands._values import deletion_limit, rate
+from memctl.commands._values import rate
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.numbers import count
@@ -18,6 +18,7 @@ from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
 from memctl.shard import Shard
 from memctl.summarizer import Summarizer
+from memctl.values import deletion_limit
 
 LIMITS = frozenset(("max_cost", "rate_limit", "max_delete", "job"))
 """The parameters of which each part gets its share."""

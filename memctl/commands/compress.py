@@ -31,8 +31,8 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options, wait_for
-from memctl.commands._values import deletion_limit
 from memctl.errors import Failure, Loss, UsageError
+from memctl.holds import HELD
 from memctl.location import redact, visible
 from memctl.numbers import count
 from memctl.ops.compress.plan import CompressMode, CompressOptions
@@ -43,6 +43,7 @@ from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.summary import TEMPLATE, check_template
 from memctl.system import at_terminal, read_file
+from memctl.values import deletion_limit
 
 
 @divisible_change
@@ -273,7 +274,7 @@ class CompressOutcome(ChangeOutcome):
 
     def reason(self, failure: Failure) -> str:
         """Return the code: the report has the text, which is long, next to the memories."""
-        return failure.code
+        return failure.message if failure.code == HELD else failure.code
 
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):

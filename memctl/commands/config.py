@@ -25,6 +25,8 @@ from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
 from memctl.config.encryption import exposed, read_encryption
+from memctl.config.holds import read_holds
+from memctl.config.retention import read_policies
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.encryption import check_recipients, parse_identities
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
@@ -137,6 +139,8 @@ def check(
     for warning in conflict_warnings():
         run.output.warn(warning)
     config = run.configuration()
+    read_holds(config)
+    read_policies(config)
     run.encryption()  # raises if its table is not valid
     for file in exposed(config):
         run.output.warn(f"{file} has a secret, and other users can read it: chmod 600 {file}")

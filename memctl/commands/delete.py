@@ -26,7 +26,6 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, record, run_options
-from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
@@ -36,6 +35,7 @@ from memctl.output import tables
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.system import at_terminal
+from memctl.values import deletion_limit
 
 
 @divisible_change

@@ -24,7 +24,6 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
-from memctl.commands._values import deletion_limit
 from memctl.config import nearest
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
@@ -40,6 +39,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.system import at_terminal
+from memctl.values import deletion_limit
 
 
 class FailOn(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +23,15 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, files_of, record, runs_on, wait_for
+from memctl.commands._reports import all_held, nothing_but_held
+from memctl.commands._run import (
+    files_of,
+    hold_source,
+    narrowed_for_change,
+    record,
+    runs_on,
+    wait_for,
+)
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -39,10 +46,9 @@ from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
 from memctl.output.report import Report
 from memctl.output.terminal import Output
-from memctl.registry import make_store
+from memctl.registry import make_store, refuse_missing
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.storekit.files import missing
 from memctl.version import __version__
 
 
@@ -97,6 +103,7 @@ def erase(
         for target in targets:
             target.attempt(output, mode, target.run.plan)
         _refuse_nobody(output, targets, subject)
+        _refuse_held(targets)
     if dry_run:
         outcome.end(output)
         return
@@ -119,6 +126,7 @@ def erase(
         receipts.discard()
         outcome.receipt = None
         _refuse_nobody(output, targets, subject)
+        _refuse_held(targets)
     else:
         receipts.end()
         receipts.save()
@@ -158,6 +166,12 @@ class _Target:
             self.entry.failures.append(error.code)
             if not self.run.begun:
                 self.entry.state = FAILED
+
+    @property
+    def only_held(self) -> bool:
+        """True if the erase left held memories, and nothing else."""
+        report = self.run.report
+        return self.error is None and not report.runs.failures and all_held(report.failures)
 
     @property
     def why(self) -> str:
@@ -205,6 +219,14 @@ class _Outcome:
         failed = [target for target in self.targets if target.why]
         if failed and not self.begun and not self.dry_run and failed[0].error is not None:
             raise failed[0].error
+        left = [one for target in failed for one in target.run.report.failures]
+        if failed and all(target.only_held for target in failed):
+            key, failure = left[0]
+            stay = "would stay" if self.dry_run else "stay" if len(left) > 1 else "stays"
+            raise Partial(
+                f"{count(len(left), 'memory')} {stay}; the first: {key}: {failure.message}",
+                self._hint(failed[0]),
+            )
         if failed:
             first = failed[0]
             label = visible(first.location.label)
@@ -221,6 +243,8 @@ class _Outcome:
             return f"{DOCTOR}, then run the same command again"
         if self.dry_run:
             return "nothing was erased: this was a dry run"
+        if all_held(failed.run.report.failures):
+            return "the rest was done; list the holds with: memctl hold list"
         if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"
@@ -314,22 +338,23 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
         NotFound: an archive named by ``--archives`` does not exist.
     """
     found: dict[tuple[str, str], _Target] = {}
+    holds = hold_source(run)
     names = [
-        (one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
+        (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
     ]
-    for name, is_archive in names:
-        location = changeable(run, name, subject.where, None)
-        if is_archive and location.path.is_dir():
+    for name, place, is_archive in names:
+        location = narrowed_for_change(place, subject.where, None)
+        if is_archive and location.path.name and location.path.is_dir():
             raise UsageError(
                 f"{location.label} is a folder, not an archive", "name the archives in it"
             )
         if is_archive and location.kind != "archive":
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
-        if is_archive and not os.path.lexists(location.path):
-            raise missing(location.path)
+        if is_archive:
+            refuse_missing(location)
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
-        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output)
+        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output, holds=holds)
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
 
@@ -358,6 +383,18 @@ def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> 
             wait_for(look(target.location))
     places = [target.location for target in targets]
     refuse_absent(subject.where, 0, *places, names=names)
+
+
+def _refuse_held(targets: list[_Target]) -> None:
+    """Raise an error if all data that were found are held.
+
+    Raises:
+        Loss: there are data of the user or session, and all of them are held.
+    """
+    found = [target.run.report for target in targets if not target.run.report.nothing]
+    failed = any(target.error is not None for target in targets)
+    if found and not failed and all(report.all_held for report in found):
+        raise nothing_but_held([one for report in found for one in report.failures])
 
 
 def _ask(subject: Subject, targets: list[_Target]) -> None:

@@ -20,7 +20,7 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import readable, wait_for
+from memctl.commands._run import hold_source, object_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
@@ -129,6 +129,7 @@ def export(
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
         )
+    output = object_of(run, output)
     options = ExportOptions(
         *(force, rotate, prune, lossy, path, dry_run),
         must_exist=True,
@@ -136,6 +137,7 @@ def export(
         min_messages=min_messages,
         clean=clean,
         rate=rate(rate_limit),
+        holds=hold_source(run),
         encrypt_to=recipients(encrypt_to),
         encryption=run.encryption(),
     )

@@ -11,11 +11,11 @@ from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import takes_options
 from memctl.commands._reports import run_row
 from memctl.commands._run import is_on
-from memctl.commands._values import moment
 from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
 from memctl.output import tables
 from memctl.output.report import Report
+from memctl.values import moment
 
 
 @takes_options

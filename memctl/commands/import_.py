@@ -27,8 +27,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import named_embedder, narrowed, readable, record
-from memctl.commands._values import deletion_limit
+from memctl.commands._run import hold_source, named_embedder, narrowed, readable, record
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict
@@ -36,6 +35,7 @@ from memctl.ops.export.destination import PLACE
 from memctl.ops.migration import FILES
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
+from memctl.values import deletion_limit
 
 
 @partial(takes_options, divisible=True, changes=True)
@@ -91,6 +91,7 @@ def import_(
             where=where,
             on_conflict=on_conflict,
             limit=deletion_limit(max_delete),
+            holds=hold_source(run),
             lossy=lossy,
             checksum=True,  # the file may repair messages of the store
             backup=backup and destination.kind != "stdio",

@@ -23,9 +23,9 @@ from memctl.commands._run import changeable, readable, record, run_options, wait
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
-from memctl.ops.change import ChangeRun
+from memctl.ops.change import MarkRun
 from memctl.ops.inspect import Group, GroupBy
-from memctl.ops.marks import MarkChange, plan_marks
+from memctl.ops.marks import MarkChange
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
 from memctl.output import tables
@@ -181,12 +181,10 @@ def _change(
     dry_run: bool,
 ) -> None:
     location = changeable(run, store, where, path)
-    marking = ChangeRun(
+    marking = MarkRun(
         record(run, "mark", store, location),
         where,
-        lambda opened, some: plan_marks(opened, some, remark),
+        remark,
         run_options(run, backup=backup, dry_run=dry_run),
     )
-    if remark.old is not None:
-        marking.named_marks = frozenset({remark.old})
     change(run.output, marking, location, ChangeOutcome(marking, location.label))

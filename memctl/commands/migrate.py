@@ -27,13 +27,20 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import encrypting, named_embedder, narrowed, readable, record
-from memctl.commands._values import deletion_limit
+from memctl.commands._run import (
+    encrypting,
+    hold_source,
+    named_embedder,
+    narrowed,
+    readable,
+    record,
+)
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.follow import refuse_to_follow
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
+from memctl.values import deletion_limit
 
 
 @partial(takes_options, divisible=True, changes=True)
@@ -109,6 +116,7 @@ def migrate(
             where=where,
             on_conflict=on_conflict,
             limit=deletion_limit(max_delete),
+            holds=hold_source(run),
             lossy=lossy,
             checksum=checksum,
             jobs=jobs,

@@ -15,10 +15,11 @@ from urllib.parse import quote, urlencode
 from memctl import plugins, system
 from memctl.config import secrets
 from memctl.dialects.rows import COLUMN_ROLES
+from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
-from memctl.registry import EXTENSIONS, SUFFIXES, parse
+from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
 
 if TYPE_CHECKING:
     from memctl.inference.settings import Settings
@@ -34,7 +35,9 @@ _TABLES = {
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
 _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
 """The keys that describe a mapped table; also options of the store's URL."""
-_STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *secrets.keys("password"))
+_OBJECT_KEYS = OPTIONS[S3]
+"""The keys for an archive in object storage; also options of the archive's URL."""
+_STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *_OBJECT_KEYS, *secrets.keys("password"))
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
 _FLEET = re.compile(r"@[\w-]+")
@@ -158,7 +161,7 @@ class Config:
         Raises:
             UsageError: ``text`` names no store, or the configured password cannot be fetched.
         """
-        return self.with_keys(self._locate(text, environment), environment)
+        return newest(self.with_keys(self._locate(text, environment), environment))
 
     def with_keys(self, location: Location, environment: Mapping[str, str]) -> Location:
         """Return a location; that of an archive, or of stdin, with the keys of ``[encryption]``.
@@ -381,6 +384,8 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
         raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
     refuse_unknown(path, place + ".", entry, _STORE_KEYS)
     factory = entry.get("factory")
+    if isinstance(entry.get("path_style"), bool):
+        entry = {**entry, "path_style": "yes" if entry["path_style"] else "no"}
     columns = entry.get("columns")
     if columns is not None:
         entry = {**entry, "columns": _columns(path, place, columns)}
@@ -398,7 +403,16 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
             )
         return Alias(name, f"langchain:{factory}", factory=factory)
     password = secrets.source(path, place, entry, "password")
-    options = {key: entry[key] for key in _TABLE_KEYS if key in entry}
+    keys = _OBJECT_KEYS if is_object(entry["url"]) else _TABLE_KEYS
+    for key in entry:
+        if key in {*_OBJECT_KEYS, *_TABLE_KEYS} - {*keys}:
+            raise UsageError(
+                f"{path}: {place}.{key} does not fit its url",
+                f"{', '.join(_OBJECT_KEYS)} are for archives in object storage"
+                if key in _OBJECT_KEYS
+                else "it is for SQL databases",
+            )
+    options = {key: entry[key] for key in keys if key in entry}
     return Alias(name, _with_options(entry["url"], options), password, secret_variables)
 
 

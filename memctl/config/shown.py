@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from memctl import location
 from memctl.config import Config, secrets
 from memctl.config.encryption import identity_source, read_encryption
+from memctl.config.holds import read_holds
 from memctl.encryption import is_secret
 from memctl.errors import UsageError
 
@@ -51,6 +52,10 @@ def shown(config: Config) -> Iterator[Shown]:
         config.embedder(name)
         for key, value in table.items():
             yield Shown(f"embedders.{name}.{key}", _of_model(key, value))
+    for number, (hold, table) in enumerate(zip(read_holds(config), config.holds, strict=True), 1):
+        about = table if hold.until is None else {**table, "until": str(hold.until)}
+        for key, value in about.items():
+            yield Shown(f"hold {number}.{key}", redacted(value))
     if config.encryption:
         read_encryption(config, {})  # raises if the table is not valid
         for key, value in config.encryption.items():

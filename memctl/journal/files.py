@@ -119,6 +119,25 @@ def count_up(path: Path, count: Callable[[], int]) -> int:
     return number
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the file ``path`` in the ``with`` block; the file is created and stays.
+
+    On a file system without locks, there is no lock.
+
+    Raises:
+        Unavailable: the operating system refuses the file, or another process holds the lock.
+    """
+    with refusals(path):
+        handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT, _FILE_MODE)
+    try:
+        with refusals(path):
+            _lock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _lock(handle: int) -> None:
     for _ in range(_ATTEMPTS):
         try:

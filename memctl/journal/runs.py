@@ -127,6 +127,10 @@ class Run:
     """The shard that the run was limited to, such as ``3/16``; empty for the whole store."""
     stores: int = 1
     """The number of stores on which the divided run was: those of a fleet, or one."""
+    policy: str = ""
+    """The policy of retention that the run carried out; empty for other runs."""
+    archive: str = ""
+    """The archive that holds what the run removed; empty without a policy."""
 
     state: str = ""
     """The identity that the folder of the runs must have; not recorded, empty for any."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memctl.errors import Failure, Interrupted
+from memctl.holds import Holds
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, WriteResult
@@ -129,7 +130,7 @@ async def plan(
     planned = ChangeCounts()
     with journal.writer() as writer:
         async with (
-            aclosing(_tidy(edits)) as found,
+            aclosing(tidy(edits)) as found,
             aclosing(grouped_async(found, edit_size, _STEP)) as batches,
         ):
             async for some in _written(writer, batches):
@@ -146,6 +147,23 @@ async def plan(
     return True
 
 
+async def without_held(
+    edits: AsyncGenerator[Edit], holds: Holds, held: dict[MemoryKey, Failure]
+) -> AsyncGenerator[Edit]:
+    """Yield the edits of memories that are not held; add the others to ``held``, with the reason.
+
+    An edit of a held memory that changes nothing is left out, too.
+    """
+    async with aclosing(edits):
+        async for edit in edits:
+            key = edit.memory.key
+            if (failure := holds.failure(key)) is None:
+                yield edit
+            elif _changes_anything(edit):
+                held[key] = failure
+            del edit  # free a large edit before the next read
+
+
 async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: Progress) -> bool:
     """Count planned edits in ``report.planned``, for a dry run.
 
@@ -155,7 +173,7 @@ async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: P
         MemctlError: as the generator ``edits``.
     """
     something = False
-    async with aclosing(_tidy(edits)) as found:
+    async with aclosing(tidy(edits)) as found:
         async for edit in found:
             something = True
             report.planned.add(edit)
@@ -173,12 +191,13 @@ async def apply_plan(
     progress: Progress | None = None,
     stop: Stop | None = None,
     most: float = math.inf,
+    holds: Holds | None = None,
 ) -> None:
     """Carry out the last plan of the journal; plan memories again that agents changed meanwhile.
 
     ``planner`` plans the memories again; ``where`` is the selection of the first plan.  ``most`` is
     the largest number of messages to delete.  A new plan with more deletions is not carried out,
-    and its memories become failures of ``report``.
+    and its memories become failures of ``report``, and so do planned memories that ``holds`` holds.
 
     Raises:
         Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
@@ -188,7 +207,7 @@ async def apply_plan(
     progress = progress or SilentProgress()
     report.left = report.planned.memories - report.done.memories
     for left in reversed(range(ATTEMPTS)):
-        changed = await _apply(store, journal, report, progress, stop)
+        changed = await _apply(store, journal, report, progress, stop, holds or Holds())
         if stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
         if not changed:
@@ -217,7 +236,12 @@ async def apply_plan(
 
 
 async def _apply(
-    store: Store, journal: Journal, report: ChangeReport, progress: Progress, stop: Stop
+    store: Store,
+    journal: Journal,
+    report: ChangeReport,
+    progress: Progress,
+    stop: Stop,
+    holds: Holds,
 ) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
     """Carry out the last plan of the journal once.
 
@@ -234,6 +258,12 @@ async def _apply(
                 for edit in some:
                     if stop.asked and edit.offset == 0:
                         return
+                    if (held := holds.failure(edit.memory.key)) is not None:
+                        if edit.last:
+                            report.left -= 1
+                            report.failures.append((edit.memory.key, held))
+                            journal.note(WriteResult(edit.memory.key, failure=held))
+                        continue
                     pending.setdefault(edit.memory.key, ChangeCounts()).add(edit)
                     yield edit
                 del some, edit  # free large edits before the next read
@@ -284,7 +314,12 @@ def _count(total: ChangeCounts, done: ChangeCounts, result: WriteResult) -> None
     total.deleted += result.deleted
 
 
-async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
+def _changes_anything(edit: Edit) -> bool:
+    """Return whether an edit, the first of its memory, changes the memory."""
+    return bool(edit.changes or edit.memory.summary is not None or edit.before)
+
+
+async def tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
     """Yield the edits that change something, numbered anew."""
     held: Edit | None = None
     count = 0
@@ -293,7 +328,7 @@ async def _tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         async for edit in edits:
             if begins:
                 count = 0
-            if edit.changes or (begins and (edit.memory.summary is not None or edit.before)):
+            if edit.changes or (begins and _changes_anything(edit)):
                 if held is not None:
                     yield held
                 held = replace(edit, offset=count, last=False)

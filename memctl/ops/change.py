@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from memctl.concurrency import run_both
-from memctl.errors import BadData, Lost, MemctlError, NotFound, Unavailable
+from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.runs import Journal, Retention, Runs
@@ -24,10 +24,13 @@ from memctl.ops.apply import (
     plan,
     preview,
     settle_pending,
+    without_held,
 )
 from memctl.ops.evidence import record_evidence
+from memctl.ops.holds import HoldSource, NoHolds
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
+from memctl.ops.marks import MarkChange, plan_marks
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.recording import note_unrecorded
@@ -48,6 +51,7 @@ class RunOptions:
     Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.
     ``keep`` says which records of older runs to keep; None keeps all.  With ``must_exist``, a named
     session that does not exist is an error.  ``observer`` gets progress, notes and warnings.
+    ``holds`` says which memories to leave alone.
     """
 
     backup: bool = True
@@ -55,6 +59,7 @@ class RunOptions:
     keep: Retention | None = None
     must_exist: bool = False
     observer: Observer = field(default_factory=Unobserved)
+    holds: HoldSource = field(default_factory=HoldSource)
 
 
 class ChangeRun:
@@ -72,6 +77,8 @@ class ChangeRun:
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
     """The mode in which the store must be open."""
+    heeds_holds: ClassVar[bool] = True
+    """True if held memories are left alone."""
 
     def __init__(
         self,
@@ -103,6 +110,7 @@ class ChangeRun:
         self._refused = False
         """True if the store is known to have refused every planned change of messages."""
         self._options = options
+        self._holds = options.holds if self.heeds_holds else NoHolds()
         self._observer = options.observer
         self._journal: Journal | None = None
 
@@ -206,13 +214,17 @@ class ChangeRun:
         """Plan the changes of the run; return False if there is nothing to change.
 
         The plan is counted in ``report``, and written to the journal unless the run is a dry run.
+        Held memories are left out of the plan, and become failures of ``report``.
 
         Raises:
             NotFound: with ``must_exist``, a named session does not exist.
-            BadData: the plan deletes messages that undo could not restore.
+            BadData: the plan deletes messages that undo could not restore; or the record of holds
+                is damaged.
             MemctlError: as ``Store.read``; or the disk has no room for the journal.
         """
         runs.record_found(self.record, store.location)
+        holds = self._holds.read(store)
+        held: dict[MemoryKey, Failure] = {}
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
             before = replace(self.report.planned), dict(self.report.planned_by_memory)
@@ -220,19 +232,26 @@ class ChangeRun:
             async def attempt() -> bool:
                 self.report.planned = replace(before[0])
                 self.report.planned_by_memory = dict(before[1])
-                edits = self.planner(store, self.where)
+                held.clear()
+                edits = without_held(self.planner(store, self.where), holds, held)
                 if self._journal is None:
                     return await preview(edits, self.report, progress)
                 return await plan(edits, self._journal, self.report, progress)
 
             something = await leaving_damaged(attempt)
         self.note_damage(store)
+        if held:
+            self.report.failures += held.items()
+            self.where = self.where.without(frozenset(held))
         if self.report.planned.deleted:
             await self.refuse_deletion(store)
         elif self.report.planned.unmarked:
             ids = frozenset(self.report.unmarked)
             where = replace(self.concerned, ids=ids if len(ids) <= MOST_IDS else frozenset())
             await refuse_side_effects(store, where, Deletion.MARKS)
+        if held:
+            await self.check(store)
+            return something
         if not something and self.where.sessions:
             await self._refuse_absent(store)
         elif not something and self.where.users:  # a user without memories is not an error
@@ -320,17 +339,21 @@ class ChangeRun:
     async def carry_out(self, store: Store) -> None:
         """Carry out the plan of the journal on a locked store.
 
+        Memories that are held since the plan are left alone, and become failures of ``report``.
+
         Raises:
+            BadData: the record of holds is damaged; nothing was changed.
             Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
             Interrupted: a stop was asked for; no memory is half changed.
         """
+        holds = self._holds.read(store)
         self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
         with self._observer.progress("changing", lambda: total) as progress:
             try:
                 await apply_plan(
                     *(store, self.where, self.planner, self.journal, self.report),
-                    *(progress, self.stop, self.most),
+                    *(progress, self.stop, self.most, holds),
                 )
             except Lost as error:
                 await self._settle_lost(store, error)
@@ -394,3 +417,18 @@ class ChangeRun:
         if something and self.approve():
             work = self.carry_out(store)
             await (run_both(work, self.after_plan(store)) if parallel else work)
+
+
+class MarkRun(ChangeRun):
+    """A run that changes the marks of the selected messages."""
+
+    heeds_holds = False
+
+    def __init__(
+        self, record: runs.Run, where: Selection, remark: MarkChange, options: RunOptions
+    ) -> None:
+        super().__init__(
+            record, where, lambda store, some: plan_marks(store, some, remark), options
+        )
+        if remark.old is not None:
+            self.named_marks = frozenset({remark.old})

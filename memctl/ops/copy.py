@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -41,6 +41,7 @@ from memctl.ops.compare import (
     id_digest,
     share_names,
 )
+from memctl.ops.holds import HoldSource
 from memctl.ops.marks import COMPRESSED
 from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
@@ -301,6 +302,8 @@ class CopyOptions:
     """
     exact: bool = False
     """True if memories go back into the store that they came from, each message with its shape."""
+    holds: HoldSource = field(default_factory=HoldSource)
+    """The holds on the target: a held memory is not replaced."""
 
     @property
     def form(self) -> Precision:
@@ -509,6 +512,7 @@ class _Copy:
             await self._write(self._missing(pages, held, Precision.VALUE))
         if self._outdated:
             keys = await self._superseded(frozenset(self._outdated))
+            keys -= self._held_back(keys)
             keys -= await self._affecting_others(keys)
             pages = self._read(self._where.only(keys))
             await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
@@ -759,6 +763,7 @@ class _Copy:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE:
+                keys -= self._held_back(keys)
                 keys -= await self._affecting_others(keys)
                 if self._recorder is None:
                     report.warnings.append(
@@ -773,6 +778,7 @@ class _Copy:
                     keys -= self._refuse(
                         keys & there.left_out.partly, "damaged", "some of its messages are damaged"
                     )
+                keys -= self._held_back(keys)
                 await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
 
     async def _complete(
@@ -807,6 +813,14 @@ class _Copy:
     def _fact_digest(self, entry: StoredMessage) -> bytes:
         found = self._sides.content(entry, Precision.VALUE)
         return blake2b(found, digest_size=DIGEST_BYTES).digest()
+
+    def _held_back(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
+        """Return the memories that are held in the target; report them as failed."""
+        holds = self._options.holds.read(inside(self._target))
+        failed = {key: failure for key in keys if (failure := holds.failure(key))}
+        for key, failure in failed.items():
+            self._fail(key, failure)
+        return failed.keys()
 
     def _refuse(self, keys: Set[MemoryKey], code: str, what: str) -> Set[MemoryKey]:
         """Report that the memories ``keys`` are not replaced, for the reason ``what``; return them.

@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memctl.concurrency import in_thread
 from memctl.errors import Failure, Interrupted, Lost, MemctlError
+from memctl.holds import HELD, Holds
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names
 from memctl.ops.observer import Observer, Unobserved
-from memctl.ops.receipt import BEGUN, ERASED, NOTHING, PARTIAL, Digests, ErasedStore
+from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.subject import Subject, not_reached
@@ -41,7 +43,7 @@ class EraseReport:
     erased: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of erased messages of each memory."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
-    """The memories that could not be erased, with the reasons."""
+    """The memories that could not be erased, with the reasons; held memories, too."""
     runs: ErasedRuns = field(default_factory=ErasedRuns)
     """The undo runs that contain data of the user."""
     noun: str = "message"
@@ -50,7 +52,13 @@ class EraseReport:
     @property
     def nothing(self) -> bool:
         """True if neither the store nor an undo run has data of the user or session."""
-        return not (self.found or self.runs.found)
+        return not (self.found or self.failures or self.runs.found)
+
+    @property
+    def all_held(self) -> bool:
+        """True if there are data of the user or session, and all of them are held."""
+        held = all(failure.code == HELD for _, failure in self.failures)
+        return held and not (self.nothing or self.found or self.runs.found)
 
 
 class EraseRun:
@@ -70,11 +78,13 @@ class EraseRun:
         runs: Callable[[Location], list[Run]],
         observer: Observer | None = None,
         folder: Runs | None = None,
+        holds: HoldSource | None = None,
     ) -> None:
         """``entry`` is the part of the receipt for the store; the erase fills it in.
 
         ``runs`` returns the undo runs on the store at a location.  ``folder`` is the folder of all
-        runs; None means the usual folder.
+        runs; None means the usual folder.  ``holds`` says which memories to leave alone; None means
+        the holds in the record of ``memctl hold``.
         """
         self.subject = subject
         self.entry = entry
@@ -83,35 +93,63 @@ class EraseRun:
         """True as soon as data may have been erased; False again if the store refused it all."""
         self._runs = runs
         self._kept = folder or Runs()
+        self._holds = holds or HoldSource()
+        self._in_force = Holds()
+        """The holds on the store, as read last."""
+        self._held: dict[MemoryKey, Failure] = {}
+        """The memories of the subject that are held, with the reasons."""
+        self._where = subject.where
+        """The selection of the memories that are not held."""
         self._observer = observer or Unobserved()
 
     async def plan(self, store: Store, digests: Digests | None = None) -> None:
         """Find the data of the subject in the store and in its undo runs, and fill in ``report``.
 
-        Digests of the ids of the found messages are added to ``digests``, if given.
+        Held memories become failures of ``report``.  Digests of the ids of the messages to erase
+        are added to ``digests``, if given.
 
         Raises:
+            BadData: the record of holds is damaged.
             MemctlError: as ``Store.read``.
         """
         store.refuse_changes()
         self.entry.kind = store.kind
-        self.entry.not_reached = not_reached(store.kind)
+        self.entry.not_reached = not_reached(store.location)
         await store.check_integrity(self.subject.where)
         with self._observer.progress("looking"):
             names = await list_names(store, self.subject.where)
             found = dict.fromkeys([key._replace(part="") for key in names], 0)
+            self._held = {}
+            found = self._leave_held(store, found)
             if found:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
         if found:
-            await refuse_side_effects(store, self.subject.where, Deletion.MEMORIES)
+            await refuse_side_effects(store, self._where, Deletion.MEMORIES)
         runs = await self._erase_runs(store, dry_run=True)
         self.report = EraseReport(
-            {key: found[key] for key in sorted(found)}, runs=runs, noun=store.dialect.noun
+            {key: found[key] for key in sorted(found)},
+            failures=[*self._held.items()],
+            runs=runs,
+            noun=store.dialect.noun,
         )
+
+    def _leave_held(self, store: Store, found: dict[MemoryKey, int]) -> dict[MemoryKey, int]:
+        """Read the holds anew, and add the held memories of ``found`` to ``_held``.
+
+        Return the others.  ``_where`` then selects the sessions of these alone, so that the store
+        keeps the name of the user and what else a held session needs.
+        """
+        self._in_force = holds = self._holds.read(store)
+        self._held |= {key: held for key in sorted(found) if (held := holds.failure(key))}
+        self._where = self.subject.where
+        rest = {key: number for key, number in found.items() if key not in self._held}
+        if self._held:
+            self._where = replace(self._where, sessions=frozenset(key.session for key in rest))
+        return rest
 
     async def _counts(self, store: Store, digests: Digests | None) -> dict[MemoryKey, int]:
         found: Counter[MemoryKey] = Counter()
-        async with aclosing(store.outline(self.subject.where)) as pages:
+        async with aclosing(store.outline(self._where)) as pages:
             async for page in pages:
                 found[page.memory.key._replace(part="")] += len(page.messages)
                 if digests is not None:
@@ -121,9 +159,9 @@ class EraseRun:
     async def execute(self, store: Store, digests: Digests, save: Callable[[], None]) -> None:
         """Lock the store, plan again, and erase: first from the store, then from the undo runs.
 
-        If data of the subject stay in the store, the undo runs stay as they are.  ``save`` writes
-        the receipt to the disk.  It is called before the first data are erased, so that the receipt
-        has the digests of all message ids.
+        Held memories stay in both.  If other data of the subject stay in the store, the undo runs
+        stay as they are.  ``save`` writes the receipt to the disk.  It is called before the first
+        data are erased, so that the receipt has the digests of all message ids.
 
         Raises:
             Busy: another run writes to the store.
@@ -136,10 +174,17 @@ class EraseRun:
             await self._erase_runs(store)  # an erase that was killed may have left witnesses
             self.entry.state = NOTHING
             return
+        report = self.report
+        report.found = self._leave_held(store, report.found)  # a hold may be new since the plan
+        report.failures = [*self._held.items()]
+        self.entry.held = [digests.of(*key[:2]) for key in self._held]
+        if report.all_held:
+            self.entry.state = FAILED
+            self.entry.failures = [failure.code for _, failure in report.failures]
+            return
         self.entry.state = BEGUN
         save()
         self.begun = True
-        report = self.report
         report.runs = ErasedRuns()
         try:
             with self._observer.progress("erasing"):
@@ -150,6 +195,7 @@ class EraseRun:
                 report.failures += [(key, came) for key in left if key not in failed]
                 if not report.failures:
                     report.runs = await self._erase_runs(store)
+                report.failures += self._held.items()
                 await self._remove_indexes(store)  # a search may have made new ones
         except MemctlError as error:
             unknown = isinstance(error, Lost | Interrupted)
@@ -167,10 +213,13 @@ class EraseRun:
     async def _erase(self, store: Store) -> list[MemoryKey]:
         """Erase the subject from the store; return the names of its data that still exist."""
         report = self.report
+        report.failures.clear()
+        if self._held and not report.found:
+            return []
         for _ in range(_ATTEMPTS):
             report.failures.clear()
             try:
-                async with aclosing(store.erase(self.subject.where)) as results:
+                async with aclosing(store.erase(self._where)) as results:
                     async for result in results:
                         key = result.key._replace(part="")
                         if result.failure is not None:
@@ -179,7 +228,7 @@ class EraseRun:
                             report.erased[key] = report.erased.get(key, 0) + result.deleted
             except Lost as error:
                 await self._settle_lost(store, error)
-            left = await list_names(store, self.subject.where)
+            left = await list_names(store, self._where)
             if not left or report.failures:
                 break
         return left
@@ -191,7 +240,7 @@ class EraseRun:
             Lost: some of the memories still exist, or that is not known.
         """
         try:
-            names = await ask_again(partial(list_names, store, self.subject.where))
+            names = await ask_again(partial(list_names, store, self._where))
         except MemctlError:
             raise error from None
         left = {key._replace(part="") for key in names}
@@ -213,5 +262,14 @@ class EraseRun:
             entry.state = PARTIAL
 
     async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
-        eraser = RunEraser(self._kept, partial(self.subject.concerns, store.kind))
+        eraser = RunEraser(self._kept, partial(self._concerns, store.kind))
         return await eraser.erase(self._runs(store.location), dry_run=dry_run)
+
+    def _concerns(self, kind: str, key: MemoryKey) -> bool:
+        """Return whether to erase the memory ``key`` from the undo runs.
+
+        The data of a user outside sessions stay with a held session of the user.
+        """
+        if self._in_force.on(key) is not None or (self._held and not key.session):
+            return False
+        return self.subject.concerns(kind, key)

@@ -418,6 +418,9 @@ class Migration:
             if not self._copy.examined:
                 await self._examine(source, target, follows=interval is not None)
             async with self._opened_target(target):
+                options = self._copy.options
+                if options.on_conflict is OnConflict.REPLACE:
+                    options.holds.read(target)  # a damaged record is an error before any write
                 await self._copy.begin(source, target)
                 self._retries.reached = True
                 await self._copy.copy(source, target, following=interval is not None)

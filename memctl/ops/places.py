@@ -1,7 +1,8 @@
 """The kept runs that changed a store, however its URL or path is written.
 
 A store on a server is known by its engine, its server and its database.  The login, the driver and
-options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.
+options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.  An object is known by its
+server, its bucket and its key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from memctl.errors import MemctlError
 from memctl.journal.runs import Run
 from memctl.location import Location, same_file
-from memctl.registry import as_recorded, parse, spec_of, state_of
+from memctl.registry import as_recorded, file_of, parse, spec_of, state_of
 
 Locate = Callable[[str], Location]
 """A function that returns the location of a store from its name, URL or path."""
@@ -34,10 +35,19 @@ def is_on(kept: Run, location: Location, locate: Locate = parse) -> bool:
     """
     try:
         own = as_recorded(recorded_location(kept, locate), kept.options)
-        places = [location, *filter(None, [state_of(location)])]
-        return any(_is_one_place(own, place) for place in places)
+        return is_at(own, location)
     except MemctlError:  # the alias no longer exists, or its plugin
         return False
+
+
+def is_at(own: Location, location: Location) -> bool:
+    """Return whether ``own`` is the store at ``location``, or the states that ``?state=`` adds.
+
+    Raises:
+        UsageError: the option ``?state=`` of ``location`` does not fit the store.
+    """
+    places = [location, *filter(None, [state_of(location)])]
+    return any(_is_one_place(own, place) for place in places)
 
 
 def recorded_location(kept: Run, locate: Locate = parse) -> Location:
@@ -52,6 +62,8 @@ def recorded_location(kept: Run, locate: Locate = parse) -> Location:
 
 
 def _is_one_place(one: Location, other: Location) -> bool:
+    if one.kind == other.kind == "archive":
+        return file_of(one).identity == file_of(other).identity
     if one.path.name and other.path.name:
         return same_file(one.path) == same_file(other.path)
     servers = _server(one), _server(other)

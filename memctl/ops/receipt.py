@@ -67,6 +67,8 @@ class ErasedStore:
     runs: dict[str, int] = field(default_factory=lambda: {"removed": 0, "rewritten": 0})
     failures: list[str] = field(default_factory=list)
     """The code of each memory or undo run that could not be erased."""
+    held: list[str] = field(default_factory=list)
+    """The digest of the name of each memory that stayed because it was held."""
     not_reached: list[str] = field(default_factory=list)
     """The kinds of data about the user that an erase leaves in a store of this ``kind``."""
 
@@ -151,6 +153,14 @@ class Receipt:
         """Return whether the memory ``key`` belongs to the erased user or session."""
         names = (key.user,) if self.scope == "user" else (key.user, key.session)
         return hmac.compare_digest(self.digests.of(*names), self.subject)
+
+    def left_held(self, key: MemoryKey) -> bool:
+        """Return whether the erase left the memory ``key`` because it was held.
+
+        The data of the user outside sessions stayed with it.
+        """
+        held = {digest for store in self.stores for digest in store.held}
+        return bool(held) and (not key.session or self.digests.of(*key[:2]) in held)
 
     @property
     def complete(self) -> bool:
@@ -278,11 +288,13 @@ class Trace(NamedTuple):
 class Traces:
     """The traces of erased data in a store and in the undo runs on the store.
 
-    ``unsearched`` has the reasons why undo runs could not be searched.
+    ``unsearched`` has the reasons why undo runs could not be searched.  ``held`` are memories that
+    the erase left because they were held: no traces.
     """
 
     found: list[Trace] = field(default_factory=list)
     unsearched: list[str] = field(default_factory=list)
+    held: list[MemoryKey] = field(default_factory=list)
 
 
 async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces:
@@ -295,10 +307,13 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
     """
     concerns = _concerns(store, receipt)
     keys = await leaving_damaged(partial(list_names, store, Selection()))
-    traces = Traces([Trace("name", "it exists", key) for key in keys if concerns(key)])
+    there = [key for key in keys if concerns(key)]
+    traces = Traces(held=[key for key in there if receipt.left_held(key)])
+    traces.found += [Trace("name", "it exists", key) for key in there if not receipt.left_held(key)]
     if len(receipt.digests):
         traces.found += await leaving_damaged(partial(_messages, store, receipt, concerns))
-    erased = await RunEraser(Runs(), concerns).erase(runs, dry_run=True)
+    gone = RunEraser(Runs(), lambda key: concerns(key) and not receipt.left_held(key))
+    erased = await gone.erase(runs, dry_run=True)
     traces.unsearched += erased.failures.values()
     for held in (*erased.removed, *erased.rewritten):
         traces.found.append(Trace("undo-run", f"the undo run {held} holds it"))

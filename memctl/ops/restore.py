@@ -16,6 +16,7 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.change import RunOptions
 from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
 from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.holds import NoHolds
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
 from memctl.ops.undo import UndoRun, as_recorded
@@ -98,7 +99,9 @@ class RestoreRun:
         with self._recording.ended(copied):
             async with make_store(self._archive) as source:
                 self._recording.begin(store, self._warn)
-                options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True)
+                options = CopyOptions(
+                    OnConflict.REPLACE, checksum=True, exact=True, holds=NoHolds()
+                )
                 chosen = Selection(keys=self._keys)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)
             await self._tidy(store, self._keys)

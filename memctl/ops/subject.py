@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 
@@ -79,8 +80,10 @@ _OF_LAYOUTS = {
 }
 
 
-def not_reached(kind: str) -> list[str]:
-    """Return the kinds of data about a user that an erase leaves in a store of the kind."""
-    engine, _, layout = kind.partition("-")
+def not_reached(location: Location) -> list[str]:
+    """Return the kinds of data about a user that an erase leaves in a store."""
+    engine, _, layout = location.kind.partition("-")
     found = [_OF_KINDS[engine]] if engine in _OF_KINDS else []
+    if engine == "archive" and location.url:
+        found.append("earlier versions of the object, if its bucket keeps versions")
     return [*found, _OF_LAYOUTS[layout]] if layout in _OF_LAYOUTS else found

@@ -650,6 +650,7 @@ class UndoRun(ChangeRun):
     """A run that reverses an earlier run: its edits, and the repairs that the store made itself."""
 
     mode = OpenMode.RESTORE
+    heeds_holds = False
 
     def __init__(
         self,

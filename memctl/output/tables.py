@@ -26,7 +26,7 @@ from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
-from memctl.stores.archive.rotation import LATEST, RotatedFile
+from memctl.stores.archive.rotation import RotatedFile, latest_of
 from memctl.summarizer import Summarizer
 
 GAP = 2
@@ -280,7 +280,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
         [
             Column("time", [Text(f"{one.time:%Y-%m-%d %H:%M:%S}") for one in rows]),
             Column("size", [Text(size(one.bytes)) for one in rows], right=True),
-            Column("file", [cell(one.path.name) for one in rows], shrinks=True),
+            Column("file", [cell(one.file.name) for one in rows], shrinks=True),
         ]
     )
     whole = sum(one.bytes for one in files)
@@ -289,7 +289,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     last = Text(style="dim")
     if hidden := len(files) - len(rows):
         last.append(f"and {count(hidden, 'file')} more: --limit 0 shows all")
-    last.append(f"\nshow the newest with: memctl inspect {visible(name)}{LATEST}")
+    last.append(f"\nshow the newest with: memctl inspect {visible(latest_of(name))}")
     return Stack(head, Text(), grid, last)
 
 
@@ -445,16 +445,20 @@ def followed(report: CopyReport, source: str, target: str, rounds: int) -> Text:
 
 def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     for key, failure in failures:
-        text.append(
-            f"\n{visible(str(key))}  {failure.code}: {visible(failure.message)}", "not bold red"
-        )
+        text.append(f"\n{visible(str(key))}  {_reason(failure)}", "not bold red")
+
+
+def _reason(failure: Failure) -> str:
+    """Return the code and the text of a failure; the text may begin with the code."""
+    text = visible(failure.message)
+    return text if text.startswith(f"{failure.code}: ") else f"{failure.code}: {text}"
 
 
 def _append_failures_by_text(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     """Draw each text of a failure once, with the number and names of its memories."""
     by_text: dict[str, list[str]] = {}
     for key, failure in failures:
-        named = by_text.setdefault(f"{failure.code}: {visible(failure.message)}", [])
+        named = by_text.setdefault(_reason(failure), [])
         named.append(visible(str(key)))
     for said, names in by_text.items():
         number = "" if len(names) == 1 else f"{count(len(names), 'memory')}: "
@@ -671,7 +675,9 @@ _STORE, _CHANGED, _STATE = 8, 13, 15
 
 
 def run_command(run: Run) -> str:
-    """Return the command of a run, with its shard if it was limited to one."""
+    """Return the command of a run, with its policy, or its shard if it was limited to one."""
+    if run.policy:
+        return f"{run.command} {run.policy}"
     return f"{run.command} {run.shard}" if run.shard else run.command
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from memctl.errors import MemctlError, UsageError
 from memctl.system import PART_VARIABLE, POSIX
@@ -22,6 +23,8 @@ class Orders:
     version: str
     stores: dict[str, str]
     state: str
+    holds: list[dict[str, Any]]
+    """The holds of the configuration where the run was divided, as tables."""
 
     def refusal(self) -> MemctlError | None:
         """Return the error if another version of memctl has divided the run; else None."""
@@ -58,7 +61,8 @@ def begin() -> Orders:
         _die_with_parent()
     if POSIX and os.getppid() != orders["parent"]:
         os._exit(128 + signal.SIGTERM)
-    return Orders(orders["version"], orders["stores"], orders["state"])
+    holds = orders.get("holds", [])  # another version of memctl, which is refused, has none
+    return Orders(orders["version"], orders["stores"], orders["state"], holds)
 
 
 def _die_with_parent() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
@@ -43,6 +43,8 @@ class Part:
     stores: Mapping[str, str] = field(default_factory=dict)
     state: str = ""
     """A token in the state folder that the part must share; empty if the part needs no undo."""
+    holds: Sequence[Mapping[str, Any]] = ()
+    """The holds of the configuration, as tables; the part adds those of its own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _start(part: Part, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen
         "version": part.version,
         "stores": dict(part.stores),
         "state": part.state,
+        "holds": list(part.holds),
     }
     return subprocess.Popen(
         # -P: as for the script ``memctl``, the current folder is no place of modules.
@@ -216,7 +219,7 @@ def _start(part: Part, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=errors,
-        env={**os.environ, PART_VARIABLE: json.dumps(about)},
+        env={**os.environ, PART_VARIABLE: json.dumps(about, default=str)},
         start_new_session=True,  # Ctrl-C is for the supervisor
     )
 

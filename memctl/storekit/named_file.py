@@ -67,10 +67,26 @@ class NamedFile(ABC):
     """The last part of the name, such as ``chats.ndjson.zst``."""
     label: str
     """The full name to show, without secrets."""
+    staged = ""
+    """Where ``open`` put a copy of the content, for ``--verbose``; empty without a copy."""
+
+    @property
+    def text(self) -> str:
+        """The full name for commands and reports, without secrets: a path or a URL."""
+        return self.label
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """A text that is equal for all names of one file."""
 
     @abstractmethod
     def stamp(self) -> Hashable | None:
         """Return a value that differs if the content was replaced; None if there is no file."""
+
+    def exists(self) -> bool:
+        """Return whether the name is taken, by a file or by anything else."""
+        return self.stamp() is not None
 
     @abstractmethod
     def open(self) -> int:
@@ -82,6 +98,9 @@ class NamedFile(ABC):
             NotFound: there is no file.
             BadData: the name is that of a folder, a pipe or a device.
         """
+
+    def interrupt(self) -> None:  # noqa: B027 - a disk answers at once
+        """Make ``open`` in another thread return soon, with an error."""
 
     @abstractmethod
     def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:
@@ -112,6 +131,11 @@ class NamedFile(ABC):
     def spool_folder(self) -> Path | None:
         """The folder for temporary files of the size of this file; None for the usual one."""
 
+    @property
+    @abstractmethod
+    def on_disk(self) -> Path:
+        """The path to name in errors of the operating system: the file, or the usual folder."""
+
 
 class LocalFile(NamedFile):
     """A file on a disk."""
@@ -121,6 +145,14 @@ class LocalFile(NamedFile):
         self.name = path.name
         self.label = visible(str(path))
 
+    @property
+    def text(self) -> str:
+        return str(self.path)
+
+    @property
+    def identity(self) -> str:
+        return f"file:{same_file(self.path)}"
+
     def stamp(self) -> Hashable | None:
         with system_errors(self.path, "read"):
             try:
@@ -128,6 +160,9 @@ class LocalFile(NamedFile):
             except FileNotFoundError:
                 return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def exists(self) -> bool:
+        return os.path.lexists(self.path)
 
     def open(self) -> int:
         with system_errors(self.path, "read"):
@@ -162,3 +197,7 @@ class LocalFile(NamedFile):
     @property
     def spool_folder(self) -> Path | None:
         return Path(os.path.dirname(same_file(self.path)))
+
+    @property
+    def on_disk(self) -> Path:
+        return self.path

@@ -14,6 +14,8 @@ import pytest
 
 from memctl import completion
 from memctl.completion import in_powershell, quoted, split
+from memctl.holds import Hold
+from memctl.journal.holds import HoldRecord
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
@@ -101,6 +103,14 @@ def test_completion_candidates(ask: Ask, folder: Path, typed: str, expected: lis
 def test_completion_runs_the_newest_first(ask: Ask) -> None:
     kept = [Runs().begin(KeptRun("", "delete", "agents.db", "agents.db")).run.id for _ in range(3)]
     assert ask("undo", "") == kept[::-1]
+
+
+def test_completion_holds_that_were_not_removed(ask: Ask) -> None:
+    record = HoldRecord()
+    kept, gone = (record.add(Hold("case 17", user=name)).hold.id for name in ("ada", "bob"))
+    record.remove(gone)
+    assert ask("hold", "remove", "") == [kept]
+    assert ask("hold", "add", "--store", "prod-one", "--user", "z") == ["zed"]
 
 
 def test_completion_what_would_not_stay_on_its_line_is_left_out(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from memctl.model import MemoryKey
 from memctl.parts.part import Part, PartResult, PartStop, run_part
 from memctl.shard import Shard
 from memctl.system import PART_VARIABLE
+from memctl.testing import samples
 from memctl.version import __version__
+from tests.support.cli import contents, fill
 
 WHOLE = Shard(0, 1)
 
@@ -38,6 +43,21 @@ def test_part_that_locates_another_store_is_refused(tmp_path: Path) -> None:
     words = "--config", str(config), "inspect", "prod"
     refused(part(*words, prod="postgresql://there/agents"), 2, "here.invalid", "there")
     refused(part(*words, prod="postgresql://here.invalid/agents"), 3)
+
+
+def test_part_leaves_alone_what_the_driver_holds(tmp_path: Path) -> None:
+    archive = f"{tmp_path}/a.ndjson"
+    key = MemoryKey("ada", "kyoto")
+    asyncio.run(fill(archive, {key: samples.entries(3)}))
+    held = {"user": "ada", "reason": "case 17", "until": date.max}
+    words = ("delete", archive, "--all", "--yes", "--json", "--shard=0/1")
+    result = run_part(Part(words, WHOLE, __version__, holds=[held]))
+    assert result.exit == 7
+    assert result.report is not None
+    assert result.report["failures"][0]["message"] == "held: case 17, until 9999-12-31"
+    assert len(contents(archive)[key]) == 3
+    unrecorded = (*words, "--no-backup")
+    refused(run_part(Part(unrecorded, WHOLE, __version__, state="another")), 3, "state folder")
 
 
 def test_part_without_its_supervisor_ends() -> None:

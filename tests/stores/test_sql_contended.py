@@ -193,7 +193,7 @@ async def test_sql_who_never_lets_go(
             results = await delete(store, ALICE, BOB)
         failure = results[ALICE].failure
         assert failure is not None
-        assert failure.code == "held"
+        assert failure.code == "locked"
         assert results[BOB] == WriteResult(BOB, 0, len(ENTRIES)), "nobody held that one"
         assert len((await read(store))[ALICE].entries) == len(ENTRIES)
 
@@ -209,6 +209,6 @@ async def test_sql_erase_of_many_beside_one_that_is_held(
             results = {result.key: result async for result in store.erase(Selection())}
         failure = results.pop(ALICE).failure
         assert failure is not None
-        assert failure.code == "held"
+        assert failure.code == "locked"
         assert {one.deleted for one in results.values()} == {len(ENTRIES)}
         assert (await read(store)).keys() == {ALICE}

@@ -96,7 +96,7 @@ class Contended(Lost):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "other writers changed the same rows")
-        self.failure = Failure("held", message)
+        self.failure = Failure("locked", message)
 
 
 class Database(ABC):

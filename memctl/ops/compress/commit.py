@@ -14,6 +14,7 @@ from datetime import datetime
 
 from memctl.dialects.view import Dialect
 from memctl.errors import Lost, MemctlError
+from memctl.holds import Holds
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
 from memctl.ops.apply import ChangeCounts
@@ -129,14 +130,16 @@ class SummaryCommitter:
         watching: SummaryProgress,
         note: Callable[[WriteResult], None],
         warn: Callable[[str], None],
+        holds: Callable[[], Holds],
     ) -> None:
         """``note`` records the result of each written memory in the journal.
 
-        ``warn`` shows a warning.  ``spool`` has the messages of the memories.  ``writer`` writes
-        their changes to the journal.
+        ``warn`` shows a warning.  ``holds`` returns the present holds.  ``spool`` has the messages
+        of the memories.  ``writer`` writes their changes to the journal.
         """
         self._note = note
         self._warn = warn
+        self._holds = holds
         self._store = store
         self._spool = spool
         self._summarizer = summarizer
@@ -182,6 +185,7 @@ class SummaryCommitter:
         return group, True
 
     async def _commit(self, group: list[SummarizedMemory]) -> None:
+        group = self._without_held(group)
         if not group:
             return
         await asyncio.to_thread(self._write_down, group)
@@ -217,6 +221,21 @@ class SummaryCommitter:
             if found.get(key):
                 self._settle(done, changes[key], WriteResult(key))
         return len(sent) - len(found)
+
+    def _without_held(self, group: list[SummarizedMemory]) -> list[SummarizedMemory]:
+        """Return the memories that are not held since they were found; the others have failed."""
+        if not any(done.case.deleted(done.mode) for done in group):
+            return group
+        holds, rest = self._holds(), []
+        for done in group:
+            key = done.case.memory.key
+            failure = holds.failure(key) if done.case.deleted(done.mode) else None
+            if failure is None:
+                rest.append(done)
+            else:
+                self._report.changes.left -= 1
+                self._report.changes.failures.append((key, failure))
+        return rest
 
     def _write_down(self, group: list[SummarizedMemory]) -> None:
         for done in group:

@@ -17,6 +17,7 @@ from typing import Any
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
+from memctl.holds import Holds
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.model import Page
@@ -27,6 +28,7 @@ from memctl.ops.compress.plan import (
     CompressionPlanner,
     CompressMode,
     CompressOptions,
+    Permits,
 )
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
@@ -107,11 +109,15 @@ async def plan_compression(
     report: CompressReport,
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
+    holds: Holds,
+    permits: Permits | None = None,
 ) -> None:
     """Read the selected memories, and add the memories to compress to the spool and the report.
 
     ``seen`` is called with the plan of each memory to compress.  ``spool`` is None for a dry run.
-    A memory without a place for a summary that its agent reads becomes a failure of the report.
+    A memory without a place for a summary that its agent reads becomes a failure of the report, and
+    so does a memory of ``holds`` that would lose messages.
+    ``permits`` says which messages may be summarized; None permits all.
     ``count`` counts the tokens of a text.  A few bytes of each message are in RAM until the end of
     its memory.
 
@@ -133,7 +139,9 @@ async def plan_compression(
             if page.offset == 0 or history is None:
                 if spool is not None:
                     spool.drop()  # remains of a damaged memory
-                history = CompressionPlanner(page.memory, where, options, count, store.dialect)
+                history = CompressionPlanner(
+                    page.memory, where, options, count, store.dialect, permits
+                )
                 behind = None
             indexes = places(store, page)
             for place, (entry, at) in enumerate(zip(page.messages, indexes, strict=True)):
@@ -154,6 +162,9 @@ async def plan_compression(
             if case and options.mode is CompressMode.MARK and not await store.keeps_summary(key):
                 case = None
                 report.changes.failures.append((key, _NO_STATE))
+            if case and case.deleted(options.mode) and (held := holds.failure(key)):
+                case = None
+                report.changes.failures.append((key, held))
             if spool is not None:
                 spool.keep(case) if case is not None else spool.drop()
             if case is not None:

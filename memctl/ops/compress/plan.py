@@ -17,7 +17,7 @@ from typing import NamedTuple
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
-from memctl.model import Memory, StoredMessage
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.transcript import TranscriptMessage, transcribe
 from memctl.ops.marks import COMPRESSED, SUMMARY
 from memctl.selection import Selection, Verdict
@@ -67,6 +67,10 @@ class CompressOptions:
         return (self.trigger_tokens is not None and tokens > self.trigger_tokens) or (
             self.trigger_messages is not None and messages > self.trigger_messages
         )
+
+
+Permits = Callable[[MemoryKey, StoredMessage], bool]
+"""Returns whether a message of a memory may be summarized or deleted."""
 
 
 class MessageStatus(StrEnum):
@@ -164,7 +168,10 @@ class CompressionPlanner:
         options: CompressOptions,
         count: Callable[[str], int],
         dialect: Dialect = AGENTSCOPE1,
+        permits: Permits | None = None,
     ) -> None:
+        """``permits`` is None if every message may be summarized."""
+        self._permits = permits
         self._memory = memory
         self._where = where
         self._options = options
@@ -190,15 +197,18 @@ class CompressionPlanner:
         Raises:
             BadData: the message is not JSON.
         """
+        permitted = self._permits is None or self._permits(self._memory.key, entry)
         replacing = self._options.mode is not CompressMode.MARK
         kept = entry.message if self._options.mode is CompressMode.REPLACE else b""
+        if COMPRESSED in entry.marks and not permitted:
+            return PlannedMessage(MessageStatus.UNSELECTED, entry.id, entry.marks, None, -1)
         if COMPRESSED in entry.marks:
             self._gone += self._options.mode is CompressMode.REPLACE
             return PlannedMessage(
                 MessageStatus.COMPRESSED, entry.id, entry.marks, entry.position, -1, None, kept
             )
         found = self._transcribe(entry)
-        if replacing and SUMMARY in entry.marks:
+        if replacing and SUMMARY in entry.marks and permitted:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
             self._earlier_tokens += message_tokens(found, self._count)
             self._gone += 1
@@ -215,7 +225,7 @@ class CompressionPlanner:
         if verdict is Verdict.UNTIMED:
             self._untimed += 1
             self._where.untimed.note(self._memory.key, self._untimed, self._dialect.noun)
-        chosen = verdict is Verdict.SELECTED
+        chosen = permitted and verdict is Verdict.SELECTED
         position = self._add(found, chosen=chosen)
         if not chosen:
             return PlannedMessage(
@@ -246,7 +256,7 @@ class CompressionPlanner:
                 continue
             while self._breaks and self._breaks[-1] > called:
                 self._breaks.pop()
-            if not self._where.whole:
+            if self._permits is not None or not self._where.whole:
                 self._pairs.append((called, position))
         if found.calls:
             self._calls.update(dict.fromkeys(found.calls, position))

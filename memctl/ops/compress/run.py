@@ -13,7 +13,7 @@ from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
 from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compression
-from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions, Permits
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.delete import most_deletions
@@ -49,6 +49,8 @@ class CompressRun(ChangeRun):
             options,
         )
         self.wanted = wanted
+        self.permits: Permits | None = None
+        """Says which messages may be summarized; None permits all."""
         self.summarizer = summarizer
         self.compressed = CompressReport(self.report, summarizer.counted_by)
         if summarizer.prices is not None:
@@ -100,9 +102,9 @@ class CompressRun(ChangeRun):
             self.most = await most_deletions(store, self.where, self._limit)
         if self.dry_run:
             return bool(keys)
+        self.report.failures += found.changes.failures
         if not keys:
             self.compressed.largest = found.largest
-            self.report.failures += found.changes.failures
             return False
         self.where = self.where.only(frozenset(keys))
         return True
@@ -171,7 +173,7 @@ class CompressRun(ChangeRun):
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(report, found, progress),
+                *(report, found, progress, self._holds.read(store), self.permits),
             )
         if deletes and first:
             await self.refuse_missing_right(store, first[0])
@@ -189,7 +191,7 @@ class CompressRun(ChangeRun):
         ):
             commits = SummaryCommitter(
                 *(store, spool, self.summarizer, writer, self.compressed, watching),
-                *(self.journal.note, self._observer.warn),
+                *(self.journal.note, self._observer.warn, lambda: self._holds.read(store)),
             )
             try:
                 await commits.run(ready)

@@ -428,6 +428,8 @@ def count_records(folder: Path, code: str) -> int:
 class RepairRun(ChangeRun):
     """A run that repairs the findings with the given codes: by edits, and by the store itself."""
 
+    heeds_holds = False
+
     def __init__(
         self,
         record: runs.Run,

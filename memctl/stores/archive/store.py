@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
-from memctl import system
 from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
 from memctl.encryption import EXTENSION, is_encrypted, plain_name, read_recipients
-from memctl.errors import BadData, Unavailable
-from memctl.location import Location, same_file
+from memctl.errors import Unavailable
+from memctl.location import Location
 from memctl.model import (
     Edit,
     Embedding,
@@ -35,8 +33,10 @@ from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, count
 from memctl.storekit.encrypted import Sink, encrypted
-from memctl.storekit.files import AtomicFile, system_errors
+from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import NamedFile, NewFile
 from memctl.stores.archive.compression import compressed
+from memctl.stores.archive.file import file_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
 from memctl.stores.archive.read import (
     ArchiveContents,
@@ -82,18 +82,29 @@ class ArchiveStore(Store):
     created: str | None = None
     """The time to write into the archive, in ISO 8601; None means now."""
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+    def __init__(
+        self,
+        location: Location,
+        mode: OpenMode = OpenMode.READ,
+        new: NamedFile | None = None,
+    ) -> None:
+        """``new`` is a file for a new archive, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)
+        self._file = new or file_of(location)
+        self._is_new = new is not None
         self._descriptor: int | None = None
-        self._opened: tuple[int, ...] | None = None
+        self._opening = Lock()
+        self._opened: Hashable | None = None
+        """The stamp of the archive that is, or will be, open; None if there is no archive."""
         self._contents = ArchiveContents()
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         try:
-            self._open_file()
-            if (archive := self._archive()) is not None:
-                with system_errors(self.location.path, "read"):
+            self._opened = await in_thread(self._file.stamp)
+            if self._opened is not None or not mode.creates:
+                archive = await self._open_file()
+                with system_errors(self._file.on_disk, "read"):
                     self._contents = await in_thread(partial(verify, archive))
                     self.dialect = self._contents.dialect
                     self.embedding = self._contents.embedding
@@ -104,34 +115,42 @@ class ArchiveStore(Store):
             raise
 
     async def lock(self, owner: str) -> None:
+        if self._is_new:
+            return
         await super().lock(owner)
-        with system_errors(self.location.path, "read"):
-            stale = _stamp(self.location.path) != self._opened
-        if stale:  # another run replaced the archive before this run got the lock
+        if await in_thread(self._file.stamp) != self._opened:
+            # Another run replaced the archive before this run got the lock.
             self._close_file()
             await self.open(self.mode)
 
-    def _open_file(self) -> None:
-        """Open the file, unless it does not exist and the mode creates it.
+    async def identity(self) -> str:
+        return self._file.identity
+
+    async def _open_file(self) -> OpenArchive:
+        """Return the archive, and open its file if that is not open.
 
         Raises:
             BadData: the path is not a file.
             MemctlError: the file cannot be opened.
         """
-        path = self.location.path
-        with system_errors(path, "read"):
-            self._opened = _stamp(path)
-            if self.mode.creates and self._opened is None:
-                return
-            self._descriptor = os.open(path, system.READ_FLAGS)
-            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
+        descriptor = await in_thread(self._open_here, self._file.interrupt)
+        return OpenArchive(descriptor, self.label, self.location.encryption)
 
-    def _archive(self) -> OpenArchive | None:
-        """Return the open file; None if there is none yet."""
-        if self._descriptor is None:
-            return None
-        return OpenArchive(self._descriptor, self.label, self.location.encryption)
+    def _open_here(self) -> int:
+        with self._opening:
+            if self._descriptor is None:
+                self._descriptor = self._file.open()
+                if self._file.staged:
+                    self.details.append(self._file.staged)
+            return self._descriptor
+
+    async def _archive(self) -> OpenArchive | None:
+        """Return the archive; None if there is none yet.
+
+        After a write, the new archive is opened when it is read.  So an object that is not read
+        again is not fetched again.
+        """
+        return None if self._opened is None else await self._open_file()
 
     def _close_file(self) -> None:
         if self._descriptor is not None:
@@ -190,7 +209,7 @@ class ArchiveStore(Store):
         return self._headers(where) if where.whole else super().headers(where)
 
     async def _headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        if (archive := self._archive()) is not None:
+        if (archive := await self._archive()) is not None:
             found = headers(archive, where)
             while some := await self._next(found):
                 for memory in some:
@@ -205,14 +224,14 @@ class ArchiveStore(Store):
     async def _pages(
         self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = entries
     ) -> AsyncGenerator[Page]:
-        if (archive := self._archive()) is not None:
+        if (archive := await self._archive()) is not None:
             found = grouped(read_pages(archive, where, read), page_size)
             while some := await self._next(found):
                 for page in some:
                     yield page
 
     async def _next(self, found: Iterator[list[T]]) -> list[T]:
-        with system_errors(self.location.path, "read"):
+        with system_errors(self._file.on_disk, "read"):
             return await in_thread(partial(next, found, []))
 
     # Writing
@@ -220,16 +239,16 @@ class ArchiveStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        path = self.location.path
-        with AtomicFile(path) as file:
+        archive = await self._archive()
+        with await self._new_file() as file:
             with self._sink(self._form(), file) as sink, ExitStack() as stack:
                 writer = self._writer(sink)
-                incoming = self._incoming(writer, mode, stack)
+                incoming = self._incoming(writer, mode, archive, stack)
                 async for some in grouped_async(pages, page_size):
                     await in_thread(partial(incoming.add, some))
                 if incoming.changes or not incoming.results:
                     await in_thread(incoming.finish)
-            if incoming.changes or (not incoming.results and self._descriptor is None):
+            if incoming.changes or (not incoming.results and archive is None):
                 await in_thread(partial(self._publish, file))
                 self._contents = replace(
                     self._contents, memories=incoming.after, dialect=self.dialect
@@ -237,9 +256,20 @@ class ArchiveStore(Store):
         for result in incoming.results:
             yield result
 
+    async def _new_file(self, mode: int | None = None) -> NewFile:
+        """Return the new content of the archive's file, with the given mode."""
+        made: list[NewFile] = []
+        try:
+            await in_thread(lambda: made.append(self._file.create(mode)))
+        except BaseException:  # a cancelled task would leave the new content behind
+            for file in made:
+                file.discard()
+            raise
+        return made[0]
+
     def _form(self) -> str:
         """Return the name or extension that decides on compression and encryption."""
-        plain = plain_name(self.location.path.name)
+        plain = plain_name(self._file.name)
         if plain.lower().endswith(SUFFIXES):
             return self._secured(plain)
         return self._secured(plain_name(self._contents.extension))
@@ -249,7 +279,7 @@ class ArchiveStore(Store):
 
         So an encrypted archive stays encrypted, whatever its name.
         """
-        name, shown = self.location.path.name, self._contents.extension
+        name, shown = self._file.name, self._contents.extension
         return form + EXTENSION if is_encrypted(name) or is_encrypted(shown) else form
 
     @contextmanager
@@ -272,21 +302,26 @@ class ArchiveStore(Store):
             keeps_lines=self.location.options.get("lines") == "kept",
         )
 
-    def _incoming(self, writer: ArchiveWriter, mode: WriteMode, stack: ExitStack) -> ArchiveUpdate:
+    def _incoming(
+        self,
+        writer: ArchiveWriter,
+        mode: WriteMode,
+        archive: OpenArchive | None,
+        stack: ExitStack,
+    ) -> ArchiveUpdate:
         """Return the update that writes the new archive.
 
-        If the old archive has memories, the update needs a spool file, which ``stack`` closes.
+        ``archive`` is the old archive.  If the old archive has memories, the update needs a spool
+        file, which ``stack`` closes.
         """
-        archive = self._archive()
         if archive is None or not self._contents.memories:
             return NewArchive(writer, self._contents, mode)
-        path = self.location.path
-        with system_errors(path, "write"):
-            folder = os.path.dirname(same_file(path))
+        with system_errors(self._file.on_disk, "write"):
+            folder = self._file.spool_folder
             spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
         stack.enter_context(spool)
         old = MemorySections(archive)
-        return MergedArchive(writer, self._contents, mode, old, spool, path)
+        return MergedArchive(writer, self._contents, mode, old, spool, self._file)
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Edit the archive in one pass, if the edits are in the order of the archive's memories.
@@ -308,13 +343,12 @@ class ArchiveStore(Store):
 
         ``some`` are the first edits; ``more`` yields the edits that follow.
         """
-        path = self.location.path
         left: list[Edit] = []
-        with AtomicFile(path) as file:
+        archive = await self._archive()
+        with await self._new_file() as file:
             with self._sink(self._form(), file) as sink, ExitStack() as stack:
-                archive = self._archive()
                 old = None if archive is None else MemorySections(archive)
-                revision = EditedArchive(self._writer(sink), self._contents, old, path)
+                revision = EditedArchive(self._writer(sink), self._contents, old, self._file)
                 stack.callback(revision.close)
                 while some and not left:
                     left = await in_thread(partial(revision.add, some))
@@ -331,12 +365,12 @@ class ArchiveStore(Store):
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Replace the archive by a copy that lacks the selected memories."""
         gone = {key: n for key, n in self._contents.memories.items() if where.has_key(key)}
-        archive = self._archive()
+        archive = await self._archive()
         if archive is None or not gone:
             return
         self.created = self._contents.header.get("created")
         form = self._secured(plain_name(self._contents.extension))
-        with AtomicFile(self.location.path, 0o600) as file:
+        with await self._new_file(0o600) as file:
             with self._sink(form, file) as sink:
                 old = MemorySections(archive)
                 await in_thread(partial(copy_without, self._writer(sink), old, gone.keys()))
@@ -346,24 +380,16 @@ class ArchiveStore(Store):
         for key, messages in gone.items():
             yield WriteResult(key, deleted=messages)
 
-    def _publish(self, file: AtomicFile) -> None:
-        """Replace the old archive by the new archive in ``file``, and open the new archive.
+    def _publish(self, file: NewFile) -> None:
+        """Replace the old archive by the new archive in ``file``.
 
         Raises:
             Unavailable: another program has changed the old archive meanwhile.
         """
-        if _stamp(self.location.path) != self._opened:
+        if self._file.stamp() != self._opened:
             raise Unavailable(
                 f"another program changed {self.label} meanwhile", "run the same command again"
             )
         file.commit()
         self._close_file()
-        self._open_file()
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        self._opened = self._file.stamp()

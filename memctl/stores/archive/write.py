@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 from memctl.errors import BadData, Failure
-from memctl.location import same_file, visible
 from memctl.model import (
     PAGE_BYTES,
     Edit,
@@ -25,6 +22,7 @@ from memctl.model import (
 )
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import NamedFile
 from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
@@ -150,16 +148,16 @@ class MergedArchive(ArchiveUpdate):
         mode: WriteMode,
         old: MemorySections,
         spool: IO[bytes],
-        path: Path,
+        file: NamedFile,
     ) -> None:
         """``old`` is the old archive; ``spool`` is a file that holds all pages until ``finish``.
 
-        ``path`` is the path of the archive, which errors name.
+        ``file`` is the file of the archive.
         """
         super().__init__(writer, contents, mode)
         self._old = old
         self._spool = spool
-        self._path = path
+        self._path = file.on_disk
         self._spooled: dict[MemoryKey, SpooledMemory] = {}
         self._replaced: dict[MemoryKey, str] = {}
         """The old lines that open memories, if the reverse of the write would not restore them."""
@@ -245,11 +243,11 @@ class EditedArchive:
         writer: ArchiveWriter,
         contents: ArchiveContents,
         old: MemorySections | None,
-        path: Path,
+        file: NamedFile,
     ) -> None:
         """``writer`` writes the new archive; ``contents`` are the contents of the old archive.
 
-        ``old`` is the old archive; None if there is none.  ``path`` is the path of both archives.
+        ``old`` is the old archive; None if there is none.  ``file`` is the file of both archives.
         """
         self._dialect = contents.dialect
         self.results: list[WriteResult] = []
@@ -261,12 +259,13 @@ class EditedArchive:
         self._before = contents.memories
         self._sections = old
         self._old = iter(old or ())
-        self._path = path
+        self._path = file.on_disk
+        self._label = file.label
         self._work: Generator[None] | None = None
         self._changes = ChangeMatcher()
         self._ended = False
-        self._held = _LineSpool(path)
-        self._holds = _LineSpool(path)
+        self._held = _LineSpool(file)
+        self._holds = _LineSpool(file)
 
     def add(self, edits: list[Edit]) -> list[Edit]:
         """Carry out edits; return the edits that need another pass, empty if none does.
@@ -289,8 +288,9 @@ class EditedArchive:
                 try:
                     ended = next(self._work, _DONE) is _DONE
                 except ValueError as error:
-                    name = visible(str(self._path))
-                    raise BadData(f"{name} holds a message that is not valid: {error}") from error
+                    raise BadData(
+                        f"{self._label} holds a message that is not valid: {error}"
+                    ) from error
                 if ended:
                     self._work = None
         return []
@@ -496,11 +496,11 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
 class _LineSpool:
     """A temporary file of message lines, in RAM while it is small."""
 
-    def __init__(self, path: Path) -> None:
-        """``path`` is the path of the archive; the temporary file is in the same folder."""
-        self._path = path
+    def __init__(self, file: NamedFile) -> None:
+        """``file`` is the file of the archive; the temporary file is in its folder, if any."""
+        self._path = file.on_disk
         self._messages = 0
-        folder = os.path.dirname(same_file(path))
+        folder = str(file.spool_folder) if file.spool_folder else None
         self._file = tempfile.SpooledTemporaryFile(PAGE_BYTES, dir=folder)  # noqa: SIM115 - see close
 
     def add(self, run: list[Line]) -> None:

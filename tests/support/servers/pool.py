@@ -15,6 +15,7 @@ import pytest
 from tests.support.mem0_platform import Platform
 from tests.support.servers import Missing
 from tests.support.servers.mariadb import Mariadb
+from tests.support.servers.objects import Objects
 from tests.support.servers.pgbouncer import Pgbouncer
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
@@ -56,6 +57,10 @@ class Servers:
     @cached_property
     def redis(self) -> Redis:
         return start(lambda: Redis(self.run))
+
+    @cached_property
+    def objects(self) -> Objects:
+        return start(lambda: Objects(self.run))
 
     @cached_property
     def tablestore(self) -> Tablestore:

@@ -55,7 +55,7 @@ def test_edit_what_others_hold_is_left_alone(
     with marking(place, keys[1]):
         found = report(run(*delete), 7)
     [failure] = found["failures"]
-    assert failure["code"] == "held"
+    assert failure["code"] == "locked"
     assert (failure["user"], failure["session"]) == (keys[1].user, keys[1].session)
     assert found["memories"] == {"selected": 3, "written": 2, "failed": 1}
     assert ids(place, keys[1]) == [one.id for one in ENTRIES]

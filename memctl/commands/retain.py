@@ -1,0 +1,167 @@
+"""``memctl retain``: moves what policies select to archives, then deletes, compresses or erases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from memctl.commands._change import confirm, refuse_unasked
+from memctl.commands._context import Run
+from memctl.commands._options import DryRunOption, YesOption, opens_stores
+from memctl.commands._run import changeable, hold_source, record, runs_on, wait_for
+from memctl.numbers import count
+from memctl.ops.retain.actions import Surroundings
+from memctl.ops.retain.run import PolicyTask, Retention
+from memctl.ops.stop import Stop
+from memctl.output import retaining
+from memctl.output.report import Report
+from memctl.output.terminal import Output
+from memctl.retention import Policy, PolicyAction
+from memctl.selection import Selection
+from memctl.summarizer import Summarizer
+
+
+@opens_stores
+def retain(
+    run: Run,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="POLICY", help="A policy of the configuration; without names, all."),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Carry out the policies of retention, [[retention]] in the configuration.
+
+    Each policy writes what it selects to a new archive, reads the archive back, and only then
+    deletes, compresses or erases. A killed run loses nothing: the next run goes on. Asks first;
+    scripts use --yes. memctl undo restores what a policy deleted.
+
+    Examples:
+      memctl retain --dry-run
+      memctl retain chats --yes
+      memctl retain --yes --metrics-file r.prom
+    """
+    from memctl.config.retention import find_policies  # not needed to show the help
+
+    output = run.output
+    policies = find_policies(run.configuration(), names or ())
+    if not dry_run:
+        refuse_unasked(yes)
+    stop = Stop()
+    tasks = [_task(run, policy, stop) for policy in policies]
+    retention = Retention(tasks, run.address)
+    retention.check()
+    output.report = _report(tasks, dry_run=dry_run)
+    if dry_run or not yes:
+        wait_for(retention.plan())
+    if not dry_run:
+        if not yes:
+            _ask(output, tasks)
+        wait_for(retention.execute(), stop)
+    if error := retention.error():
+        raise error
+    output.emit()
+
+
+def _task(run: Run, policy: Policy, stop: Stop) -> PolicyTask:
+    location = changeable(run, policy.store, Selection(), None)
+    around = Surroundings(
+        run.output,
+        stop,
+        hold_source(run),
+        partial(record, run, "retain", policy.store, location),
+        partial(runs_on, run),
+        run.configuration().undo,
+        _summarizer(run, policy) if policy.action is PolicyAction.COMPRESS else None,
+    )
+    return PolicyTask(policy, location, around)
+
+
+def _summarizer(run: Run, policy: Policy) -> Summarizer:
+    from memctl import config  # not needed to show the help
+    from memctl.summarizers.registry import make_summarizer
+
+    configured = run.configuration().summarizer(policy.summarizer)
+    return make_summarizer(configured.settings, configured.key(config.environment()))
+
+
+def _ask(output: Output, tasks: list[PolicyTask]) -> None:
+    """Show the plan of all policies, and ask; do not ask if no policy has anything to do."""
+    planned = [task for task in tasks if task.found.memories or task.resumed]
+    if not planned:
+        return
+    output.show(retaining.outcome(tasks, dry_run=True))
+    messages = sum(task.found.messages for task in planned)
+    stores = len({task.location.label for task in planned})
+    nouns = {task.found.noun for task in planned}
+    noun = nouns.pop() if len(nouns) == 1 else "message"
+    confirm(
+        f"archive {count(messages, noun)} of {count(stores, 'store')}, and then remove them from "
+        f"{'it' if stores == 1 else 'them'}?"
+    )
+
+
+def _report(tasks: list[PolicyTask], *, dry_run: bool) -> Report:
+    def data() -> dict[str, Any]:
+        return {
+            "dry_run": dry_run,
+            "policies": [_row(task, dry_run=dry_run) for task in tasks],
+            "failures": [row for task in tasks for row in _failures(task)],
+        }
+
+    def rows() -> list[dict[str, Any]]:
+        return [_flat(_row(task, dry_run=dry_run)) for task in tasks]
+
+    return Report(
+        "retain",
+        data,
+        rows,
+        lambda: retaining.outcome(tasks, dry_run=dry_run),
+        of_run=not dry_run,
+    )
+
+
+def _row(task: PolicyTask, *, dry_run: bool) -> dict[str, Any]:
+    found, acted, error = task.found, task.acted, task.error
+    done = found if dry_run else acted
+    return {
+        "policy": task.policy.name,
+        "store": task.location.label,
+        "action": task.policy.action.value,
+        "state": task.state,
+        "archive": task.archive,
+        "memories": done.memories,
+        "messages": done.messages,
+        "archived": 0 if dry_run else found.messages,
+        "oldest": found.oldest and found.oldest.isoformat(sep=" ", timespec="seconds"),
+        "newest": found.newest and found.newest.isoformat(sep=" ", timespec="seconds"),
+        "bytes": found.bytes,
+        "held": task.held,
+        "left": acted.left,
+        "resumed": task.resumed,
+        "runs": acted.runs,
+        "receipts": acted.receipts,
+        "error": error and {"code": error.code, "message": error.message, "hint": error.hint},
+    }
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    lists = {name: " ".join(row[name]) for name in ("resumed", "runs", "receipts")}
+    return row | lists | {"error": row["error"] and row["error"]["code"]}
+
+
+def _failures(task: PolicyTask) -> list[dict[str, Any]]:
+    return [
+        {
+            "policy": task.policy.name,
+            "user": key.user,
+            "session": key.session,
+            **({"path": key.part} if key.part else {}),
+            "code": failure.code,
+            "message": failure.message,
+        }
+        for key, failure in task.failures
+    ]

@@ -1,0 +1,1 @@
+"""Object storage: buckets of Amazon S3 and servers like it, Google Cloud Storage, Azure."""

@@ -1,0 +1,380 @@
+"""An object as a file with a name: staged when it is read, streamed in parts when it is written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Hashable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Self
+
+from memctl.engines.objects.address import Address, parse_address
+from memctl.engines.objects.bucket import open_bucket
+from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
+from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.location import redact
+from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import Listed, NamedFile, NewFile
+
+MEBIBYTE = 1024 * 1024
+IN_RAM = 64 * MEBIBYTE
+"""The size of the largest object that is staged in RAM."""
+PART = 16 * MEBIBYTE
+"""The size of the parts of an upload.  S3 takes 10,000 parts, so an object has at most 156 GiB."""
+LARGEST = 10_000 * PART
+_CONCURRENT_PARTS = 3
+_ONE_REQUEST = 8 * MEBIBYTE
+"""The size of the largest object that is written in one request."""
+_PIECE = MEBIBYTE
+
+
+class ObjectFile(NamedFile):
+    """An object in a bucket.
+
+    ::
+
+        file = ObjectFile(parse_address("s3://backups/chats.ndjson"))
+    """
+
+    def __init__(self, address: Address, bucket: Any = None) -> None:
+        """``bucket`` is the client of the bucket, if it is known from a sibling."""
+        self.address = address
+        self.name = address.name
+        self.label = redact(address.url)
+        self._client = bucket
+        self._stopped = False
+
+    @property
+    def bucket(self) -> Any:
+        """The client of the bucket.
+
+        Raises:
+            MemctlError: as ``open_bucket``.
+        """
+        if self._client is None:
+            self._client = open_bucket(self.address, self.label)
+        return self._client
+
+    @property
+    def identity(self) -> str:
+        return self.address.identity
+
+    def stamp(self) -> Hashable | None:
+        found = self.head()
+        return None if found is None else stamp_of(found)
+
+    def head(self) -> dict[str, Any] | None:
+        """Return what the server says about the object; None if there is no object."""
+        import obstore
+
+        with object_errors(self.address, self.label, "read"):
+            try:
+                return dict(obstore.head(self.bucket, self.address.key))
+            except FileNotFoundError:
+                return None
+            except obstore.exceptions.BaseError as error:
+                if status_of(error) not in ("400", "403") or code_of(error):
+                    raise
+                # The answer to HEAD has no body, which would say why.
+                obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
+                raise
+
+    def open(self) -> int:
+        self._stopped = False
+        import obstore
+
+        with object_errors(self.address, self.label, "read"):
+            found = obstore.get(self.bucket, self.address.key)
+            size = found.meta["size"]
+            handle = self._staging_file(size)
+            try:
+                got = 0
+                for piece in found.stream(_PIECE):
+                    if self._stopped:
+                        raise Unavailable(f"reading {self.label} was stopped")
+                    got += len(piece)
+                    with system_errors(self.on_disk, "write"):
+                        _write(handle, piece)
+                if got != size or self.stamp() != stamp_of(dict(found.meta)):
+                    raise Unavailable(
+                        f"{self.label} changed while it was read", "run the same command again"
+                    )
+                os.lseek(handle, 0, os.SEEK_SET)
+            except BaseException:
+                os.close(handle)
+                raise
+        return handle
+
+    def interrupt(self) -> None:
+        self._stopped = True
+
+    def _staging_file(self, size: int) -> int:
+        """Return the descriptor of a new file without a name, for ``size`` bytes."""
+        if size <= IN_RAM and hasattr(os, "memfd_create"):
+            self.staged = f"{self.label}: {size:,} bytes, staged in RAM"
+            return os.memfd_create("memctl", os.MFD_CLOEXEC)
+        folder = self.on_disk
+        self.staged = f"{self.label}: {size:,} bytes, staged in a temporary file in {folder}"
+        with system_errors(folder, "write"), tempfile.TemporaryFile(dir=folder) as file:
+            return os.dup(file.fileno())
+
+    def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:  # noqa: ARG002
+        return NewObject(self, replaces=replace)
+
+    def remove(self) -> None:
+        import obstore
+
+        with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
+            obstore.delete(self.bucket, self.address.key)
+
+    def sibling(self, name: str) -> ObjectFile:
+        return ObjectFile(self.address.sibling(name), self._client)
+
+    def siblings(self) -> list[Listed]:
+        import obstore
+
+        folder = self.address.folder
+        with object_errors(self.address, self.label, "list"):
+            found = obstore.list_with_delimiter(self.bucket, folder or None)
+            return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found["objects"]]
+
+    def sync(self) -> None:
+        """Do nothing: an object is durable when its upload has ended."""
+
+    @property
+    def spool_folder(self) -> Path | None:
+        return None
+
+    @property
+    def on_disk(self) -> Path:
+        return Path(tempfile.gettempdir())
+
+
+class NewObject:
+    """The new content of an object, uploaded in parts while it is written.
+
+    A small content is uploaded by ``commit``, in one request.  The object appears when the upload
+    has ended.  A discarded upload leaves no parts, unless memctl is killed by SIGKILL.
+    """
+
+    def __init__(self, file: ObjectFile, *, replaces: bool) -> None:
+        self._file = file
+        self._replaces = replaces
+        self._before = file.head()
+        self._piece = bytearray()
+        """What was written, and not yet given to the upload."""
+        self._size = 0
+        self._upload: _Upload | None = None
+        self._done = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self.discard()
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        self._piece += data
+        self._size += len(data)
+        if self._size > LARGEST:
+            raise Unavailable(
+                f"{self._file.label} would be larger than {LARGEST >> 30} GiB",
+                "compress it, as with .zst, or divide it by --shard",
+            )
+        if len(self._piece) >= (_PIECE if self._upload else _ONE_REQUEST):
+            if self._upload is None:
+                self._upload = _Upload(self._file)
+            self._upload.give(bytes(self._piece))
+            self._piece.clear()
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: a part has a fixed size."""
+
+    def commit(self) -> None:
+        """Complete the object.
+
+        Raises:
+            UsageError: the object exists, and ``replaces`` was not set.
+            Unavailable: another program has changed the object meanwhile, or the server refuses.
+        """
+        file = self._file
+        present = file.head()
+        if present is not None and not self._replaces:
+            raise UsageError(f"{file.label} exists", "name another object")
+        if _stamp_or_none(present) != _stamp_or_none(self._before):
+            raise changed(file.label)
+        if self._upload is None:
+            self._put_at_once()
+        else:
+            self._upload.give(bytes(self._piece))
+            self._upload.complete()
+        self._done = True
+        self._piece.clear()
+        written = file.head()
+        if written is None or written["size"] != self._size:
+            raise Unavailable(
+                f"{file.label} is not what memctl wrote", "run the same command again"
+            )
+
+    def _put_at_once(self) -> None:
+        """Write the object in one request, on condition that nobody has replaced the object.
+
+        Servers that do not know the condition ignore or refuse it; the condition was checked just
+        before.
+        """
+        import obstore
+
+        file, before = self._file, self._before
+        condition: Any = "create"
+        if before is not None:
+            known = {name: before[name] for name in ("e_tag", "version")}
+            condition = {name: text for name, text in known.items() if text} or "overwrite"
+        with object_errors(file.address, file.label, "write"):
+            bucket, key, content = file.bucket, file.address.key, bytes(self._piece)
+            try:
+                obstore.put(bucket, key, content, mode=condition)
+            except (obstore.exceptions.BaseError, NotImplementedError) as error:
+                if status_of(error) != "501":
+                    raise
+                obstore.put(bucket, key, content, use_multipart=False)
+
+    def discard(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        self._piece.clear()
+        if self._upload is not None:
+            self._upload.abort()
+
+
+class _Upload:
+    """An upload in parts, in a thread, of what ``give`` passes on.
+
+    One piece waits at most, so the upload is never behind by more than its parts.
+    """
+
+    _WAIT = 60
+    """Seconds that the server may take to drop the parts of an aborted upload."""
+
+    def __init__(self, file: ObjectFile) -> None:
+        self._file = file
+        self._changed = Condition()
+        self._waiting: bytes | None = None
+        self._complete = False
+        self._aborted = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="upload", daemon=True)
+        self._thread.start()
+
+    def give(self, piece: bytes) -> None:
+        """Pass on the next piece, when the upload has taken the one before.
+
+        Raises:
+            MemctlError: the upload has failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is None or self._ended)
+            self._raise_error()
+            self._waiting = piece
+            self._changed.notify_all()
+
+    def complete(self) -> None:
+        """End the upload; return when the object is there.
+
+        Raises:
+            MemctlError: the upload has failed; its parts are dropped.
+        """
+        with self._changed:
+            self._complete = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended)
+            self._raise_error()
+
+    def abort(self) -> None:
+        """Drop the upload and its parts; return when the server has dropped them."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+        self._thread.join(self._WAIT)
+
+    def _raise_error(self) -> None:
+        if isinstance(self._error, MemctlError):
+            raise self._error
+        if self._error is not None:
+            raise Unavailable(f"cannot write {self._file.label}: {self._error}") from self._error
+
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the pieces as they come; an error in this iterator makes obstore drop the parts."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._aborted or self._complete or self._waiting is not None
+                )
+                if self._aborted:
+                    raise _AbortedError
+                piece, self._waiting = self._waiting, None
+                self._changed.notify_all()
+            if piece is None:
+                return
+            if piece:
+                yield piece
+
+    def _run(self) -> None:
+        import obstore
+
+        file = self._file
+        error: BaseException | None = None
+        try:
+            with object_errors(file.address, file.label, "write"):
+                obstore.put(
+                    file.bucket,
+                    file.address.key,
+                    self._pieces(),
+                    use_multipart=True,
+                    chunk_size=PART,
+                    max_concurrency=_CONCURRENT_PARTS,
+                )
+        except _AbortedError:
+            pass
+        except BaseException as found:  # noqa: BLE001 - raised by the caller
+            error = found
+        with self._changed:
+            self._error, self._ended = error, True
+            self._changed.notify_all()
+
+
+class _AbortedError(Exception):
+    """The upload was aborted."""
+
+
+def stamp_of(found: dict[str, Any]) -> Hashable:
+    """Return the stamp of an object from what the server says about the object."""
+    e_tag = (found["e_tag"] or "").strip('"')
+    return e_tag, found["version"], found["size"], found["last_modified"].replace(microsecond=0)
+
+
+def _stamp_or_none(found: dict[str, Any] | None) -> Hashable | None:
+    return None if found is None else stamp_of(found)
+
+
+def _write(handle: int, data: bytes) -> None:
+    with memoryview(data) as rest:
+        at = 0
+        while at < len(rest):
+            at += os.write(handle, rest[at:])
+
+
+def object_file(url: str) -> ObjectFile:
+    """Return the object that a URL names, as ``parse_address``."""
+    return ObjectFile(parse_address(url))

@@ -1,0 +1,1 @@
+"""Retention: what policies select goes to an archive, and leaves the store only after that."""

@@ -1,0 +1,82 @@
+"""The action ``compress``: the selected messages of a memory are replaced by their summary."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+
+from memctl.concurrency import in_thread
+from memctl.holds import HELD
+from memctl.location import Location
+from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.ops.compress.pipeline import plan_compression
+from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
+from memctl.ops.compress.report import CompressReport
+from memctl.ops.compress.run import CompressRun
+from memctl.ops.compress.spool import Spool
+from memctl.ops.retain.actions import Acted, Found
+from memctl.ops.retain.guard import Guard
+from memctl.ops.retain.messages import MessageAction, in_pages
+from memctl.store import Store
+from memctl.storekit.files import temporary_folder
+from memctl.summarizer import Summarizer
+
+
+class CompressionAction(MessageAction):
+    """The action of a policy that summarizes, as ``memctl compress --mode replace`` does."""
+
+    @property
+    def _summarizer(self) -> Summarizer:
+        assert self.around.summarizer is not None
+        return self.around.summarizer
+
+    @property
+    def _options(self) -> CompressOptions:
+        policy = self.policy
+        return CompressOptions(
+            CompressMode.REPLACE,
+            policy.keep_recent,
+            policy.trigger_tokens,
+            policy.trigger_messages,
+            jobs=self._summarizer.concurrency,
+        )
+
+    async def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
+        report, holds = CompressReport(), self.around.holds.read(store)
+        with (
+            temporary_folder() as folder,
+            Spool(folder) as spool,
+            self.around.observer.progress("reading") as progress,
+        ):
+            await plan_compression(
+                *(store, self.policy.where, self._options, self._summarizer.count, spool),
+                *(report, lambda _: None, progress, holds),
+            )
+            found.held |= {
+                key: failure for key, failure in report.changes.failures if failure.code == HELD
+            }
+            while (case := spool.take()) is not None:
+                pages = iter(in_pages(case.memory, _messages(spool, case)))
+                while (page := await in_thread(lambda: next(pages, None))) is not None:  # noqa: B023
+                    yield page
+                    del page
+
+    async def carry_out(self, archive: Location, acted: Acted) -> None:
+        with Guard() as guard:
+            await guard.read(archive, self.around.observer)
+            run = CompressRun(
+                *(self.record(archive), self.policy.where, self._options, self._summarizer),
+                self.options(),
+            )
+
+            def permits(key: MemoryKey, entry: StoredMessage) -> bool:
+                return guard.has(key, entry.id, entry.marks, entry.message)
+
+            run.permits = permits
+            await self.execute(run, acted)
+
+
+def _messages(spool: Spool, case: CompressionPlan) -> Iterator[StoredMessage]:
+    """Yield the messages of a memory that its summary will replace."""
+    for line in spool.lines(case):
+        if case.goes(line):
+            yield StoredMessage(line.id, line.message, line.marks, line.place)

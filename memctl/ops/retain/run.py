@@ -1,0 +1,291 @@
+"""A run of retention: each policy exports to a new archive, and acts on what the archive holds.
+
+The ledger names the archive before the export begins.  If the run is killed, the next run first
+acts on the archive, if it is complete, and then goes on with a new archive.  So each message is at
+every moment in the store or in an archive that was read back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from memctl.concurrency import in_thread
+from memctl.encryption import is_encrypted, read_identities, read_recipients
+from memctl.errors import (
+    BadData,
+    Failure,
+    Interrupted,
+    Loss,
+    MemctlError,
+    NotFound,
+    Partial,
+    UsageError,
+)
+from memctl.holds import HELD
+from memctl.location import Location
+from memctl.model import MemoryKey
+from memctl.numbers import count
+from memctl.ops.report import DOCTOR
+from memctl.ops.retain.actions import Acted, Found, RetentionAction, Surroundings
+from memctl.ops.retain.compress import CompressionAction
+from memctl.ops.retain.delete import DeletionAction
+from memctl.ops.retain.erase import ErasureAction
+from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, Entry, Ledger
+from memctl.registry import file_of
+from memctl.retention import Policy, PolicyAction
+from memctl.storekit.locks import FileLock, lock_owner
+
+ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
+    PolicyAction.DELETE: DeletionAction,
+    PolicyAction.COMPRESS: CompressionAction,
+    PolicyAction.ERASE: ErasureAction,
+}
+PENDING, PLANNED, NOTHING, DONE, FAILED = "pending", "planned", "nothing", "done", "failed"
+"""The states of a policy in a run.  NOTHING is the state if nothing was selected, or all is held;
+PENDING, if a signal came before the policy was reached."""
+
+
+@dataclass(slots=True)
+class PolicyTask:
+    """A policy in a run of retention: what it needs, and what became of it.
+
+    ``found`` is what the policy selects, ``archive`` the label of the new archive, and ``resumed``
+    the labels of the archives of killed runs that were acted on.
+    """
+
+    policy: Policy
+    location: Location
+    around: Surroundings
+    state: str = PENDING
+    found: Found = field(default_factory=Found)
+    acted: Acted = field(default_factory=Acted)
+    archive: str | None = None
+    resumed: list[str] = field(default_factory=list)
+    error: MemctlError | None = None
+
+    @property
+    def failures(self) -> list[tuple[MemoryKey, Failure]]:
+        """The memories that stay, with the reasons: held, damaged, or failed."""
+        found = {**self.found.damaged, **self.found.held, **dict(self.acted.failures)}
+        return [*found.items()]
+
+    @property
+    def held(self) -> int:
+        """The number of memories that are selected, but held."""
+        return sum(failure.code == HELD for _, failure in self.failures)
+
+    def action(self) -> RetentionAction:
+        """Return the action of the policy.
+
+        Raises:
+            UsageError: memctl has no such action.
+        """
+        made = ACTIONS.get(self.policy.action)
+        if made is None:
+            raise UsageError(f"retain cannot {self.policy.action.value} yet")
+        return made(self.policy, self.location, self.around)
+
+    def settle(self) -> None:
+        """Set the error of the policy if memories stay, although all else is done."""
+        failures = self.failures
+        if not failures or self.error is not None:
+            return
+        key, failure = failures[0]
+        first = f"{key}: {failure.message}"
+        if self.held == len(failures):
+            which = f"{count(len(failures), 'memory')} held; the first: {first}"
+            hint = "list the holds with: memctl hold list"
+            nothing = self.state == NOTHING or (self.state == PLANNED and not self.found.messages)
+            self.error = Loss(which, hint) if nothing else Partial(which, hint)
+            return
+        hint = DOCTOR if failure.code == "damaged" else "see the report for each"
+        self.error = Partial(f"{count(len(failures), 'memory')} failed; the first: {first}", hint)
+        self.state = FAILED if self.state == NOTHING else self.state
+
+
+class Retention:
+    """A run of policies, one after the other; a failed policy does not stop the others.
+
+    ::
+
+        retention = Retention(tasks, locate)
+        await retention.plan()  # to ask the user, or for a dry run
+        await retention.execute()
+        if error := retention.error():
+            raise error
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[PolicyTask],
+        locate: Callable[[str], Location],
+        ledger: Ledger | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        """``locate`` returns the location of an archive.  ``now`` is the local time of the run."""
+        self.tasks = tasks
+        self.ledger = ledger or Ledger()
+        self._locate = locate
+        self._now = now or datetime.now()
+
+    def check(self) -> None:
+        """Check, before anything runs, that each policy has an action, and keys for its archive.
+
+        Raises:
+            UsageError: memctl has no such action, or an encrypted archive has no recipient.
+            Unavailable: there is no identity to read an encrypted archive back.
+        """
+        for task in self.tasks:
+            task.action()
+            name = task.policy.archive_name(self._now)
+            archive = self._locate(_absolute(name))
+            if is_encrypted(name.partition("?")[0] if "://" in name else name):
+                read_recipients(archive.encryption, archive.label)
+                read_identities(archive.encryption, archive.label)
+
+    async def plan(self) -> None:
+        """Find what each policy selects; write nothing, not even an archive."""
+        for task in self.tasks:
+            task.resumed = [self._label(one) for one in self.ledger.pending(task.policy.name)]
+            try:
+                task.archive = (await self._new_archive(task.policy))[1].label
+                task.found = await task.action().plan()
+                task.state = PLANNED
+            except Interrupted:
+                raise
+            except MemctlError as error:
+                task.error, task.state = error, FAILED
+            task.settle()
+
+    async def execute(self) -> None:
+        """Carry out all policies, under the lock of the ledger.
+
+        Raises:
+            Busy: another run of retention goes on.
+            Interrupted: a stop was asked for; no memory is half changed.
+        """
+        self.ledger.prepare()
+        with FileLock(self.ledger.path, "memctl retain").held(lock_owner()) as warnings:
+            for task in self.tasks:
+                for text in warnings:
+                    task.around.observer.warn(text)
+                warnings = []
+                if task.around.stop.asked:
+                    raise Interrupted("stopped as asked", "what was reported as done is complete")
+                self._warn_of_damage(task)
+                task.found, task.acted, task.error = Found(), Acted(), None
+                task.resumed, task.archive, task.state = [], None, PENDING
+                try:
+                    await self._carry_out(task)
+                except Interrupted:
+                    raise
+                except MemctlError as error:
+                    task.error, task.state = error, FAILED
+                task.settle()
+
+    def _warn_of_damage(self, task: PolicyTask) -> None:
+        """Warn, once in a run, of damaged lines of the ledger."""
+        damaged = self.ledger.read()[1] if task is self.tasks[0] else []
+        if damaged:
+            lines = ", ".join(map(str, damaged[:5])) + (", ..." if len(damaged) > 5 else "")
+            task.around.observer.warn(
+                f"{self.ledger.path} is damaged in {count(len(damaged), 'line')} ({lines}): an "
+                "archive that such a line names may not be acted on; its messages stay"
+            )
+
+    async def _carry_out(self, task: PolicyTask) -> None:
+        action, policy = task.action(), task.policy
+        for entry in self.ledger.pending(policy.name):
+            await self._resume(task, action, entry)
+        name, archive = await self._new_archive(policy)
+        self.ledger.add(BEGUN, policy.name, name, task.location.label)
+        try:
+            task.found = await action.export(archive)
+        except MemctlError:
+            with suppress(MemctlError):  # the first error matters more; the next run looks again
+                if not await _exists(archive):
+                    self.ledger.add(ABSENT, policy.name, name, task.location.label)
+            raise
+        if not task.found.messages and not task.found.memories:
+            self.ledger.add(ABSENT, policy.name, name, task.location.label)
+            task.state = DONE if task.resumed else NOTHING
+            return
+        task.archive = archive.label
+        await self._act(task, action, archive)
+        self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
+        task.state = DONE
+
+    async def _resume(self, task: PolicyTask, action: RetentionAction, entry: Entry) -> None:
+        """Act on the archive of a killed run, if the archive is complete."""
+        archive, policy = self._locate(entry.archive), task.policy.name
+        try:
+            await self._act(task, action, archive)
+        except NotFound:
+            if await _exists(archive):  # the store does not exist
+                raise
+            self.ledger.add(ABSENT, policy, entry.archive, entry.store)
+        except BadData as error:
+            task.around.observer.warn(
+                f"{error.message}: left as it is; its messages that are in the store go to a new "
+                "archive"
+            )
+        else:
+            task.acted.left = 0  # the new archive takes what this archive lacks
+            task.resumed.append(archive.label)
+            self.ledger.add(ACTED, policy, entry.archive, entry.store)
+
+    async def _act(self, task: PolicyTask, action: RetentionAction, archive: Location) -> None:
+        await action.carry_out(archive, task.acted)
+        if task.around.stop.asked:
+            raise Interrupted("stopped as asked", "what was reported as done is complete")
+
+    async def _new_archive(self, policy: Policy) -> tuple[str, Location]:
+        """Return the name and the location of an archive that does not exist yet."""
+        number = 1
+        while True:
+            name = _absolute(policy.archive_name(self._now, number))
+            location = self._locate(name)
+            if not await _exists(location):
+                return name, location
+            number += 1
+
+    def _label(self, entry: Entry) -> str:
+        return self._locate(entry.archive).label
+
+    def error(self) -> MemctlError | None:
+        """Return the error with which the run ends; None if all policies did what they say."""
+        failed = [task for task in self.tasks if task.error is not None]
+        if not failed:
+            return None
+        first = failed[0].error
+        assert first is not None
+        codes = {task.error.code for task in failed if task.error is not None}
+        others = any(task.error is None and task.state == DONE for task in self.tasks)
+        if len(codes) == 1 and not others:
+            if len(failed) == 1:
+                return first
+            text = f"{len(failed)} policies; {failed[0].policy.name}: {first.message}"
+            return type(first)(text, first.hint)
+        return Partial(
+            f"{len(failed)} of {len(self.tasks)} policies failed or left something; "
+            f"{failed[0].policy.name}: {first.message}",
+            first.hint,
+        )
+
+
+def _absolute(name: str) -> str:
+    """Return the name of an archive, valid in any working directory."""
+    return name if "://" in name else os.path.abspath(os.path.expanduser(name))
+
+
+async def _exists(archive: Location) -> bool:
+    """Return whether there is an archive at a location.
+
+    Raises:
+        Unavailable: the place of the archive cannot be reached, or refuses the access.
+    """
+    return await in_thread(file_of(archive).stamp) is not None

@@ -1,0 +1,48 @@
+"""The file of an archive: on a disk, or in object storage."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from memctl.engines.objects.address import is_object, parse_address
+from memctl.engines.objects.file import ObjectFile
+from memctl.location import Location
+from memctl.storekit.named_file import LocalFile, NamedFile
+
+
+def file_of(place: Location | str) -> NamedFile:
+    """Return the file at the location of an archive, or that a path or URL names.
+
+    Raises:
+        UsageError: the URL is not valid.
+    """
+    if isinstance(place, str):
+        if is_object(place):
+            return ObjectFile(parse_address(place))
+        return LocalFile(Path(place).expanduser())
+    if place.url:
+        return ObjectFile(parse_address(place.url))
+    return LocalFile(place.path)
+
+
+def location_of(file: NamedFile, location: Location) -> Location:
+    """Return the location of a file in the folder of the archive at ``location``."""
+    if isinstance(file, ObjectFile):
+        found = replace(location, label=file.label, url=file.address.url)
+        secret = file.address.secret
+        return found.with_password(secret) if secret else found
+    return replace(location, label=file.text, path=location.path.with_name(file.name))
+
+
+def refuse_missing(location: Location) -> None:
+    """Refuse the location of an archive that does not exist.
+
+    Raises:
+        NotFound: always in such a case.
+        MemctlError: the place of the file cannot be reached.
+    """
+    file = file_of(location)
+    if file.stamp() is None:
+        os.close(file.open())  # raises, and names what is missing

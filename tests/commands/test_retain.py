@@ -1,0 +1,378 @@
+"""``memctl retain``: what policies select goes to an archive, and only then leaves a store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.storekit.locks import FileLock
+from memctl.testing import Place, samples
+from memctl.testing.samples import sample
+from tests.commands.test_asking import Session
+from tests.support.cli import Run, add, contents, fails, fill, report
+from tests.support.places import Held, held, put, runs_kept
+from tests.support.schemas import check_row
+
+KYOTO, BERLIN, ROME = (
+    *(MemoryKey("quokka", "kyoto"), MemoryKey("quokka", "berlin"), MemoryKey("bob", "rome")),
+)
+ENTRIES = 8
+STORES = ["sqlite", "postgresql", "redis", "sqlite-agentscope2", "redis-agentscope2", "archive"]
+TODAY = f"{datetime.now():%Y-%m-%d}"
+
+
+class Policies:
+    """The configuration of a test, with policies of retention."""
+
+    def __init__(self, path: Path, archives: Path) -> None:
+        self.path = path
+        self.archives = archives
+        archives.mkdir()
+
+    def write(self, store: str, *policies: dict[str, Any], more: str = "") -> None:
+        """Write the configuration: the store ``prod``, and policies with some usual settings."""
+        lines = ["[stores.prod]", f"url = {json.dumps(store)}", more]
+        for number, policy in enumerate(policies, 1):
+            usual = {
+                "name": f"p{number}",
+                "store": "prod",
+                "action": "delete",
+                "archive": f"{self.archives}/p{number}-{{date}}.ndjson.zst",
+            }
+            lines.append("[[retention]]")
+            found = {key: value for key, value in (usual | policy).items() if value is not None}
+            lines += [f"{key} = {toml(value)}" for key, value in found.items()]
+        self.path.write_text("\n".join(lines) + "\n")
+
+    def names(self) -> list[str]:
+        """Return the names of the archives."""
+        return sorted(os.listdir(self.archives))
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+@pytest.fixture
+def policies(write: Path, tmp_path: Path) -> Policies:
+    return Policies(write, tmp_path / "archives")
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, one: Callable[[str], Place]) -> Iterator[Place]:
+    """A place of each store in turn, with two memories of quokka and one of bob."""
+    place = one(request.param)
+    samples.use(place.backend.style)
+    put(place, [sample(key, samples.entries(ENTRIES)) for key in (KYOTO, BERLIN, ROME)])
+    yield place
+    samples.use(samples.Style())
+
+
+@pytest.fixture
+def store(database: str) -> str:
+    """A SQLite database with two memories of quokka and one of bob."""
+    asyncio.run(fill(database, dict.fromkeys((KYOTO, BERLIN, ROME), samples.entries(ENTRIES))))
+    return database
+
+
+def one_row(found: dict[str, Any]) -> dict[str, Any]:
+    [row] = found["policies"]
+    row_: dict[str, Any] = row
+    return row_
+
+
+def texts(found: Held) -> dict[MemoryKey, list[tuple[str, bytes]]]:
+    """Return ids and texts of each memory."""
+    return {key: [(id, text) for id, _, text in one[2]] for key, one in found.items()}
+
+
+def ids_in(archive: Path) -> dict[MemoryKey, list[str]]:
+    """Return the ids of the messages of an archive."""
+    return {key: [entry.id for entry in found] for key, found in contents(str(archive)).items()}
+
+
+# Every kind of store
+
+
+def test_retain_archives_deletes_and_undoes(run: Run, place: Place, policies: Policies) -> None:
+    before = held(place)
+    policies.write(place.text, {"select": {"keep_last": 3}})
+    planned = one_row(report(run("retain", "--dry-run", "--json")))
+    assert (planned["state"], planned["memories"], planned["messages"]) == ("planned", 3, 15)
+    assert policies.names() == []
+    assert held(place) == before
+    row = one_row(report(run("retain", "--yes", "--json")))
+    assert (row["state"], row["memories"], row["messages"], row["left"]) == ("done", 3, 15, 0)
+    for key in ("oldest", "newest", "bytes", "archive"):
+        assert row[key] == planned[key]
+    assert policies.names() == [f"p1-{TODAY}.ndjson.zst"]
+    archive = policies.archives / policies.names()[0]
+    after = held(place)
+    for key, found in texts(before).items():
+        assert texts(after)[key] == found[-3:]
+        assert ids_in(archive)[key] == [id for id, _ in found[:-3]]
+    again = one_row(report(run("retain", "--yes", "--json")))
+    assert (again["state"], again["messages"], again["archive"]) == ("nothing", 0, None)
+    assert len(policies.names()) == 1
+    [id] = row["runs"]
+    report(run("undo", id, "--json"))
+    assert held(place) == before
+
+
+def test_retain_brings_back_by_an_import(run: Run, place: Place, policies: Policies) -> None:
+    before = held(place)
+    policies.write(place.text, {"select": {"keep_last": 3}, "backup": False})
+    assert one_row(report(run("retain", "--yes", "--json")))["runs"] == []
+    archive = policies.archives / policies.names()[0]
+    report(run("import", archive, place.text, "--on-conflict", "append", "--json"))
+    after = texts(held(place))
+    for key, found in texts(before).items():
+        assert sorted(id for id, _ in after[key]) == sorted(id for id, _ in found)
+
+
+def test_retain_leaves_held_memories(run: Run, place: Place, policies: Policies) -> None:
+    before = texts(held(place))
+    hold = '[[hold]]\nuser = "quokka"\nsession = "kyoto"\nreason = "case 17"'
+    policies.write(place.text, {"select": {"keep_last": 3}}, more=hold)
+    found = report(run("retain", "--yes", "--json"), 7)
+    row = one_row(found)
+    assert (row["state"], row["memories"], row["messages"], row["held"]) == ("done", 2, 10, 1)
+    assert [(one["user"], one["session"], one["code"]) for one in found["failures"]] == [
+        ("quokka", "kyoto", "held")
+    ]
+    assert texts(held(place))[KYOTO] == before[KYOTO]
+    assert KYOTO not in ids_in(policies.archives / policies.names()[0])
+    again = one_row(report(run("retain", "--yes", "--json"), 9))
+    assert (again["state"], again["held"], again["archive"]) == ("nothing", 1, None)
+
+
+def test_retain_compresses(run: Run, one: Callable[[str], Place], policies: Policies) -> None:
+    place = one("sqlite")
+    plain = [samples.entry(f"m{number}", number) for number in range(ENTRIES)]
+    put(place, [sample(key, plain) for key in (KYOTO, BERLIN, ROME)])
+    before = texts(held(place))
+    policies.write(place.text, {"action": "compress", "keep_recent": 3})
+    row = one_row(report(run("retain", "--yes", "--json")))
+    assert (row["state"], row["memories"], row["messages"]) == ("done", 3, 15)
+    archive = policies.archives / policies.names()[0]
+    after = texts(held(place))
+    for key, found in before.items():
+        assert after[key][1:] == found[-3:]
+        assert ids_in(archive)[key] == [id for id, _ in found[:-3]]
+    again = one_row(report(run("retain", "--yes", "--json")))
+    assert again["state"] == "nothing"
+    report(run("undo", *row["runs"], "--json"))
+    assert texts(held(place)) == before
+
+
+def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) -> None:
+    before = texts(held(place))
+    now = int((datetime.now() - samples.BEGIN).total_seconds() // 60)
+    put(place, [sample(MemoryKey("bob", "oslo"), samples.entries(2, now - 60))])
+    policies.write(place.text, {"action": "erase", "select": {"older_than": "30d"}})
+    row = one_row(report(run("retain", "--yes", "--json")))
+    assert (row["state"], row["memories"], row["messages"]) == ("done", 2, 16)
+    assert row["runs"] == []
+    archive = policies.archives / policies.names()[0]
+    assert {key.user for key in texts(held(place))} == {"bob"}
+    assert texts(held(place))[ROME] == before[ROME]
+    assert ids_in(archive) == {key: [id for id, _ in before[key]] for key in (KYOTO, BERLIN)}
+    [receipt] = row["receipts"]
+    run("verify", place.text, "--receipt", receipt)
+    assert runs_kept() == []
+
+
+# Policies
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"store": "prodd"}, "there is no store named 'prodd'"),
+        ({"action": "delet"}, "did you mean 'delete'?"),
+        ({"action": None}, "'p1' has no action"),
+        ({"archive": None}, "'p1' has no archive"),
+        ({"archive": "old.ndjson.zst"}, "has no {date}"),
+        ({"archive": "old-{date}-{hour}.ndjson"}, "has {hour}"),
+        ({"archive": "old-{date}.db"}, "is not the name of an archive"),
+        ({"select": {}}, "selects nothing"),
+        ({"select": {"older_then": "90d"}}, "did you mean 'older_than'?"),
+        ({"select": {"older_than": "soon"}}, "select.older_than 'soon' is not a valid age"),
+        ({"select": {"since": "1d", "until": "3d"}}, "ends"),
+        ({"select": {"keep_last": 0}}, "select.keep_last must be 1 or more"),
+        ({"select": {"mark": 3}}, "select.mark is not a list of texts"),
+        (
+            {"select": {"mark": "a", "keep_tool_pairs": True, "with_tool_pairs": True}},
+            "cannot be combined",
+        ),
+        ({"max_delete": "much"}, "max_delete 'much' is not a valid limit"),
+        ({"backup": "no"}, "backup is not true or false"),
+        ({"summarizer": "extractive"}, "unknown key retention 'p1'.summarizer"),
+        (
+            {"action": "compress", "select": {"mark": "a"}, "summarizer": "qwen"},
+            "there is no summarizer named 'qwen'",
+        ),
+        ({"action": "erase", "select": {"user": "ada"}}, "whatever their age"),
+        ({"action": "erase", "select": {"mark": "a"}}, "unknown key"),
+        ({"name": "a b"}, "bad name"),
+        ({"name": "p2"}, "two policies are named 'p2'"),
+    ],
+)
+def test_retain_policy_that_is_not_valid(
+    run: Run, store: str, policies: Policies, policy: dict[str, Any], said: str
+) -> None:
+    before = contents(store)
+    usual = {"select": {"keep_last": 3}}
+    policies.write(store, usual | policy, usual | {"name": "p2"})
+    for words in (("retain", "p2", "--yes"), ("retain", "--dry-run"), ("config", "check")):
+        fails(run(*words), 2, said)
+    assert contents(store) == before
+    assert policies.names() == []
+
+
+def test_retain_names(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store)
+    fails(run("retain", "--yes"), 2, "there is no policy of retention")
+    first, second = {"select": {"keep_last": 3}}, {"select": {"keep_last": 2}}
+    policies.write(store, first | {"name": "chats"}, second | {"name": "hints"})
+    fails(run("retain", "chat", "--yes"), 2, "no policy named 'chat'", "did you mean 'chats'?")
+    row = one_row(report(run("retain", "hints", "--yes", "--json")))
+    assert (row["policy"], row["messages"]) == ("hints", 18)
+    found = report(run("retain", "--yes", "--json"))
+    assert [(row["policy"], row["state"]) for row in found["policies"]] == [
+        *(("chats", "nothing"), ("hints", "nothing")),
+    ]
+
+
+def test_retain_asks_once(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}}, {"select": {"keep_last": 2}})
+    fails(run("retain"), 2, "not a terminal")
+    before = contents(store)
+    session = Session("retain")
+    session.until("[y/N] ")
+    assert session.said.count("would remove") == 2
+    session.types("n\n")
+    assert session.ends() == 130
+    assert contents(store) == before
+    assert policies.names() == []
+    session = Session("retain")
+    session.until("[y/N] ")
+    session.types("y\n")
+    assert session.ends() == 0
+    assert {len(found) for found in contents(store).values()} == {2}
+    assert len(policies.names()) == 2
+
+
+def test_retain_limit(run: Run, store: str, policies: Policies) -> None:
+    before = contents(store)
+    policies.write(store, {"select": {"keep_last": 3}, "max_delete": "50%"})
+    for words in (("--dry-run",), ("--yes",)):
+        fails(run("retain", *words), 9, "more than max_delete 50%")
+    assert contents(store) == before
+    assert policies.names() == []
+    policies.write(store, {"select": {"keep_last": 3}, "max_delete": 15})
+    report(run("retain", "--yes", "--json"))
+
+
+def test_retain_archive_that_cannot_be_written(
+    run: Run, store: str, policies: Policies, tmp_path: Path
+) -> None:
+    before = contents(store)
+    bad = {"archive": f"{tmp_path}/none/a-{{date}}.ndjson", "select": {"keep_last": 3}}
+    policies.write(store, bad)
+    fails(run("retain", "--yes"), 3, "does not exist")
+    assert contents(store) == before
+    policies.write(store, bad, {"select": {"keep_last": 2}})
+    found = report(run("retain", "--yes", "--json"), 7)
+    assert [row["state"] for row in found["policies"]] == ["failed", "done"]
+    assert found["policies"][0]["error"]["code"] == "unavailable"
+    assert {len(one) for one in contents(store).values()} == {2}
+
+
+def test_retain_replaces_no_file(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    taken = policies.archives / f"p1-{TODAY}.ndjson.zst"
+    taken.write_text("mine")
+    row = one_row(report(run("retain", "--yes", "--json")))
+    assert row["archive"].endswith(f"p1-{TODAY}-2.ndjson.zst")
+    assert taken.read_text() == "mine"
+
+
+def test_retain_two_at_once(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    ledger.parent.mkdir(parents=True)
+    with FileLock(ledger, "other").held("pid 1"):
+        fails(run("retain", "--yes"), 75, "memctl retain")
+    report(run("retain", "--yes", "--json"))
+
+
+def test_retain_history(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    row = one_row(report(run("retain", "--yes", "--json")))
+    [kept] = report(run("history", "--json"))["runs"]
+    assert (kept["command"], kept["policy"], kept["archive"]) == ("retain", "p1", row["archive"])
+    assert "retain p1" in run("history").stdout
+
+
+def test_retain_table_and_rows(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}}, {"select": {"mark": "none"}})
+    said = run("retain", "--dry-run").stdout
+    assert "p1 (delete" in said
+    assert "would remove 15 messages in 3 memories" in said
+    assert "p2 (delete" in said
+    assert "nothing to remove" in said
+    lines = run("retain", "--yes", "--format", "ndjson").stdout.splitlines()
+    for line in lines:
+        check_row("retain", json.loads(line))
+    assert len(lines) == 2
+    assert len(run("retain", "--dry-run", "--format", "csv").stdout.splitlines()) == 3
+
+
+# Killed runs
+
+
+def test_retain_goes_on_with_the_archive_of_a_killed_run(
+    run: Run, store: str, policies: Policies
+) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    row = one_row(report(run("retain", "--yes", "--json")))
+    report(run("undo", "--yes", "--json"))
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(lines[0] + lines[1][:20])  # as if killed while it recorded the end
+    changed = samples.entries(1, ENTRIES)
+    add(Path(store.removeprefix("sqlite:///")), KYOTO, changed, ENTRIES)
+    again = one_row(report(run("retain", "--yes", "--json")))
+    assert again["resumed"] == [row["archive"]]
+    assert again["messages"] == 16
+    assert {len(one) for one in contents(store).values()} == {3}
+    new = policies.archives / f"p1-{TODAY}-2.ndjson.zst"
+    assert {key: len(one) for key, one in contents(str(new)).items()} == {KYOTO: 1}
+    assert "damaged" not in run("retain", "--yes").stderr
+
+
+def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    row = one_row(report(run("retain", "--yes", "--json")))
+    report(run("undo", "--yes", "--json"))
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0] + b"garbage\n")
+    archive = Path(row["archive"])
+    archive.write_bytes(archive.read_bytes()[:-5])
+    found = report(run("retain", "--yes", "--json"))
+    assert one_row(found)["resumed"] == []
+    assert one_row(found)["messages"] == 15
+    assert any("is damaged in 1 line (2)" in text for text in found["warnings"])
+    assert any("left as it is" in text for text in found["warnings"])
+    assert len(policies.names()) == 2
