@@ -765,11 +765,11 @@ def _parse_object(text: str) -> Location:
     name = address.name.removesuffix(LATEST).lower()
     if not name.endswith(_BY_KIND["archive"].suffixes):
         raise UsageError(
-            f"{redact(address.url)} is not the name of an archive",
+            f"{address.label} is not the name of an archive",
             "in object storage, a store is an archive: .ndjson .ndjson.gz .ndjson.zst, with .age "
             "if encrypted",
         )
-    return Location("archive", redact(address.url), text)
+    return Location("archive", address.label, text)
 
 
 def _parse_path(text: str) -> Location:

@@ -47,6 +47,7 @@ TITLES = {
     "archive": "memctl archive",
     "archive-gz": "memctl archive",
     "archive-zst": "memctl archive",
+    "archive-objects": "memctl archive",
     "sessions": "AgentScope 1.x session states in a folder",
     "agentscope2-files": "AgentScope 2.x states in session files",
     "state": "AgentScope 1.x state in a file",

@@ -23,6 +23,7 @@ from memctl.stores.agentscope1.sql.store import SqlMemoryStore
 from memctl.stores.agentscope2.sql import SqlAgentscope2Store
 from memctl.testing import Backend, Place, SharedTable, Style, samples
 from memctl.wrappers.wrapper import StoreWrapper
+from tests.support.servers.objects import LOGIN
 from tests.support.servers.pool import Servers
 from tests.support.servers.tablestore import make_text_index
 
@@ -360,6 +361,14 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         many=MANY_SESSIONS,
         large=SMALLER,
     ),
+    "archive-objects": lambda servers: Backend(
+        "archive-objects",
+        lambda _: servers.objects.fresh().url("a.ndjson", login=LOGIN),
+        lambda text: text.replace("/a.ndjson", "/%61.ndjson"),
+        lambda text: servers.objects.dump(text),
+        many=MANY_SESSIONS,
+        large=SMALLER,
+    ),
     "sessions": lambda _: Backend(
         "sessions",
         lambda folder: f"{folder}/sessions",
@@ -549,6 +558,7 @@ FURTHER = {
     "tablestore-runtime",
     "archive-gz",
     "archive-zst",
+    "archive-objects",
     "reme",
     "reme-0.3",
     "mem0-faiss",
@@ -572,11 +582,11 @@ WITH_ANY_MARK = [
     name
     for name in BACKENDS
     if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", "-table-json", *MAPPED))
-    and name not in ("archive-gz", "archive-zst")
+    and name not in ("archive-gz", "archive-zst", "archive-objects")
 ]
 """Backends with messages of AgentScope 1.x and any marks.
 
-Archives are listed once, because no command shows the compression.
+Archives are listed once, because no command shows the compression or the place.
 """
 
 OF_AGENTSCOPE2 = [name for name in BACKENDS if name.endswith("-agentscope2")]

@@ -68,12 +68,21 @@ class Address:
     @property
     def url(self) -> str:
         """The URL of the object, without the secret."""
-        login = f"{quote(self.login, safe='')}@" if self.login else ""
+        return self._url(quote(self.login, safe=""))
+
+    @property
+    def label(self) -> str:
+        """The URL of the object, with ``***`` for a secret."""
+        secret = ":***" if self.secret else ""
+        return visible(self._url(quote(self.login, safe="") + secret))
+
+    def _url(self, login: str) -> str:
+        at = "@" if login else ""
         style = "" if self.path_style is None else "yes" if self.path_style else "no"
         found = {"endpoint": self.endpoint, "region": self.region, "path_style": style}
         query = urlencode({name: text for name, text in found.items() if text}, safe="/:")
         mark = "?" if query else ""
-        return f"{self.scheme}://{login}{self.bucket}/{quote(self.key)}{mark}{query}"
+        return f"{self.scheme}://{login}{at}{self.bucket}/{quote(self.key)}{mark}{query}"
 
 
 def is_object(text: str) -> bool:

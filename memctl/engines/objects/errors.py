@@ -103,7 +103,7 @@ def translated(error: Exception, address: Address, label: str, verb: str) -> Mem
     if type(error).__name__ == "PreconditionError" or type(error).__name__ == "AlreadyExistsError":
         return changed(label)
     where = _ADDRESS.search(text)
-    if "HTTP error" in text or "HttpError" in text or status.startswith("5"):
+    if "HTTP error" in text or "HttpError" in text or (status.startswith("5") and status != "501"):
         server = where[1] if where else label
         cause = _CAUSE.search(text)
         why = f": {cause[1]}" if cause else f": it answers {status}" if status else ""

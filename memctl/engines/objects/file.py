@@ -11,11 +11,10 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Self
 
-from memctl.engines.objects.address import Address, parse_address
+from memctl.engines.objects.address import GS, Address, parse_address
 from memctl.engines.objects.bucket import open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import MemctlError, Unavailable, UsageError
-from memctl.location import redact
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import Listed, NamedFile, NewFile
 
@@ -43,7 +42,7 @@ class ObjectFile(NamedFile):
         """``bucket`` is the client of the bucket, if it is known from a sibling."""
         self.address = address
         self.name = address.name
-        self.label = redact(address.url)
+        self.label = address.label
         self._client = bucket
         self._stopped = False
 
@@ -237,8 +236,9 @@ class NewObject:
         file, before = self._file, self._before
         condition: Any = "create"
         if before is not None:
-            known = {name: before[name] for name in ("e_tag", "version")}
-            condition = {name: text for name, text in known.items() if text} or "overwrite"
+            known = {name: before[name] for name in ("e_tag", "version") if before[name]}
+            needed = "version" if file.address.scheme == GS else "e_tag"
+            condition = known if needed in known else "overwrite"
         with object_errors(file.address, file.label, "write"):
             bucket, key, content = file.bucket, file.address.key, bytes(self._piece)
             try:

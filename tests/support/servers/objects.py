@@ -7,13 +7,15 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 from tests.support.servers import Missing, free_port, keep, shared
 
 KEY_ID = "memctl-tests"
 SECRET = "a/secret+of:the@tests"
+LOGIN = f"{KEY_ID}:{quote(SECRET, safe='')}@"
+"""The credentials in a URL."""
 
 
 class Objects:
@@ -34,6 +36,12 @@ class Objects:
         name = f"bucket-{uuid4().hex[:12]}"
         (self._root / name).mkdir()
         return Bucket(name, self.endpoint, self._root / name)
+
+    def dump(self, url: str) -> dict[str, bytes]:
+        """Return the objects in the bucket of a URL, read without memctl."""
+        bucket = self._root / urlsplit(url).netloc.rpartition("@")[2]
+        found = (path for path in bucket.rglob("*") if path.is_file())
+        return {path.name: path.read_bytes() for path in found}
 
     @property
     def endpoint(self) -> str:
