@@ -122,7 +122,6 @@ def export(
     Examples:
       memctl export agents.db -o backup.ndjson.zst
       memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4
-      memctl export agents.db -o backup.ndjson.zst.age --encrypt-to age1...
       memctl export agents.db --user ada -o ada.html
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
