@@ -21,7 +21,7 @@ from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.retain.actions import Acted, Found, RetentionAction
-from memctl.registry import CheckpointReader, CheckpointWriter, make_store, row_fits
+from memctl.registry import CheckpointReader, CheckpointWriter, make_store
 from memctl.store import OpenMode, Store
 
 NOUN = "checkpoint"
@@ -48,7 +48,6 @@ class PruneAction(RetentionAction):
     async def _counted(self, store: Store, writer: CheckpointWriter | None) -> Found:
         """Count the old checkpoints, and write their rows to the archive, if there is one."""
         found, holds = Found(NOUN), self.around.holds.read(store)
-        rows = 0
         old = self._old(store.checkpoints())
         description = "planning" if writer is None else "archiving"
         with self.around.observer.progress(description) as progress:
@@ -62,9 +61,6 @@ class PruneAction(RetentionAction):
                     elif thread.rows is not None:
                         await self._thread(key, thread.rows, found, writer)
                         progress.advance(memories=1, messages=thread.number)
-        if writer is not None:
-            rows = writer.rows
-            self.around.observer.detail(f"{count(rows, 'row')} archived")
         return found
 
     def _old(self, checkpoints: Checkpoints) -> AsyncGenerator[OldCheckpoints]:
@@ -89,11 +85,9 @@ class PruneAction(RetentionAction):
                 else:
                     found.bytes += len(row.line)
                 self._refuse_many(found)
-                if writer is not None and not row_fits(row.line):
-                    text = "a row is too large for an archive: its checkpoints stay"
+                if writer is not None and not await in_thread(partial(writer.row, row.line)):
+                    text = "a row is too large for an archive: its checkpoint stays"
                     found.damaged[key] = Failure("too-large", text)
-                elif writer is not None:
-                    await in_thread(partial(writer.row, row.line))
 
     def _refuse_many(self, found: Found) -> None:
         """Refuse more checkpoints than the policy permits.

@@ -34,8 +34,8 @@ from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
 from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, Entry, Ledger
-from memctl.registry import file_of
 from memctl.ops.retain.prune import PruneAction
+from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.locks import FileLock, lock_owner
 

@@ -92,11 +92,14 @@ class CheckpointWriter:
         self._write(jsonio.dumps({"thread": name}))
         self.threads += 1
 
-    def row(self, line: bytes) -> None:
-        """Add a row of the thread that was begun last."""
+    def row(self, line: bytes) -> bool:
+        """Add a row of the thread that was begun last; return False for a row that is too large."""
+        if len(line) >= LARGEST_RECORD:
+            return False
         self._write(line)
         self.rows += 1
         self.checkpoints += line.startswith(_CHECKPOINT)
+        return True
 
     def commit(self) -> None:
         """Write the last line, and give the file its name, durably.
@@ -115,11 +118,6 @@ class CheckpointWriter:
         data = line + b"\n"
         self._hash.update(data)
         self._sink.write(data)
-
-
-def fits(line: bytes) -> bool:
-    """Return whether the line of a row is small enough for an archive."""
-    return len(line) < LARGEST_RECORD
 
 
 class CheckpointReader:
@@ -174,8 +172,10 @@ class CheckpointReader:
             counts["threads"] += line.startswith(_THREAD)
             counts["rows"] += line.startswith(_ROW)
             counts["checkpoints"] += line.startswith(_CHECKPOINT)
-        fields = {name: str(header[0].get(name, "")) for name in ("created", "source", "engine")}
-        return Contents(**fields, **counts)
+        created, source, engine = (
+            str(header[0].get(name, "")) for name in ("created", "source", "engine")
+        )
+        return Contents(created, source, engine, **counts)
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Yield the thread and the line of each row.

@@ -83,7 +83,7 @@ def checkpoint_of(
     snapshots = frozenset(
         name
         for name, one in values.items()
-        if is_snapshot(one) or (one is True and (name, texts.get(name)) in blobs)
+        if is_snapshot(one) or (one is True and (name, texts.get(name, "")) in blobs)
     )
     root = parents.get("")
     return Checkpoint(
@@ -131,10 +131,10 @@ def old_checkpoints(found: Iterable[Checkpoint], until: datetime | None) -> list
     old: list[Checkpoint] = []
     for name, space in spaces.items():
         newest = space[max(space)]
-        if ":" in name and newest.root in roots and newest.root not in kept[""]:
-            if all(_is_old(one, until) for one in space.values()):
-                old += space.values()
-                continue
+        is_call = ":" in name and newest.root in roots
+        if is_call and newest.root not in kept[""] and _is_old(newest, until):
+            old += space.values()
+            continue
         old += [one for id, one in space.items() if id not in kept[name]]
     return sorted(old, key=lambda one: one.key)
 

@@ -63,7 +63,7 @@ class LangGraphCheckpoints(Checkpoints):
         self.database = database
         self._columns: dict[str, list[str]] = {}
 
-    async def isolate(self, connection: AsyncConnection) -> None:  # noqa: B027
+    async def isolate(self, connection: AsyncConnection) -> None:
         """Make the next transactions see the rows as they are when the transaction begins."""
 
     # Reading

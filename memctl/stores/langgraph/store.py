@@ -231,7 +231,11 @@ class LangGraphStore(SqlStore):
             if where.has_key(key := MemoryKey("", thread)):
                 yield key
 
-    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
+    async def side_effects(
+        self,
+        where: Selection,  # noqa: ARG002 - a trigger concerns all rows
+        deletion: Deletion,  # noqa: ARG002
+    ) -> list[str]:
         rows = {table.name: EVERY for table in self.checkpoints_class.tables}
         return await self.database.side_effects(rows, own=rows)
 
