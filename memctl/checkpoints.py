@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -57,15 +57,23 @@ class Pruned:
 class PutBack:
     """What became of rows that were put back.
 
-    ``there`` counts the rows that exist already.  ``others`` counts the rows in whose place another
-    row exists, which stays.
+    ``rows`` counts the rows that came back, and ``checkpoints`` the checkpoints among them.
+    ``there`` counts the checkpoints that exist already.  ``others`` counts the rows in whose place
+    another row exists, which stays.
     """
 
     checkpoints: int = 0
     rows: int = 0
     there: int = 0
     others: int = 0
-    threads: list[str] = field(default_factory=list)
+
+    def __add__(self, other: PutBack) -> PutBack:
+        return PutBack(
+            self.checkpoints + other.checkpoints,
+            self.rows + other.rows,
+            self.there + other.there,
+            self.others + other.others,
+        )
 
 
 class Checkpoints(ABC):
@@ -101,8 +109,12 @@ class Checkpoints(ABC):
         """
 
     @abstractmethod
-    async def put_back(self, thread: str, lines: Sequence[bytes]) -> PutBack:
+    async def put_back(
+        self, thread: str, lines: Sequence[bytes], *, dry_run: bool = False
+    ) -> PutBack:
         """Insert the rows of a thread that are missing, in one transaction.
+
+        With ``dry_run``, nothing is inserted; the result is the same.
 
         Raises:
             BadData: a line is not that of a row.

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -39,14 +40,15 @@ _FIRST_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an archive of checkpoints holds: the number of threads, checkpoints and rows."""
+    """What an archive of checkpoints holds."""
 
     created: str
     source: str
     engine: str
-    threads: int = 0
     checkpoints: int = 0
     rows: int = 0
+    threads: dict[str, int] = field(default_factory=dict)
+    """The number of checkpoints of each thread."""
 
 
 class CheckpointWriter:
@@ -167,24 +169,27 @@ class CheckpointReader:
             Unavailable: the file is encrypted, and no identity is of a recipient.
         """
         header: list[dict[str, Any]] = []
-        counts = {"threads": 0, "checkpoints": 0, "rows": 0}
-        for line in self._lines(header):
-            counts["threads"] += line.startswith(_THREAD)
-            counts["rows"] += line.startswith(_ROW)
-            counts["checkpoints"] += line.startswith(_CHECKPOINT)
+        threads: Counter[str] = Counter()
+        rows = 0
+        for thread, line in self._rows(header):
+            threads[thread] += line.startswith(_CHECKPOINT)
+            rows += 1
         created, source, engine = (
             str(header[0].get(name, "")) for name in ("created", "source", "engine")
         )
-        return Contents(created, source, engine, **counts)
+        return Contents(created, source, engine, threads.total(), rows, dict(threads))
 
-    def rows(self) -> Iterator[tuple[str, bytes]]:
+    def rows(self) -> Generator[tuple[str, bytes]]:
         """Yield the thread and the line of each row.
 
         Raises:
             BadData: as ``check``, at the end.
         """
+        return self._rows([])
+
+    def _rows(self, header: list[dict[str, Any]]) -> Generator[tuple[str, bytes]]:
         thread = ""
-        for line in self._lines([]):
+        for line in self._lines(header):
             if line.startswith(_THREAD):
                 thread = str(jsonio.loads(line)["thread"])
             else:

@@ -242,34 +242,46 @@ class LangGraphCheckpoints(Checkpoints):
         deleted = await self.database.change(connection, sql, where)
         self.database.check_deleted(table.name, rows, deleted)
 
-    async def put_back(self, thread: str, lines: Sequence[bytes]) -> PutBack:
+    async def put_back(
+        self, thread: str, lines: Sequence[bytes], *, dry_run: bool = False
+    ) -> PutBack:
         await self.prepare()
         result = PutBack()
+        if dry_run:
+            async with self.database.snapshot() as connection:
+                for line in lines:
+                    await self._missing(connection, thread, line, result)
+            return result
         async with self.database.connect() as connection:
             await self.isolate(connection)
             async with self.database.transaction(connection):
                 for line in lines:
-                    await self._put_back(connection, thread, line, result)
+                    if (found := await self._missing(connection, thread, line, result)) is not None:
+                        await self._insert(connection, *found)
         return result
 
-    async def _put_back(
+    async def _missing(
         self, connection: AsyncConnection, thread: str, line: bytes, result: PutBack
-    ) -> None:
+    ) -> tuple[Table, dict[str, Any]] | None:
+        """Return the table and the values of the row of a line; None if there is such a row."""
         table, row = self._row(line)
         if row["thread_id"] != thread:
             raise BadData(f"the archive has a row of another thread than {visible(thread)!r}")
-        where = {name: row[name] for name in table.key}
-        there = await self._lines(connection, table, where)
+        is_checkpoint = table is self.tables[0]
+        there = await self._lines(connection, table, {name: row[name] for name in table.key})
         if there:
-            result.there += line in there
+            result.there += is_checkpoint and line in there
             result.others += line not in there
-            return
+            return None
+        result.rows += 1
+        result.checkpoints += is_checkpoint
+        return table, row
+
+    async def _insert(self, connection: AsyncConnection, table: Table, row: dict[str, Any]) -> None:
         places = (f"CAST(:{name} AS JSONB)" if name in table.json else f":{name}" for name in row)
         sql = f"INSERT INTO {table.name} ({', '.join(row)}) VALUES ({', '.join(places)})"
         inserted = await self.database.change(connection, sql, row)
         self.database.check_inserted(table.name, 1, inserted)
-        result.rows += 1
-        result.checkpoints += table.name == _CHECKPOINTS
 
     def _row(self, line: bytes) -> tuple[Table, dict[str, Any]]:
         """Return the table of a line, and the values of its row by column.
