@@ -26,6 +26,8 @@ from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
 from memctl.storekit.named_file import NamedFile
+from memctl.stores.archive.checkpoints import CheckpointReader as CheckpointReader
+from memctl.stores.archive.checkpoints import CheckpointWriter as CheckpointWriter
 from memctl.stores.archive.file import file_of as file_of
 from memctl.stores.archive.file import refuse_missing as refuse_missing
 from memctl.stores.archive.rotation import LATEST, latest

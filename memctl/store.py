@@ -15,6 +15,7 @@ from enum import Enum, StrEnum, auto
 from functools import partial
 from typing import Any, Self
 
+from memctl.checkpoints import Checkpoints
 from memctl.concurrency import in_thread
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
@@ -680,7 +681,26 @@ class Store(ABC):
         """Return the checks and repairs for damage that no message of the store shows."""
         return Maintenance(self)
 
+    def checkpoints(self) -> Checkpoints:
+        """Return the checkpoints in the store, to prune them and to put them back.
+
+        Raises:
+            UsageError: the store has no checkpoints.
+        """
+        raise UsageError(
+            f"{self.label} has no checkpoints of LangGraph",
+            "name the database of a LangGraph checkpointer, on SQLite or PostgreSQL",
+        )
+
     # Erasing
+
+    def refuse_erase(self) -> None:
+        """Raise the error for an erase from a store that memctl only reads; else do nothing.
+
+        Raises:
+            UsageError: as ``refuse_changes``.
+        """
+        self.refuse_changes()
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         """Yield the keys of all data that ``erase`` would remove; a key may come several times.

@@ -27,13 +27,22 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import hold_source, named_embedder, narrowed, readable, record
+from memctl.commands._run import (
+    hold_source,
+    named_embedder,
+    narrowed,
+    readable,
+    record,
+    wait_for,
+)
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict
 from memctl.ops.export.destination import PLACE
 from memctl.ops.migration import FILES
+from memctl.ops.put_back import PutBackRun, is_of_checkpoints
 from memctl.ops.retry import Transfer
+from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.values import deletion_limit
 
@@ -83,6 +92,9 @@ def import_(
                 exchanged = f"memctl import {shlex.quote(store)} {shlex.quote(file)}"
                 hint = f"the file comes first: {exchanged}; {hint}"
             raise UsageError(f"{origin.label} is not a file to import", hint)
+        if origin.kind == "archive" and is_of_checkpoints(origin):
+            _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
+            return
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
         work = partial(
@@ -102,6 +114,36 @@ def import_(
         )
         asks = on_conflict is OnConflict.REPLACE and not yes
         carry_out(run, outcome, destination, transfer, work, asks=asks)
+
+
+def _put_back(
+    run: Run,
+    archive: Location,
+    store: str,
+    where: Selection,
+    on_conflict: OnConflict,
+    *,
+    dry_run: bool,
+) -> None:
+    """Put the rows of an archive of checkpoints back, and write the report of the import."""
+    if where != where.around or on_conflict is not OnConflict.FAIL:
+        raise UsageError(
+            f"{archive.label} is an archive of checkpoints: whole threads are put back, and no row "
+            "is replaced",
+            "select by --session, without --on-conflict",
+        )
+    destination, stop = run.locate(store), Stop()
+    written = record(run, "import", store, destination)
+    work = PutBackRun(archive, where, written, dry_run=dry_run, stop=stop)
+    outcome = CopyOutcome(
+        "import", archive.label, destination.label, dry_run=dry_run, copied=work.report
+    )
+    run.output.report = outcome.report()
+    wait_for(work.execute(destination, run.output), stop)
+    outcome.ended = True
+    if error := outcome.error():
+        raise error
+    run.output.emit()
 
 
 def _located(run: Run, file: str) -> Location:

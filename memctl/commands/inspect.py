@@ -21,13 +21,14 @@ from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
+from memctl.ops.put_back import is_of_checkpoints
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output import tables
 from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
-from memctl.registry import make_store, title_of
+from memctl.registry import CheckpointReader, make_store, title_of
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.archive.rotation import RotatedFile
@@ -81,6 +82,10 @@ def inspect(
         output.finish()
         return
     with paged(output, wanted=pager), readable(place, where, path) as location:
+        if lists and location.kind == "archive" and is_of_checkpoints(location):
+            output.report = _checkpoints(location, limit or None)
+            output.finish()
+            return
         wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
         output.finish()
 
@@ -171,6 +176,39 @@ def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
         return {"rotation": {"name": name, "files": rows()}}
 
     return Report("inspect", data, rows, lambda: tables.rotation(name, files, limit))
+
+
+def _checkpoints(archive: Location, limit: int | None) -> Report:
+    """Return the report of an archive of checkpoints, which is read and checked whole.
+
+    Raises:
+        BadData: the archive is damaged.
+    """
+    with CheckpointReader(archive) as reader:
+        found = reader.check()
+
+    def rows() -> list[dict[str, Any]]:
+        return [
+            {"session": thread, "checkpoints": number}
+            for thread, number in [*found.threads.items()][:limit]
+        ]
+
+    def data() -> dict[str, Any]:
+        return {
+            "checkpoints": {
+                "created": found.created,
+                "source": found.source,
+                "engine": found.engine,
+                "checkpoints": found.checkpoints,
+                "rows": found.rows,
+                "threads": rows(),
+            }
+        }
+
+    return Report(
+        *("inspect", data, rows),
+        lambda: tables.checkpoints(archive.label, found.source, found.threads, limit),
+    )
 
 
 def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:

@@ -38,7 +38,7 @@ _SELECT: dict[PolicyAction, tuple[str, ...]] = {
     PolicyAction.DELETE: (*_MESSAGES, "last", "keep_last", *_PAIRS),
     PolicyAction.COMPRESS: _MESSAGES,
     PolicyAction.ERASE: ("user", "older_than", "until"),
-    PolicyAction.PRUNE: ("user", "session", "older_than", "until"),
+    PolicyAction.PRUNE: ("session", "older_than", "until"),
 }
 """The keys of ``select`` by action."""
 _NAME = re.compile(r"[\w.-]{1,100}")

@@ -403,8 +403,8 @@ class ChangeRun:
             MemctlError: as ``plan`` and ``carry_out``.
         """
         self.report.noun = store.dialect.noun
+        store.refuse_changes()
         if self.dry_run:
-            store.refuse_changes()
             await self.plan(store)
             await self.after_plan(store)
             self.approve()

@@ -112,7 +112,7 @@ class EraseRun:
             BadData: the record of holds is damaged.
             MemctlError: as ``Store.read``.
         """
-        store.refuse_changes()
+        store.refuse_erase()
         self.entry.kind = store.kind
         self.entry.not_reached = not_reached(store.location)
         await store.check_integrity(self.subject.where)

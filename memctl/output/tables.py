@@ -293,6 +293,29 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     return Stack(head, Text(), grid, last)
 
 
+def checkpoints(
+    name: str, source: str, threads: Mapping[str, int], limit: int | None
+) -> RenderableType:
+    """Draw the threads of an archive of checkpoints with their numbers, at most ``limit``."""
+    rows = [*threads.items()][:limit]
+    grid = Grid(
+        [
+            Column("session", [cell(thread) for thread, _ in rows], shrinks=True),
+            Column("checkpoints", [Text(f"{number:,}") for _, number in rows], right=True),
+        ]
+    )
+    total = sum(threads.values())
+    head = Text(f"{visible(name)}", "bold")
+    about = f"LangGraph checkpoints of {visible(source)}, archived by memctl retain"
+    counts = f"{count(len(threads), 'thread')} · {count(total, 'checkpoint')}"
+    head.append(f"\n{about}\n{counts}", "not bold")
+    last = Text(style="dim")
+    if hidden := len(threads) - len(rows):
+        last.append(f"and {count(hidden, 'thread')} more: --limit 0 shows all\n")
+    last.append(f"put them back with: memctl import {visible(name)} STORE")
+    return Stack(head, Text(), grid, last)
+
+
 def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableType:
     """Draw a row per group of memories, with its counts; ``by`` is the heading of the names."""
     noun = "facts" if facts else "messages"

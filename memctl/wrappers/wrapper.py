@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 
+from memctl.checkpoints import Checkpoints
 from memctl.dialects.view import Dialect
 from memctl.model import (
     Edit,
@@ -163,6 +164,12 @@ class StoreWrapper(Store):
 
     def maintenance(self) -> Maintenance:
         return self._store.maintenance()
+
+    def checkpoints(self) -> Checkpoints:
+        return self._store.checkpoints()
+
+    def refuse_erase(self) -> None:
+        self._store.refuse_erase()
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         return self._store.outline(where)

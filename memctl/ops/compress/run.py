@@ -121,10 +121,10 @@ class CompressRun(ChangeRun):
         Raises:
             MemctlError: as ``plan`` and ``carry_out``.
         """
+        store.refuse_changes()
         if not self.dry_run:
             await lock(store)
         if self.dry_run:
-            store.refuse_changes()
             await self.plan(store)
             self.approve()
         elif self._limit is None or (await self.plan(store) and self.approve()):

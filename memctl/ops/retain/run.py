@@ -35,6 +35,7 @@ from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
 from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, Entry, Ledger
+from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.locks import FileLock, lock_owner
@@ -43,6 +44,7 @@ ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
     PolicyAction.DELETE: DeletionAction,
     PolicyAction.COMPRESS: CompressionAction,
     PolicyAction.ERASE: ErasureAction,
+    PolicyAction.PRUNE: PruneAction,
 }
 PENDING, PLANNED, NOTHING, DONE, FAILED = "pending", "planned", "nothing", "done", "failed"
 """The states of a policy in a run.  NOTHING is the state if nothing was selected, or all is held;

@@ -272,6 +272,11 @@ class _Check:
         if header is None:
             if found := foreign.of_first_line(bytes(line[: foreign.BEGINNING])):
                 raise found.refusal(self._label)
+            if line.startswith(b'{"memctl":"checkpoints"'):
+                raise BadData(
+                    f"{self._label} is an archive of checkpoints, not of messages",
+                    "memctl import puts the checkpoints back; memctl inspect counts them",
+                )
             raise BadData(
                 f"{self._label} is not an archive of memctl",
                 'an archive begins with {"memctl":"archive", plain or compressed by gzip or zstd',

@@ -88,6 +88,11 @@ def messages_of(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+def is_snapshot(value: Any) -> bool:
+    """Return whether the value of a channel is the snapshot of a delta channel."""
+    return isinstance(value, _Extension) and value.code == _DELTA
+
+
 def content_of(message: Any) -> dict[str, Any]:
     """Convert a message of a checkpoint to the JSON of ``message_to_dict`` of langchain-core.
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, ClassVar, NamedTuple
 
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
-from memctl.engines.sql.database import damage, is_text
+from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text
 from memctl.engines.sql.store import SqlStore
+from memctl.engines.sql.syntax import EVERY
 from memctl.errors import Uninitialised, UsageError
 from memctl.layouts.sql import has_checkpoints
 from memctl.location import Location, visible
@@ -34,7 +36,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode
+from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import paginate
 from memctl.stores.langgraph.checkpoints import (
     Undecodable,
@@ -43,11 +45,15 @@ from memctl.stores.langgraph.checkpoints import (
     text_of,
     value_of,
 )
+from memctl.stores.langgraph.pruning import DELTAS
+from memctl.stores.langgraph.rows import (
+    LangGraphCheckpoints,
+    PostgresqlCheckpoints,
+    SqliteCheckpoints,
+)
 
 CHANNEL = "messages"
 """The channel of the messages in ``MessagesState`` and in agents."""
-_DELTAS = "counters_since_delta_snapshot"
-"""The metadata field that names the channels stored as deltas, without a value."""
 
 
 class Latest(NamedTuple):
@@ -74,6 +80,7 @@ class LangGraphStore(SqlStore):
 
     # Specific to a database
 
+    checkpoints_class: ClassVar[type[LangGraphCheckpoints]]
     latest_sql: ClassVar[str]
     """Selects the fields of ``Latest`` by ``:thread``, ``:namespace`` and ``:id``."""
 
@@ -88,7 +95,7 @@ class LangGraphStore(SqlStore):
     # The place
 
     async def open(self, mode: OpenMode) -> None:
-        if mode.writes:
+        if mode not in (OpenMode.READ, OpenMode.CHANGE):
             raise _only_read(self.label)
         await super().open(mode)
 
@@ -207,6 +214,47 @@ class LangGraphStore(SqlStore):
         else:
             self.left_out.failures[key] = damage(reason)
 
+    # Whole threads
+
+    def checkpoints(self) -> LangGraphCheckpoints:
+        return self.checkpoints_class(self.database)
+
+    def refuse_erase(self) -> None:
+        if self._namespace:
+            raise UsageError(
+                f"an erase removes all namespaces of a thread: {self.label}",
+                "leave ?namespace= out",
+            )
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        for thread in await self.checkpoints().threads():
+            if where.has_key(key := MemoryKey("", thread)):
+                yield key
+
+    async def side_effects(
+        self,
+        where: Selection,  # noqa: ARG002 - a trigger concerns all rows
+        deletion: Deletion,  # noqa: ARG002
+    ) -> list[str]:
+        rows = {table.name: EVERY for table in self.checkpoints_class.tables}
+        return await self.database.side_effects(rows, own=rows)
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        checkpoints = self.checkpoints()
+        async with aclosing(self.names(where)) as keys:
+            found = [key async for key in keys]
+        for key in found:
+            messages = 0
+            async with aclosing(self.read(Selection(keys=frozenset({key})))) as pages:
+                async for page in pages:
+                    messages += len(page.messages)
+            try:
+                await checkpoints.erase(key.session)
+            except (Contended, RejectedValue) as error:
+                yield WriteResult(key, failure=error.failure)
+            else:
+                yield WriteResult(key, deleted=messages)
+
     # Writing
 
     def refuse_changes(self) -> None:
@@ -251,7 +299,7 @@ def _refuse_deltas(metadata: Any) -> None:
         found = jsonio.loads(text or b"{}")
     except ValueError:  # unreadable metadata name no channel
         return
-    deltas = found.get(_DELTAS) if isinstance(found, dict) else None
+    deltas = found.get(DELTAS) if isinstance(found, dict) else None
     if isinstance(deltas, dict) and CHANNEL in deltas:
         raise Undecodable("its messages are a DeltaChannel, which only its graph puts together")
 
@@ -259,6 +307,7 @@ def _refuse_deltas(metadata: Any) -> None:
 class SqliteLangGraphStore(LangGraphStore):
     """The checkpoints of ``SqliteSaver`` and ``AsyncSqliteSaver``."""
 
+    checkpoints_class = SqliteCheckpoints
     latest_sql = (
         "SELECT type, checkpoint, metadata FROM checkpoints "
         "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
@@ -277,6 +326,7 @@ class SqliteLangGraphStore(LangGraphStore):
 class PostgresqlLangGraphStore(LangGraphStore):
     """The checkpoints of ``PostgresSaver`` and ``AsyncPostgresSaver``."""
 
+    checkpoints_class = PostgresqlCheckpoints
     latest_sql = (
         "SELECT b.type, b.blob, CAST(c.metadata AS TEXT) FROM checkpoints c "
         "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "

@@ -1,0 +1,132 @@
+"""Putting back the rows of an archive of checkpoints: missing rows come back, none is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+from memctl.checkpoints import Checkpoints, PutBack
+from memctl.concurrency import in_thread
+from memctl.errors import Failure, Interrupted, UsageError
+from memctl.journal.runs import Run
+from memctl.location import Location
+from memctl.model import MemoryKey
+from memctl.numbers import count
+from memctl.ops.lock import lock
+from memctl.ops.observer import Observer, opened
+from memctl.ops.recording import note_unrecorded
+from memctl.ops.report import CopyReport
+from memctl.ops.stop import Stop
+from memctl.registry import CheckpointReader, make_store
+from memctl.selection import Selection
+from memctl.store import OpenMode
+
+_BATCH_BYTES = 16 * 1024 * 1024
+
+
+class PutBackRun:
+    """A run that puts the rows of an archive back into the database from which they came.
+
+    ``report`` calls a thread a memory.  ``messages`` counts checkpoints.
+    """
+
+    def __init__(
+        self, archive: Location, where: Selection, record: Run, *, dry_run: bool, stop: Stop
+    ) -> None:
+        """``where`` selects by users and sessions."""
+        self.report = CopyReport(noun="checkpoint")
+        self._archive = archive
+        self._where = where
+        self._record = record
+        self._dry_run = dry_run
+        self._stop = stop
+
+    async def execute(self, target: Location, observer: Observer) -> None:
+        """Check the whole archive, and then put back the rows of one thread after the other.
+
+        Raises:
+            UsageError: the rows are those of another database, or the store has no checkpoints.
+            BadData: the archive is damaged.
+            Interrupted: a stop was asked for; the archive can be imported again.
+            MemctlError: as ``Checkpoints.put_back``.
+        """
+        mode = OpenMode.READ if self._dry_run else OpenMode.CHANGE
+        with await in_thread(partial(CheckpointReader, self._archive)) as reader:
+            contents = await in_thread(reader.check)
+            async with opened(make_store(target, mode), observer) as store:
+                checkpoints = store.checkpoints()
+                if contents.engine != checkpoints.engine:
+                    raise UsageError(
+                        f"{reader.label} has rows of {contents.engine}, which do not fit into "
+                        f"{store.label}",
+                        f"name a database of LangGraph on {contents.engine}",
+                    )
+                if not self._dry_run:
+                    await lock(store)
+                with observer.progress("writing") as progress, closing(reader.rows()) as rows:
+                    for thread, batches in _by_thread(rows):
+                        if self._where.has_key(MemoryKey("", thread)):
+                            await self._thread(checkpoints, thread, batches)
+                            progress.advance(memories=1)
+        if self.report.messages.written and not self._dry_run:
+            note_unrecorded(self._record, observer.warn)
+
+    async def _thread(
+        self, checkpoints: Checkpoints, thread: str, batches: Iterator[list[bytes]]
+    ) -> None:
+        total = PutBack()
+        while (lines := await in_thread(partial(next, batches, None))) is not None:
+            if self._stop.asked:
+                raise Interrupted("stopped as asked", "import the archive again: it goes on")
+            done = await checkpoints.put_back(thread, lines, dry_run=self._dry_run)
+            total = total + done
+        memories, messages = self.report.memories, self.report.messages
+        memories.selected += 1
+        messages.selected += total.checkpoints + total.there
+        messages.written += total.checkpoints
+        messages.skipped += total.there
+        memories.written += bool(total.rows)
+        memories.unchanged += not total.rows and not total.others
+        if total.others:
+            memories.failed += 1
+            text = f"{count(total.others, 'row')} of the archive differ from the store: left as is"
+            self.report.failures.append((MemoryKey("", thread), Failure("changed", text)))
+
+
+def _by_thread(
+    rows: Iterator[tuple[str, bytes]],
+) -> Iterator[tuple[str, Iterator[list[bytes]]]]:
+    """Yield each thread with the lines of its rows in batches; take all batches of a thread."""
+    following = next(rows, None)
+
+    def batches(thread: str) -> Iterator[list[bytes]]:
+        nonlocal following
+        lines: list[bytes] = []
+        size = 0
+        while following is not None and following[0] == thread:
+            lines.append(following[1])
+            size += len(following[1])
+            following = next(rows, None)
+            if size > _BATCH_BYTES:
+                yield lines
+                lines, size = [], 0
+        if lines:
+            yield lines
+
+    while following is not None:
+        thread = following[0]
+        yield thread, batches(thread)
+        while following is not None and following[0] == thread:
+            following = next(rows, None)
+
+
+def is_of_checkpoints(location: Location) -> bool:
+    """Return whether the file at the location of an archive is an archive of checkpoints.
+
+    Raises:
+        NotFound: there is no such file.
+        MemctlError: the file cannot be read.
+    """
+    with CheckpointReader(location) as reader:
+        return reader.is_of_checkpoints()

@@ -1,0 +1,180 @@
+"""The action ``prune``: old checkpoints of LangGraph are deleted.
+
+The archive has the rows of the checkpoints as they are in the database (see
+``memctl.checkpoints``); ``memctl import`` puts them back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, closing
+from functools import partial
+from hashlib import blake2b
+
+from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
+from memctl.concurrency import in_thread
+from memctl.errors import Failure, Interrupted, Loss
+from memctl.location import Location
+from memctl.model import MemoryKey
+from memctl.numbers import count
+from memctl.ops.lock import lock
+from memctl.ops.observer import opened
+from memctl.ops.retain.actions import Acted, Found, RetentionAction
+from memctl.registry import CheckpointReader, CheckpointWriter, make_store
+from memctl.store import OpenMode, Store
+
+NOUN = "checkpoint"
+_DIGEST_BYTES = 16
+_LINES = 1000
+
+
+class PruneAction(RetentionAction):
+    """The action of a policy that prunes the threads of a LangGraph store."""
+
+    async def plan(self) -> Found:
+        async with opened(make_store(self.location), self.around.observer) as store:
+            return await self._counted(store, None)
+
+    async def export(self, archive: Location) -> Found:
+        async with opened(make_store(self.location), self.around.observer) as store:
+            engine = store.checkpoints().engine
+            with await in_thread(partial(CheckpointWriter, archive, store.label, engine)) as writer:
+                found = await self._counted(store, writer)
+                if found.messages:
+                    await in_thread(writer.commit)
+            return found
+
+    async def _counted(self, store: Store, writer: CheckpointWriter | None) -> Found:
+        """Count the old checkpoints, and write their rows to the archive, if there is one."""
+        found, holds = Found(NOUN), self.around.holds.read(store)
+        old = self._old(store.checkpoints())
+        description = "planning" if writer is None else "archiving"
+        with self.around.observer.progress(description) as progress:
+            async with aclosing(old):
+                async for thread in old:
+                    key = MemoryKey("", thread.thread)
+                    if (failure := holds.failure(key)) is not None:
+                        found.held[key] = failure
+                    elif thread.failure is not None:
+                        found.damaged[key] = thread.failure
+                    elif thread.rows is not None:
+                        await self._thread(key, thread.rows, found, writer)
+                        progress.advance(memories=1, messages=thread.number)
+        return found
+
+    def _old(self, checkpoints: Checkpoints) -> AsyncGenerator[OldCheckpoints]:
+        where = self.policy.where
+        return checkpoints.old(where.sessions, where.until)
+
+    async def _thread(
+        self,
+        key: MemoryKey,
+        rows: AsyncGenerator[CheckpointRow],
+        found: Found,
+        writer: CheckpointWriter | None,
+    ) -> None:
+        """Count the rows of a thread, and write them to the archive, if there is one."""
+        if writer is not None:
+            writer.thread(key.session)
+        found.memories += 1
+        async with aclosing(rows):
+            async for row in rows:
+                if row.is_checkpoint:
+                    found.add(len(row.line), row.moment)
+                else:
+                    found.bytes += len(row.line)
+                self._refuse_many(found)
+                if writer is not None and not await in_thread(partial(writer.row, row.line)):
+                    text = "a row is too large for an archive: its checkpoint stays"
+                    found.damaged[key] = Failure("too-large", text)
+
+    def _refuse_many(self, found: Found) -> None:
+        """Refuse more checkpoints than the policy permits.
+
+        Raises:
+            Loss: there are more.
+        """
+        limit = self.policy.limit
+        if limit is not None and found.messages > limit[0]:
+            raise Loss(
+                f"more than max_delete {self.policy.limit_text} would be removed: at least "
+                f"{count(found.messages, NOUN)}",
+                "nothing was removed; preview with --dry-run",
+            )
+
+    async def carry_out(self, archive: Location, acted: Acted) -> None:
+        with closing(_Digests()) as digests:
+            await in_thread(partial(digests.read, archive))
+            async with opened(
+                make_store(self.location, OpenMode.CHANGE), self.around.observer
+            ) as store:
+                await lock(store)
+                checkpoints = store.checkpoints()
+                with self.around.observer.progress("pruning") as progress:
+                    for thread in digests.threads:
+                        if self.around.stop.asked:
+                            raise Interrupted(
+                                "stopped as asked", "what was reported as done is complete"
+                            )
+                        await self._prune(store, checkpoints, thread, digests, acted)
+                        progress.advance(memories=1)
+
+    async def _prune(
+        self,
+        store: Store,
+        checkpoints: Checkpoints,
+        thread: str,
+        digests: _Digests,
+        acted: Acted,
+    ) -> None:
+        key, where = MemoryKey("", thread), self.policy.where
+        if where.sessions and thread not in where.sessions:
+            acted.left += 1
+            return
+        if (held := self.around.holds.read(store).failure(key)) is not None:
+            acted.failures.append((key, held))
+            return
+        result = await checkpoints.prune(thread, where.until, digests.has)
+        if result.failure is not None:
+            acted.failures.append((key, result.failure))
+        acted.memories += bool(result.checkpoints)
+        acted.messages += result.checkpoints
+        acted.left += bool(result.left)
+
+
+class _Digests:
+    """The digests of the rows in an archive, in a temporary database of constant memory."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute("CREATE TABLE line (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def close(self) -> None:
+        """Remove the temporary database."""
+        self._database.close()
+
+    def read(self, archive: Location) -> None:
+        """Check the whole archive, and add its rows.
+
+        Raises:
+            NotFound: there is no such archive.
+            BadData: the archive is damaged.
+        """
+        self._database.execute("BEGIN")
+        with CheckpointReader(archive) as reader:
+            for thread, line in reader.rows():
+                if not self.threads or self.threads[-1] != thread:
+                    self.threads.append(thread)
+                self._database.execute("INSERT OR IGNORE INTO line VALUES (?)", (_digest(line),))
+        self._database.execute("COMMIT")
+
+    def has(self, line: bytes) -> bool:
+        """Return whether the archive has a row with this line."""
+        sql = "SELECT 1 FROM line WHERE digest = ?"
+        return self._database.execute(sql, (_digest(line),)).fetchone() is not None
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,243 @@
+"""Archives of the rows of checkpoints: one JSON object per line.
+
+    {"memctl":"checkpoints","version":1,"created":"...","source":"app.db","engine":"sqlite"}
+    {"thread":"t"}
+    {"table":"checkpoints","row":{...}}
+    {"end":{"threads":1,"checkpoints":1,"rows":1,"digest":"sha256:..."}}
+
+The rows of a thread follow the line of the thread.  See ``memctl.checkpoints`` for the lines of
+rows.  The digest covers all bytes before the last line.  The file is plain, compressed or
+encrypted, as an archive of messages is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from memctl import jsonio
+from memctl.errors import BadData
+from memctl.location import Location, visible
+from memctl.storekit.encrypted import encrypted
+from memctl.stores.archive.compression import DAMAGE, compressed
+from memctl.stores.archive.file import file_of
+from memctl.stores.archive.format import LARGEST_RECORD, digest_text
+from memctl.stores.archive.read import Lines, OpenArchive, cut
+
+VERSION = 1
+_NAME = "checkpoints"
+_ROW, _THREAD, _END = b'{"table":', b'{"thread":', b'{"end":'
+_CHECKPOINT = b'{"table":"checkpoints",'
+_FIRST_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an archive of checkpoints holds."""
+
+    created: str
+    source: str
+    engine: str
+    checkpoints: int = 0
+    rows: int = 0
+    threads: dict[str, int] = field(default_factory=dict)
+    """The number of checkpoints of each thread."""
+
+
+class CheckpointWriter:
+    """A writer of a new archive, line by line, in constant memory.
+
+    Leaving the context without ``commit`` leaves no file.
+    """
+
+    def __init__(self, location: Location, source: str, engine: str) -> None:
+        """``source`` is the label of the store, ``engine`` the database whose rows follow.
+
+        Raises:
+            UsageError: there is no valid recipient for an encrypted archive.
+            MemctlError: the place refuses a new file.
+        """
+        self.threads = self.checkpoints = self.rows = 0
+        self._hash = hashlib.sha256()
+        file = file_of(location)
+        self._file = file.create(replace=False)
+        self._outer = ExitStack()
+        self._outer.enter_context(self._file)
+        self._inner = ExitStack()
+        self._outer.push(self._inner)
+        outer = self._inner.enter_context(encrypted(file.name, self._file, location.encryption))
+        self._sink = self._inner.enter_context(compressed(file.name, outer))
+        created = datetime.now().astimezone().isoformat(timespec="seconds")
+        header = {"memctl": _NAME, "version": VERSION, "created": created}
+        self._write(jsonio.dumps({**header, "source": source, "engine": engine}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._outer.__exit__(kind, error, traceback)
+
+    def thread(self, name: str) -> None:
+        """Begin a thread."""
+        self._write(jsonio.dumps({"thread": name}))
+        self.threads += 1
+
+    def row(self, line: bytes) -> bool:
+        """Add a row of the thread that was begun last; return False for a row that is too large."""
+        if len(line) >= LARGEST_RECORD:
+            return False
+        self._write(line)
+        self.rows += 1
+        self.checkpoints += line.startswith(_CHECKPOINT)
+        return True
+
+    def commit(self) -> None:
+        """Write the last line, and give the file its name, durably.
+
+        Raises:
+            UsageError: a file of this name has come to be meanwhile.
+            Unavailable: the place refuses.
+        """
+        counts = {"threads": self.threads, "checkpoints": self.checkpoints, "rows": self.rows}
+        digest = digest_text(self._hash.hexdigest())
+        self._sink.write(jsonio.dumps({"end": {**counts, "digest": digest}}) + b"\n")
+        self._inner.close()
+        self._file.commit()
+
+    def _write(self, line: bytes) -> None:
+        data = line + b"\n"
+        self._hash.update(data)
+        self._sink.write(data)
+
+
+class CheckpointReader:
+    """A reader of an archive of checkpoints, which stays open between two passes.
+
+    ::
+
+        with CheckpointReader(location) as reader:
+            contents = reader.check()
+            for thread, line in reader.rows():
+                ...
+    """
+
+    def __init__(self, location: Location) -> None:
+        """Open the file.
+
+        Raises:
+            NotFound: there is no such file.
+            MemctlError: the file cannot be read.
+        """
+        file = file_of(location)
+        self._archive = OpenArchive(file.open(), file.label, location.encryption)
+        self.label = file.label
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._archive.descriptor)
+
+    def is_of_checkpoints(self) -> bool:
+        """Return whether the first line is that of an archive of checkpoints.
+
+        Raises:
+            Unavailable: the file is encrypted, and no identity is of a recipient.
+        """
+        try:
+            return _header(Lines(self._archive).first(_FIRST_BYTES)) is not None
+        except (ValueError, *DAMAGE):
+            return False
+
+    def check(self) -> Contents:
+        """Read the whole archive and check its digest; return what it holds.
+
+        Raises:
+            BadData: the file is no such archive, is truncated or changed, or of a later memctl.
+            Unavailable: the file is encrypted, and no identity is of a recipient.
+        """
+        header: list[dict[str, Any]] = []
+        threads: Counter[str] = Counter()
+        rows = 0
+        for thread, line in self._rows(header):
+            threads[thread] += line.startswith(_CHECKPOINT)
+            rows += 1
+        created, source, engine = (
+            str(header[0].get(name, "")) for name in ("created", "source", "engine")
+        )
+        return Contents(created, source, engine, threads.total(), rows, dict(threads))
+
+    def rows(self) -> Generator[tuple[str, bytes]]:
+        """Yield the thread and the line of each row.
+
+        Raises:
+            BadData: as ``check``, at the end.
+        """
+        return self._rows([])
+
+    def _rows(self, header: list[dict[str, Any]]) -> Generator[tuple[str, bytes]]:
+        thread = ""
+        for line in self._lines(header):
+            if line.startswith(_THREAD):
+                thread = str(jsonio.loads(line)["thread"])
+            else:
+                yield thread, line
+
+    def _lines(self, header: list[dict[str, Any]]) -> Iterator[bytes]:
+        """Yield the lines of threads and rows; put the fields of the first line into ``header``."""
+        hashed = hashlib.sha256()
+        counts = {"threads": 0, "checkpoints": 0, "rows": 0}
+        try:
+            lines = Lines(self._archive)
+            first = bytes(lines.first(_FIRST_BYTES))
+            found = _header(first)
+            if found is None:
+                raise self._error("is not an archive of checkpoints")
+            if found["version"] > VERSION:
+                raise self._error("is of a later memctl", "update memctl")
+            header.append(found)
+            hashed.update(first)
+            while block := lines.block():
+                for line in map(bytes, cut(block)):
+                    line = line.rstrip(b"\n")
+                    if line.startswith(_END):
+                        end = {**counts, "digest": digest_text(hashed.hexdigest())}
+                        if jsonio.loads(line).get("end") != end or lines.block():
+                            raise self._error("was changed: its digest or its counts differ")
+                        return
+                    if not line.startswith((_ROW, _THREAD)):
+                        raise self._error("is damaged: it has a line of another kind")
+                    hashed.update(line + b"\n")
+                    counts["threads"] += line.startswith(_THREAD)
+                    counts["rows"] += line.startswith(_ROW)
+                    counts["checkpoints"] += line.startswith(_CHECKPOINT)
+                    yield line
+        except (ValueError, *DAMAGE) as error:
+            raise self._error(f"is damaged: {visible(str(error))}") from error
+        raise self._error("is cut off: its last line is missing")
+
+    def _error(self, text: str, hint: str = "take another copy of the archive") -> BadData:
+        return BadData(f"{self.label} {text}", hint)
+
+
+def _header(line: bytes | bytearray) -> dict[str, Any] | None:
+    """Return the fields of the first line of an archive of checkpoints; None for other lines."""
+    try:
+        record = jsonio.loads(bytes(line))
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.get("memctl") != _NAME:
+        return None
+    return record if type(record.get("version")) is int else None

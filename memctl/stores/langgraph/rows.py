@@ -1,0 +1,383 @@
+"""The rows of LangGraph's tables: old checkpoints go, rows from an archive come back.
+
+memctl writes nothing else in these tables.  A checkpoint that stays keeps its row as it is, with
+the id of a parent that may be gone: LangGraph needs the parent only in the cases that ``pruning``
+names.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
+
+from sqlalchemy import inspect
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memctl import jsonio
+from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints, Pruned, PutBack
+from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
+from memctl.errors import BadData, Failure, UsageError
+from memctl.location import visible
+from memctl.stores.langgraph.checkpoints import Undecodable, value_of
+from memctl.stores.langgraph.pruning import Checkpoint, Id, checkpoint_of, old_checkpoints
+
+LEFT_ALONE = "unprunable"
+"""The code of the failure for a thread that memctl does not understand."""
+_CHECKPOINTS = "checkpoints"
+_CHECKPOINT_KEY = ("thread_id", "checkpoint_ns", "checkpoint_id")
+_FETCHED = 16
+"""The number of rows to fetch at once: in SQLite, a row has the whole state of a graph."""
+_WRITE_KEY = (*_CHECKPOINT_KEY, "task_id", "idx")
+_BLOB_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
+
+
+class Table(NamedTuple):
+    """A table of a checkpointer: its name, its key, its columns, and those of the type JSONB.
+
+    ``optional`` are columns that an earlier checkpointer did not make.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    json: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+
+
+_OTHER_COLUMNS = ("parent_checkpoint_id", "type", "checkpoint", "metadata")
+
+
+class LangGraphCheckpoints(Checkpoints):
+    """The rows in the tables of a checkpointer; each database has a subclass."""
+
+    tables: ClassVar[tuple[Table, ...]]
+    """The tables: checkpoints, writes, and, if channels have rows of their own, blobs."""
+    checkpoint_sql: ClassVar[str]
+    """Selects namespace, id, parent, type, value and metadata of the checkpoints of ``:thread``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._columns: dict[str, list[str]] = {}
+
+    async def isolate(self, connection: AsyncConnection) -> None:
+        """Make the next transactions see the rows as they are when the transaction begins."""
+
+    # Reading
+
+    async def threads(self) -> list[str]:
+        """Return the names of all threads with a row in any table, in order."""
+        await self.prepare()
+        names = " UNION ".join(f"SELECT thread_id FROM {table.name}" for table in self.tables)
+        async with self.database.snapshot() as connection:
+            rows = await self.database.fetch_all(connection, names, {})
+        return sorted(thread for (thread,) in rows if isinstance(thread, str) and is_text(thread))
+
+    async def prepare(self) -> None:
+        """Find the columns of the tables.
+
+        Raises:
+            UsageError: a table is missing, or has a column that no checkpointer makes.
+        """
+        for table in self.tables if not self._columns else ():
+            found = await self.database.run(
+                lambda connection, name=table.name: (
+                    {  # type: ignore[misc]
+                        column["name"] for column in inspect(connection).get_columns(name)
+                    }
+                    if inspect(connection).has_table(name)
+                    else set()
+                )
+            )
+            missing = {*table.columns} - table.optional - found
+            if missing or (strange := sorted(found - {*table.columns})):
+                text = f"lacks {min(missing)!r}" if missing else f"has a column {strange[0]!r}"
+                self._columns.clear()
+                raise UsageError(
+                    f"{self.database.label}: the table {table.name!r} {visible(text)}: memctl "
+                    "changes only tables as LangGraph's checkpointers make them",
+                    "prune or remove threads by the checkpointer (prune, delete_thread)",
+                )
+            self._columns[table.name] = [name for name in table.columns if name in found]
+
+    async def old(
+        self, threads: frozenset[str], until: datetime | None
+    ) -> AsyncGenerator[OldCheckpoints]:
+        for thread in await self.threads():
+            if threads and thread not in threads:
+                continue
+            async with self.database.snapshot() as connection:
+                try:
+                    old, stay = await self._divided(connection, thread, until)
+                except Undecodable as error:
+                    yield OldCheckpoints(thread, failure=Failure(LEFT_ALONE, str(error)))
+                    continue
+                if old:
+                    rows = self._rows(connection, thread, old, stay)
+                    async with aclosing(rows):
+                        yield OldCheckpoints(thread, len(old), rows=rows)
+
+    async def _divided(
+        self, connection: AsyncConnection, thread: str, until: datetime | None
+    ) -> tuple[list[Checkpoint], list[Checkpoint]]:
+        """Return the old checkpoints of a thread, and those that stay.
+
+        Raises:
+            Undecodable: memctl does not understand one of them.
+        """
+        values = {"thread": thread}
+        blobs: dict[str, set[Id]] = defaultdict(set)
+        if len(self.tables) > 2:
+            sql = (
+                f"SELECT checkpoint_ns, channel, version FROM {self.tables[2].name} "
+                "WHERE thread_id = :thread"
+            )
+            for namespace, channel, version in await self.database.fetch_all(
+                connection, sql, values
+            ):
+                blobs[namespace].add((channel, version))
+        found = []
+        rows = self.database.rows(connection, self.checkpoint_sql, values, _FETCHED)
+        async with aclosing(rows):
+            async for some in rows:
+                for namespace, id, parent, kind, data, metadata in some:
+                    known = blobs[namespace] if isinstance(namespace, str) else ()
+                    value = value_of(kind, data)
+                    found.append(checkpoint_of(namespace, id, parent, value, metadata, known))
+        old = old_checkpoints(found, until)
+        keys = {one.key for one in old}
+        return old, [one for one in found if one.key not in keys]
+
+    async def _rows(
+        self,
+        connection: AsyncConnection,
+        thread: str,
+        old: Sequence[Checkpoint],
+        stay: Iterable[Checkpoint],
+    ) -> AsyncGenerator[CheckpointRow]:
+        """Yield the rows of checkpoints: each, its writes, and the blobs that no other needs."""
+        for one in old:
+            for line in await self._lines(connection, self.tables[0], _of_checkpoint(thread, one)):
+                yield CheckpointRow(line, is_checkpoint=True, moment=one.moment)
+            for line in await self._lines(connection, self.tables[1], _of_checkpoint(thread, one)):
+                yield CheckpointRow(line)
+        for blob in self._blobs(thread, old, stay):
+            for line in await self._lines(connection, self.tables[2], blob):
+                yield CheckpointRow(line)
+
+    def _blobs(
+        self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
+    ) -> Iterator[dict[str, str]]:
+        """Yield the keys of blobs that checkpoints in ``gone`` name, and none in ``stay``."""
+        if len(self.tables) < 3:
+            return
+        needed = {(one.namespace, *item) for one in stay for item in one.versions.items()}
+        free = {(one.namespace, *item) for one in gone for item in one.versions.items()} - needed
+        for blob in sorted(free):
+            yield dict(zip(_BLOB_KEY, (thread, *blob), strict=True))
+
+    async def _lines(
+        self, connection: AsyncConnection, table: Table, where: dict[str, str]
+    ) -> list[bytes]:
+        columns = self._columns[table.name]
+        shown = (f"CAST({name} AS TEXT)" if name in table.json else name for name in columns)
+        sql = f"SELECT {', '.join(shown)} FROM {table.name} WHERE {_condition(where)}"
+        if table.name == self.tables[1].name:
+            sql += " ORDER BY task_id, idx"
+        rows = await self.database.fetch_all(connection, sql, where)
+        return [_line(table, columns, row) for row in rows]
+
+    # Writing
+
+    async def prune(
+        self, thread: str, until: datetime | None, is_archived: Callable[[bytes], bool]
+    ) -> Pruned:
+        await self.prepare()
+        result = Pruned()
+        try:
+            async with self.database.connect() as connection:
+                await self.isolate(connection)
+                async with self.database.transaction(connection):
+                    await self._prune(connection, thread, until, is_archived, result)
+        except Undecodable as error:
+            return Pruned(failure=Failure(LEFT_ALONE, str(error)))
+        except (Contended, RejectedValue) as error:
+            return Pruned(failure=error.failure)
+        return result
+
+    async def _prune(
+        self,
+        connection: AsyncConnection,
+        thread: str,
+        until: datetime | None,
+        is_archived: Callable[[bytes], bool],
+        result: Pruned,
+    ) -> None:
+        old, stay = await self._divided(connection, thread, until)
+        for one in old:
+            where = _of_checkpoint(thread, one)
+            lines = [await self._lines(connection, table, where) for table in self.tables[:2]]
+            if not all(is_archived(line) for some in lines for line in some):
+                result.left += 1
+                stay.append(one)
+                continue
+            for table, some in zip(self.tables[:2], lines, strict=True):
+                await self._delete(connection, table, where, len(some))
+                result.rows += len(some)
+            result.checkpoints += 1
+        left = {one.key for one in stay}
+        for blob in self._blobs(thread, [one for one in old if one.key not in left], stay):
+            lines_of_blob = await self._lines(connection, self.tables[2], blob)
+            if all(map(is_archived, lines_of_blob)):
+                await self._delete(connection, self.tables[2], blob, len(lines_of_blob))
+                result.rows += len(lines_of_blob)
+
+    async def _delete(
+        self, connection: AsyncConnection, table: Table, where: dict[str, str], rows: int
+    ) -> None:
+        sql = f"DELETE FROM {table.name} WHERE {_condition(where)}"
+        deleted = await self.database.change(connection, sql, where)
+        self.database.check_deleted(table.name, rows, deleted)
+
+    async def put_back(
+        self, thread: str, lines: Sequence[bytes], *, dry_run: bool = False
+    ) -> PutBack:
+        await self.prepare()
+        result = PutBack()
+        if dry_run:
+            async with self.database.snapshot() as connection:
+                for line in lines:
+                    await self._missing(connection, thread, line, result)
+            return result
+        async with self.database.connect() as connection:
+            await self.isolate(connection)
+            async with self.database.transaction(connection):
+                for line in lines:
+                    if (found := await self._missing(connection, thread, line, result)) is not None:
+                        await self._insert(connection, *found)
+        return result
+
+    async def _missing(
+        self, connection: AsyncConnection, thread: str, line: bytes, result: PutBack
+    ) -> tuple[Table, dict[str, Any]] | None:
+        """Return the table and the values of the row of a line; None if there is such a row."""
+        table, row = self._row(line)
+        if row["thread_id"] != thread:
+            raise BadData(f"the archive has a row of another thread than {visible(thread)!r}")
+        is_checkpoint = table is self.tables[0]
+        there = await self._lines(connection, table, {name: row[name] for name in table.key})
+        if there:
+            result.there += is_checkpoint and line in there
+            result.others += line not in there
+            return None
+        result.rows += 1
+        result.checkpoints += is_checkpoint
+        return table, row
+
+    async def _insert(self, connection: AsyncConnection, table: Table, row: dict[str, Any]) -> None:
+        places = (f"CAST(:{name} AS JSONB)" if name in table.json else f":{name}" for name in row)
+        sql = f"INSERT INTO {table.name} ({', '.join(row)}) VALUES ({', '.join(places)})"
+        inserted = await self.database.change(connection, sql, row)
+        self.database.check_inserted(table.name, 1, inserted)
+
+    def _row(self, line: bytes) -> tuple[Table, dict[str, Any]]:
+        """Return the table of a line, and the values of its row by column.
+
+        Raises:
+            BadData: the line is not that of a row, or has other columns than the table.
+        """
+        match jsonio.loads(line):
+            case {"table": str() as name, "row": dict() as row}:
+                for table in self.tables:
+                    if table.name == name and {*row} == {*self._columns[name]}:
+                        return table, {column: _stored(value) for column, value in row.items()}
+        raise BadData(
+            f"the archive has a row that does not fit into {self.database.label}",
+            "its columns differ from those of the tables: update LangGraph's checkpointer, and let "
+            "it make its tables by setup()",
+        )
+
+    async def erase(self, thread: str) -> None:
+        """Delete all rows of a thread, in one transaction."""
+        await self.prepare()
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            for table in self.tables:
+                sql = f"DELETE FROM {table.name} WHERE thread_id = :thread"
+                await self.database.change(connection, sql, {"thread": thread})
+
+
+def _of_checkpoint(thread: str, one: Checkpoint) -> dict[str, str]:
+    return dict(zip(_CHECKPOINT_KEY, (thread, *one.key), strict=True))
+
+
+def _condition(columns: Collection[str]) -> str:
+    return " AND ".join(f"{name} = :{name}" for name in columns)
+
+
+def _line(table: Table, columns: Sequence[str], row: Sequence[Any]) -> bytes:
+    values = {
+        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for name, value in zip(columns, row, strict=True)
+    }
+    return jsonio.dumps({"table": table.name, "row": values})
+
+
+def _stored(value: Any) -> Any:
+    """Return the value of a column from the JSON of a line."""
+    match value:
+        case {"base64": str() as text}:
+            return base64.b64decode(text)
+        case dict() | list():
+            raise BadData("the archive has a value that no column has")
+    return value
+
+
+class SqliteCheckpoints(LangGraphCheckpoints):
+    """The tables of ``SqliteSaver`` and ``AsyncSqliteSaver``."""
+
+    engine = "sqlite"
+    tables = (
+        Table(_CHECKPOINTS, _CHECKPOINT_KEY, (*_CHECKPOINT_KEY, *_OTHER_COLUMNS)),
+        Table(
+            "writes",
+            _WRITE_KEY,
+            (*_CHECKPOINT_KEY, "task_id", "task_path", "idx", "channel", "type", "value"),
+            optional=frozenset({"task_path"}),
+        ),
+    )
+    checkpoint_sql = (
+        "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
+        "FROM checkpoints WHERE thread_id = :thread"
+    )
+
+
+class PostgresqlCheckpoints(LangGraphCheckpoints):
+    """The tables of ``PostgresSaver`` and ``AsyncPostgresSaver``."""
+
+    engine = "postgresql"
+    tables = (
+        Table(
+            _CHECKPOINTS,
+            _CHECKPOINT_KEY,
+            (*_CHECKPOINT_KEY, *_OTHER_COLUMNS),
+            json=frozenset({"checkpoint", "metadata"}),
+        ),
+        Table(
+            "checkpoint_writes",
+            _WRITE_KEY,
+            (*_CHECKPOINT_KEY, "task_id", "task_path", "idx", "channel", "type", "blob"),
+            optional=frozenset({"task_path"}),
+        ),
+        Table("checkpoint_blobs", _BLOB_KEY, (*_BLOB_KEY, "type", "blob")),
+    )
+    checkpoint_sql = (
+        "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, 'json', "
+        "CAST(checkpoint AS TEXT), CAST(metadata AS TEXT) "
+        "FROM checkpoints WHERE thread_id = :thread"
+    )
+
+    async def isolate(self, connection: AsyncConnection) -> None:
+        await connection.execution_options(isolation_level="REPEATABLE READ")
