@@ -12,6 +12,7 @@ from rich.text import Text
 from memctl.location import visible
 from memctl.numbers import count, size
 from memctl.ops.retain.run import FAILED, PENDING, PolicyTask
+from memctl.retention import PolicyAction
 
 
 def outcome(tasks: Sequence[PolicyTask], *, dry_run: bool) -> RenderableType:
@@ -54,6 +55,9 @@ def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:
     if acted.left:
         lines.append(f"{count(acted.left, 'memory')} changed meanwhile: left for the next run")
     lines += [f"undo it with: memctl undo {run}" for run in acted.runs]
+    if task.policy.action is PolicyAction.PRUNE and acted.memories and task.archive is not None:
+        store = visible(task.location.label)
+        lines.append(f"put them back with: memctl import {visible(task.archive)} {store}")
     if acted.receipts:
         lines.append(f"cannot be undone; {count(len(acted.receipts), 'receipt')} written")
     return lines

@@ -77,6 +77,8 @@ class LangGraphStore(SqlStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._namespace = location.options.get("namespace", "")
+        self._takes_subgraphs = False
+        """True if an operation takes whole threads, or a warning says that it does not."""
 
     # Specific to a database
 
@@ -106,10 +108,12 @@ class LangGraphStore(SqlStore):
                 ", or columns of it",
                 "check the database; a checkpointer makes its tables by setup()",
             )
-        if not self._namespace:
-            await self._warn_of_subgraphs()
 
     async def _warn_of_subgraphs(self) -> None:
+        """Warn, once, that a reader of threads gets nothing of their subgraphs."""
+        if self._namespace or self._takes_subgraphs:
+            return
+        self._takes_subgraphs = True
         sql = (
             "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
             "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
@@ -129,6 +133,7 @@ class LangGraphStore(SqlStore):
     # Reading
 
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        await self._warn_of_subgraphs()
         sql = "SELECT DISTINCT thread_id FROM checkpoints WHERE checkpoint_ns = :namespace"
         async with self.database.snapshot() as connection:
             values = {"namespace": self._namespace}
@@ -141,6 +146,7 @@ class LangGraphStore(SqlStore):
         return where.apply(self._pages(where), self.dialect)
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        await self._warn_of_subgraphs()
         sql = (
             "SELECT thread_id, MAX(checkpoint_id) FROM checkpoints "
             "WHERE checkpoint_ns = :namespace GROUP BY thread_id ORDER BY thread_id"
@@ -220,6 +226,7 @@ class LangGraphStore(SqlStore):
         return self.checkpoints_class(self.database)
 
     def refuse_erase(self) -> None:
+        self._takes_subgraphs = True
         if self._namespace:
             raise UsageError(
                 f"an erase removes all namespaces of a thread: {self.label}",
