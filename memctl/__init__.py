@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memctl.api import statistics as statistics
     from memctl.embedder import Embedder as Embedder
     from memctl.embedders.registry import make_embedder as make_embedder
+    from memctl.encryption import Encryption as Encryption
     from memctl.errors import BadData as BadData
     from memctl.errors import Busy as Busy
     from memctl.errors import Different as Different
@@ -94,6 +95,7 @@ _HOMES = {
     "mark open_store search statistics",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
+    "encryption": "Encryption",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
     "Unavailable UsageError",
     "inference.settings": "Settings",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
 
+from memctl.encryption import Encryption
 from memctl.errors import Failure, UsageError
 from memctl.location import Location
 from memctl.model import MemoryKey, OnConflict, ToolPairPolicy
@@ -127,13 +128,14 @@ def open_store(
     user: str | None = None,
     session: str | None = None,
     path: str | None = None,
+    encryption: Encryption | None = None,
 ) -> Store:
     """Return the store of a URL or a path; enter the store once, by ``async with``.
 
     The store is opened for reading.  ``create`` creates missing data, as the target of a copy
     needs.  ``change`` allows changes of existing data.  ``user`` and ``session`` name the memory of
-    a state_dict, ``path`` selects a memory of a session state.  The aliases of the configuration
-    cannot be used here.
+    a state_dict, ``path`` selects a memory of a session state.  ``encryption`` has the keys for an
+    encrypted archive.  The aliases and keys of the configuration cannot be used here.
 
     Raises:
         UsageError: memctl does not know the form of the URL, or the driver is not installed.
@@ -143,7 +145,11 @@ def open_store(
         raise UsageError("- is for the command line", "name a file or a URL")
     given = {"user": user, "session": session, "path": path}
     options = {name: value for name, value in given.items() if value is not None}
-    located = replace(location, options=location.options | options)
+    located = replace(
+        location,
+        options=location.options | options,
+        encryption=encryption or location.encryption,
+    )
     mode = OpenMode.CREATE if create else OpenMode.CHANGE if change else OpenMode.READ
     return make_store(located, mode)
 

@@ -52,6 +52,11 @@ def is_ciphertext(start: bytes) -> bool:
     return start.startswith((MAGIC, ARMOR))
 
 
+def is_secret(text: str) -> bool:
+    """Return whether a text looks like a secret key, which must not be shown."""
+    return any(word in text.lower() for word in _SECRET)
+
+
 def check_recipients(texts: Iterable[str], where: str) -> None:
     """Refuse texts that are not public keys of age or SSH.
 
@@ -141,7 +146,7 @@ def _ssh_identity(text: str, library: Any) -> Any:
 
 def _recipient(text: str, where: str) -> Any:
     library = _library(where)
-    if any(secret in text.lower() for secret in _SECRET):
+    if is_secret(text):
         raise UsageError(
             f"{where} is a secret key, not a public key", "age-keygen -y FILE shows the public key"
         )

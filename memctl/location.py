@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 
-from memctl.encryption import Encryption
+from memctl.encryption import Encryption, is_encrypted
 
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
@@ -48,6 +48,11 @@ class Location:
     """The word and colon before ``path`` that name the kind, such as ``mem0:``."""
     encryption: Encryption = field(default=Encryption(), compare=False, repr=False)
     """The keys for an archive that is encrypted."""
+
+    @property
+    def encrypts(self) -> bool:
+        """True if the name of the file or object says that it is encrypted."""
+        return is_encrypted(self.path.name or self.url.partition("?")[0])
 
     def with_password(self, password: str) -> Location:
         """Return the location of a server with a password in its URL."""

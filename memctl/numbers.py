@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-_PLURALS = {"memory": "memories", "summary": "summaries", "index": "indexes"}
+_PLURALS = {
+    "memory": "memories",
+    "summary": "summaries",
+    "index": "indexes",
+    "identity": "identities",
+}
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 

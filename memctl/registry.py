@@ -19,14 +19,17 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memctl import foreign, plugins
-from memctl.engines.objects.address import is_object, parse_address
+from memctl.engines.objects.address import is_object as is_object
+from memctl.engines.objects.address import parse_address
 from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
+from memctl.storekit.named_file import NamedFile
 from memctl.stores.archive.file import file_of as file_of
 from memctl.stores.archive.file import refuse_missing as refuse_missing
-from memctl.stores.archive.rotation import latest
+from memctl.stores.archive.rotation import LATEST, latest
+from memctl.stores.archive.rotation import newest as newest
 from memctl.stores.reme.layouts import layout_of
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
@@ -571,6 +574,16 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
         return made(location, mode)
 
 
+def make_new(location: Location, file: NamedFile) -> Store:
+    """Return the store of a new file: an archive, OpenAI messages or the state of one memory.
+
+    The store takes ``file`` for absent, writes its content once, and locks nothing.  The location
+    has the kind, the options and the keys of the store, but no path.
+    """
+    made: Store = store_class(location.kind)(location, OpenMode.CREATE, file)
+    return made
+
+
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
     """Return the store at a location, not yet opened; with ``?state=``, also with its summaries.
 
@@ -743,13 +756,14 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
 
 
 def _parse_object(text: str) -> Location:
-    """Return the location of an archive in object storage.
+    """Return the location of an archive in object storage; see ``newest`` for a rotation.
 
     Raises:
         UsageError: the URL is not valid, or does not name an archive.
     """
     address = parse_address(text)
-    if not address.name.lower().endswith(_BY_KIND["archive"].suffixes):
+    name = address.name.removesuffix(LATEST).lower()
+    if not name.endswith(_BY_KIND["archive"].suffixes):
         raise UsageError(
             f"{address.label} is not the name of an archive",
             "in object storage, a store is an archive: .ndjson .ndjson.gz .ndjson.zst, with .age "

@@ -246,3 +246,14 @@ def create_private(path: str | os.PathLike[str]) -> None:
         OSError: the operating system refuses to create the file.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def readable_by_others(path: str | os.PathLike[str]) -> bool:
+    """Return whether the mode of a file lets its group or all users read the file.
+
+    Returns False if there is no file, and on systems without modes.
+    """
+    try:
+        return POSIX and bool(os.stat(path).st_mode & 0o044)
+    except OSError:
+        return False

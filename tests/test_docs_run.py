@@ -232,6 +232,25 @@ def test_docs_copying_is_run(
     assert follow(page, run, postgresql_url) == ["export", "export", "migrate", "verify"]
 
 
+def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyrage = pytest.importorskip("pyrage")
+    identity = pyrage.x25519.Identity.generate()
+    (world / "key.txt").write_text(str(identity))
+    keys = f'[encryption]\nrecipients = ["{identity.to_public()}"]\nidentity_file = "key.txt"\n'
+    (world / "memctl.toml").write_text(SETTINGS + keys, "utf-8")
+    monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
+    page = (ROOT / "docs" / "backup.md").read_text("utf-8")
+    commands = ["export", "verify", "verify", "import"]
+    if shutil.which("restic") is None:
+        page = re.sub(r"<!-- restic -->\n```sh\n.*?```", "", page, flags=re.DOTALL)
+    else:
+        monkeypatch.setenv("RESTIC_REPOSITORY", str(world / "restic"))
+        monkeypatch.setenv("RESTIC_PASSWORD", "secret")
+        subprocess.run(["restic", "init"], check=True, capture_output=True)
+        commands += ["export", "verify", "import"]
+    assert follow(page, run) == commands
+
+
 @pytest.mark.slow
 def test_docs_demo_prints_lines_that_can_be_pasted(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch

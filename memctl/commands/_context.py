@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from memctl.encryption import Encryption
 from memctl.errors import MemctlError
 from memctl.location import Location
 from memctl.output.terminal import Output
@@ -70,10 +71,11 @@ class Run:
         from memctl import config  # not needed to show the help
 
         text = self.named(text)
-        alias = self.configuration().stores.get(text)
+        found = self.configuration()
+        alias = found.stores.get(text)
         if alias is not None:
-            return alias.location()
-        return self.configuration().locate(text, config.environment())
+            return found.with_keys(alias.location(), config.environment())
+        return found.locate(text, config.environment())
 
     def members(self, text: str) -> tuple[str, ...]:
         """Return the names of the stores of the fleet ``text``; of another store, its name.
@@ -94,6 +96,17 @@ class Run:
         if self.shard is None or self.shard.stores != len(stores):
             return text
         return stores[self.shard.store]
+
+    def encryption(self) -> Encryption:
+        """Return the keys of the configuration for encrypted files.
+
+        Raises:
+            UsageError, NotFound: the configuration is not valid.
+        """
+        from memctl import config  # not needed to show the help
+        from memctl.config.encryption import read_encryption
+
+        return read_encryption(self.configuration(), config.environment())
 
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.

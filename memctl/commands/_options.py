@@ -68,6 +68,14 @@ MaxDeleteOption = Annotated[
         help="Delete nothing if more than N messages, or N percent, are selected.",
     ),
 ]
+EncryptOption = Annotated[
+    list[str] | None,
+    guarding(
+        "--encrypt-to",
+        metavar="RECIPIENT",
+        help="Encrypt a file that ends in .age, or stdout, for this public key of age or SSH.",
+    ),
+]
 LossyOption = Annotated[
     bool, guarding("--lossy", help="Drop what the target cannot store, and report it.")
 ]

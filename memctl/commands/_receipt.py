@@ -34,12 +34,11 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
     """
     output, receipt = run.output, read_receipt(path)
     names = list(stores) or [one.argument for one in receipt.stores]
-    named = dict.fromkeys(one for name in names for one in files_of(run, name))
+    named = dict(one for name in names for one in files_of(run, name))
     found: Rows = []
     unsearched: list[str] = []
     labels: list[str] = []
-    for name in named:
-        location = run.locate(name)
+    for location in named.values():
         labels.append(location.label)
         try:
             traces = wait_for(_look(run, location, receipt))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -13,10 +12,13 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
+from memctl.commands._values import recipients
+from memctl.encryption import EXTENSION
 from memctl.errors import (
     BadData,
     Interrupted,
@@ -31,9 +33,12 @@ from memctl.numbers import count
 from memctl.ops import places
 from memctl.ops.change import RunOptions
 from memctl.ops.stop import Stop
+from memctl.registry import is_object
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
-from memctl.stores.archive.rotation import LATEST, RotatedFile, Series
+from memctl.storekit.named_file import LocalFile, NamedFile
+from memctl.stores.archive.file import file_of, location_of
+from memctl.stores.archive.rotation import RotatedFile, Series, latest_of
 from memctl.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -135,10 +140,51 @@ def changeable(run: Run, store: str, where: Selection, path: str | None) -> Loca
     Raises:
         UsageError: the store is stdin, or there is no such store.
     """
-    location = narrowed(run.locate(store), where, path)
+    return narrowed_for_change(run.locate(store), where, path)
+
+
+def narrowed_for_change(location: Location, where: Selection, path: str | None) -> Location:
+    """Return the location of a store that the command will change; see ``narrowed``.
+
+    Raises:
+        UsageError: the store is stdin.
+    """
+    location = narrowed(location, where, path)
     if location.kind == "stdio":
         raise UsageError("stdin cannot be changed", "name a file or a URL")
     return location
+
+
+def object_of(run: Run, output: str) -> str:
+    """Return the URL of an object, with its secret, if ``output`` is its alias; else ``output``.
+
+    Raises:
+        UsageError, NotFound: as ``Config.locate``.
+    """
+    alias = run.configuration().stores.get(output)
+    if alias is None or not is_object(alias.url):
+        return output
+    from memctl import config  # only needed for an alias
+
+    return alias.locate(config.environment()).url
+
+
+def encrypting(location: Location, encrypt_to: list[str] | None) -> Location:
+    """Return the location of a new archive that ``--encrypt-to`` encrypts, if it is given.
+
+    Raises:
+        UsageError: a value is not a public key, or the target would not be encrypted.
+    """
+    if not encrypt_to:
+        return location
+    keys = replace(location.encryption, recipients=recipients(encrypt_to))
+    if location.kind == "stdio":
+        return replace(location, path=Path(f"stdout.ndjson{EXTENSION}"), encryption=keys)
+    if location.kind != "archive" or not location.encrypts:
+        raise UsageError(
+            f"{location.label} would not be encrypted", "name an archive: NAME.ndjson.zst.age"
+        )
+    return replace(location, encryption=keys)
 
 
 @contextmanager
@@ -185,28 +231,35 @@ def rotation(location: Location) -> list[RotatedFile]:
     The result is empty if the location names an existing file, or no such files.
 
     Raises:
-        MemctlError: the folder cannot be read.
+        MemctlError: the folder cannot be listed.
     """
-    path = location.path
-    if not path.name or os.path.lexists(path) or not path.parent.is_dir():
-        return []
-    return Series(path).files()
+    file = _file_at(location)
+    return [] if file is None or file.exists() else Series(file).files()
 
 
-def files_of(run: Run, name: str) -> list[str]:
-    """Return ``name``, or all files that it stands for if it is the name of a rotation.
+def _file_at(location: Location) -> NamedFile | None:
+    """Return the file that a location names; None for another place, or without its folder."""
+    if location.path.name:
+        return LocalFile(location.path) if location.path.parent.is_dir() else None
+    return file_of(location) if location.kind == "archive" else None
+
+
+def files_of(run: Run, name: str) -> list[tuple[str, Location]]:
+    """Return the name and location of a store, or of all files if it is the name of a rotation.
 
     If an archive has the name itself, it comes first.
+
+    Raises:
+        MemctlError: as ``Run.locate``, or the folder cannot be listed.
     """
-    location = run.address(name)
-    if location.kind != "archive":
-        return [str(file.path) for file in rotation(location)] or [name]
-    path = location.path
-    if not path.name:  # an object
-        return [name]
-    rotated = Series(path).files() if path.parent.is_dir() else []
-    own = [name] if os.path.lexists(path) or not rotated else []
-    return [*own, *(str(file.path) for file in rotated)]
+    location = run.locate(name)
+    file = _file_at(location)
+    if file is None:
+        return [(name, location)]
+    exists = file.exists()
+    rotated = Series(file).files() if location.kind == "archive" or not exists else []
+    own = [(name, location)] if exists or not rotated else []
+    return [*own, *((one.file.text, location_of(one.file, location)) for one in rotated)]
 
 
 def _refuse_rotation(location: Location) -> None:
@@ -215,11 +268,17 @@ def _refuse_rotation(location: Location) -> None:
     Raises:
         NotFound: the location names such files.
     """
-    if files := rotation(location):
-        label, newest = location.label, visible(files[0].path.name)
+    try:
+        files = rotation(location)
+    except Unavailable:
+        if location.path.name:
+            raise
+        return  # the bucket may be readable, but not listable
+    if files:
+        label, newest = location.label, visible(files[0].file.name)
         raise NotFound(
             f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
-            f"use {label}{LATEST} for its newest file, {newest}",
+            f"use {latest_of(label)} for its newest file, {newest}",
         )
 
 
@@ -236,12 +295,12 @@ def writable(location: Location) -> Iterator[Location]:
         yield location
         return
     with temporary_folder() as folder:
-        path = folder / "stdout.ndjson"
+        path = folder / (location.path.name or "stdout.ndjson")
         yield replace(location, kind="archive", path=path)
         if path.exists():
-            from memctl.ops.export.destination import pour  # only needed for stdout
-
-            pour(path, sys.stdout.buffer)
+            with path.open("rb") as whole:
+                shutil.copyfileobj(whole, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
+from memctl.encryption import check_recipients
 from memctl.errors import UsageError
 from memctl.wrappers.rate_limit import Rate
 
@@ -89,3 +90,13 @@ def rate(text: str | None) -> Rate | None:
     unit = (found[2] or "").lower()
     number *= (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]]
     return Rate(size=number) if found[3] else Rate(messages=number)
+
+
+def recipients(texts: list[str] | None) -> tuple[str, ...]:
+    """Return the values of ``--encrypt-to``.
+
+    Raises:
+        UsageError: a value is not a public key, or the library for age is not installed.
+    """
+    check_recipients(texts or (), "--encrypt-to")
+    return tuple(texts or ())

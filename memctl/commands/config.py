@@ -24,7 +24,9 @@ from memctl.commands._defaults import (
 from memctl.commands._options import group, takes_options
 from memctl.commands._run import wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
+from memctl.config.encryption import exposed, read_encryption
 from memctl.config.shown import HIDDEN, redacted, shown
+from memctl.encryption import check_recipients, parse_identities
 from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
@@ -117,11 +119,11 @@ def check(
         ),
     ] = False,
 ) -> None:
-    """Try every store, summarizer and embedder of the configuration.
+    """Try every store, summarizer, embedder and key of the configuration.
 
     Opens each store and looks for memories, asks each summarizer for the summary of two messages,
-    in the form that compress needs, and each embedder for a vector. Exit code 3 means that a check
-    failed.
+    in the form that compress needs, and each embedder for a vector, and reads the keys of
+    encryption. Exit code 3 means that a check failed.
 
     Examples:
       memctl config check
@@ -135,6 +137,9 @@ def check(
     for warning in conflict_warnings():
         run.output.warn(warning)
     config = run.configuration()
+    run.encryption()  # raises if its table is not valid
+    for file in exposed(config):
+        run.output.warn(f"{file} has a secret, and other users can read it: chmod 600 {file}")
     found = wait_for(check_all(config, configuration.environment(), timeout, asks=not no_model))
     run.output.report = _checked(found)
     failed = sum(not one.ok for one in found)
@@ -320,7 +325,7 @@ class Check:
 async def check_all(
     config: Config, environment: Mapping[str, str], seconds: float, *, asks: bool = True
 ) -> list[Check]:
-    """Check all configured stores, summarizers and embedders at the same time.
+    """Check all configured stores, models and keys at the same time.
 
     A check fails after ``seconds``.  Without ``asks``, summarizers and embedders get no request.
     """
@@ -329,6 +334,7 @@ async def check_all(
         ("store", trial.store, config.stores),
         ("summarizer", trial.summarizer, config.summarizers),
         ("embedder", trial.embedder, config.embedders),
+        ("encryption", trial.keys, ["keys"] if config.encryption else []),
     ]
     tried = [
         _tried(Check(what, name), check, seconds) for what, check, names in checks for name in names
@@ -356,7 +362,7 @@ def _fail(check: Check, code: str, message: str, hint: str | None) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The checks of a store, a summarizer and an embedder, each by its name."""
+    """The checks of a store, a summarizer and an embedder, each by its name, and of the keys."""
 
     config: Config
     environment: Mapping[str, str]
@@ -369,6 +375,7 @@ class _Trial:
         # Fetching a password and loading a driver may block; threads keep the other checks going.
         alias = self.config.stores[check.name]
         location = await asyncio.to_thread(alias.locate, self.environment, self.seconds)
+        location = self.config.with_keys(location, self.environment)
         check.kind = location.kind
         store = await asyncio.to_thread(make_store, location)
         check.capabilities = store.features.capabilities()
@@ -399,6 +406,14 @@ class _Trial:
         if self.asks:
             async with asyncio.timeout(self.seconds), made as embedder:
                 check.note = f"{await embedder.dimensions()} dimensions"
+
+    async def keys(self, check: Check) -> None:
+        found = read_encryption(self.config, self.environment, self.seconds)
+        check_recipients(found.recipients, "encryption.recipients")
+        check.note = count(len(found.recipients), "recipient")
+        if found.identities is not None:
+            keys = parse_identities(await asyncio.to_thread(found.identities))
+            check.note += f", {count(len(keys), 'identity')}"
 
     async def _made(
         self, name: str, find: Callable[[str], ConfiguredModel], make: Callable[..., T]

@@ -23,7 +23,7 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
-from memctl.commands._run import changeable, files_of, record, runs_on, wait_for
+from memctl.commands._run import files_of, narrowed_for_change, record, runs_on, wait_for
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -313,10 +313,10 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
     """
     found: dict[tuple[str, str], _Target] = {}
     names = [
-        (one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
+        (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
     ]
-    for name, is_archive in names:
-        location = changeable(run, name, subject.where, None)
+    for name, place, is_archive in names:
+        location = narrowed_for_change(place, subject.where, None)
         if is_archive and location.path.name and location.path.is_dir():
             raise UsageError(
                 f"{location.label} is a folder, not an archive", "name the archives in it"

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from memctl.commands._context import Run
 from memctl.commands._options import (
     DryRunOption,
+    EncryptOption,
     LossyOption,
     PathOption,
     RateOption,
@@ -19,8 +20,8 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import readable, wait_for
-from memctl.commands._values import rate
+from memctl.commands._run import object_of, readable, wait_for
+from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
 from memctl.numbers import count
@@ -93,6 +94,7 @@ def export(
             help="Write nothing if fewer than N messages are selected.",
         ),
     ] = None,
+    encrypt_to: EncryptOption = None,
     clean: Annotated[
         bool,
         guarding(
@@ -114,16 +116,20 @@ def export(
     A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
     keys, as services for fine-tuning want it.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
+    A file whose name ends in .age is encrypted, for --encrypt-to or the recipients of the
+    configuration.
 
     Examples:
       memctl export agents.db -o backup.ndjson.zst
       memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4
+      memctl export agents.db -o backup.ndjson.zst.age --encrypt-to age1...
       memctl export agents.db --user ada -o ada.html
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
         )
+    output = object_of(run, output)
     options = ExportOptions(
         *(force, rotate, prune, lossy, path, dry_run),
         must_exist=True,
@@ -131,6 +137,8 @@ def export(
         min_messages=min_messages,
         clean=clean,
         rate=rate(rate_limit),
+        encrypt_to=recipients(encrypt_to),
+        encryption=run.encryption(),
     )
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)

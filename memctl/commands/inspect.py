@@ -163,7 +163,7 @@ def _catalogue(
 def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
     def rows() -> list[dict[str, Any]]:
         return [
-            {"file": str(one.path), "time": one.time.isoformat(), "bytes": one.bytes}
+            {"file": one.file.text, "time": one.time.isoformat(), "bytes": one.bytes}
             for one in files[:limit]
         ]
 

@@ -17,6 +17,7 @@ from memctl.commands._options import (
     ConflictOption,
     DryRunOption,
     EmbedderOption,
+    EncryptOption,
     JobsOption,
     LossyOption,
     MaxDeleteOption,
@@ -26,7 +27,7 @@ from memctl.commands._options import (
     takes_options,
 )
 from memctl.commands._reports import CopyOutcome
-from memctl.commands._run import named_embedder, narrowed, readable, record
+from memctl.commands._run import encrypting, named_embedder, narrowed, readable, record
 from memctl.commands._values import deletion_limit
 from memctl.errors import UsageError
 from memctl.model import OnConflict
@@ -54,6 +55,7 @@ def migrate(
             help="Compare contents too, to find changed messages whose ids are the same.",
         ),
     ] = False,
+    encrypt_to: EncryptOption = None,
     lossy: LossyOption = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep copying new messages until Ctrl-C.")
@@ -88,7 +90,7 @@ def migrate(
       memctl migrate agents.db postgresql://ops@db/agents --follow
     """
     with readable(run.locate(source), where, path) as origin:
-        destination = narrowed(run.locate(target), where, path)
+        destination = encrypting(narrowed(run.locate(target), where, path), encrypt_to)
         if follow:
             refuse_to_follow(
                 *(where, on_conflict),

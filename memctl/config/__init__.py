@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -19,7 +19,7 @@ from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
-from memctl.registry import EXTENSIONS, SUFFIXES, parse
+from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
 
 if TYPE_CHECKING:
     from memctl.inference.settings import Settings
@@ -161,6 +161,21 @@ class Config:
         Raises:
             UsageError: ``text`` names no store, or the configured password cannot be fetched.
         """
+        return newest(self.with_keys(self._locate(text, environment), environment))
+
+    def with_keys(self, location: Location, environment: Mapping[str, str]) -> Location:
+        """Return a location; that of an archive, or of stdin, with the keys of ``[encryption]``.
+
+        Raises:
+            UsageError: ``[encryption]`` is not valid.
+        """
+        if not self.encryption or location.kind not in ("archive", "stdio"):
+            return location
+        from memctl.config.encryption import read_encryption  # which imports this module
+
+        return replace(location, encryption=read_encryption(self, environment))
+
+    def _locate(self, text: str, environment: Mapping[str, str]) -> Location:
         alias = self.stores.get(text)
         if alias is not None:
             return alias.locate(environment)
@@ -335,14 +350,15 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
 
 
 def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
-    """Return the environment variables that hold passwords or API keys."""
+    """Return the environment variables that hold passwords, API keys or identities."""
     families = ("stores", "summarizers", "embedders")
     tables = [table for name in families for table in content.get(name, {}).values()]
+    tables.append(content.get("encryption", {}))
     named = (
         table.get(key)
         for table in tables
         if isinstance(table, dict)
-        for key in ("password_env", "api_key_env")
+        for key in ("password_env", "api_key_env", "identity_env")
     )
     return frozenset(name for name in named if isinstance(name, str))
 

@@ -41,7 +41,7 @@ class Source(NamedTuple):
 def keys(name: str) -> tuple[str, ...]:
     """Return the configuration keys for the source of a secret, such as ``password_env``.
 
-    ``name`` is the name of the secret: ``password`` or ``api_key``.
+    ``name`` is the name of the secret: ``password``, ``api_key`` or ``identity``.
     """
     return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
 
@@ -49,8 +49,8 @@ def keys(name: str) -> tuple[str, ...]:
 def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
     """Return the source of a secret that a table of the configuration sets; None without a source.
 
-    ``entry`` is the table, and ``name`` the secret: ``password`` or ``api_key``.  ``path`` is the
-    file and ``place`` the name of the table; both are for errors.
+    ``entry`` is the table, and ``name`` the secret: ``password``, ``api_key`` or ``identity``.
+    ``path`` is the file and ``place`` the name of the table; both are for errors.
 
     Raises:
         UsageError: the table sets several sources.

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from memctl import location
 from memctl.config import Config, secrets
+from memctl.config.encryption import identity_source, read_encryption
+from memctl.encryption import is_secret
 from memctl.errors import UsageError
 
 HIDDEN = "***"
@@ -49,12 +51,23 @@ def shown(config: Config) -> Iterator[Shown]:
         config.embedder(name)
         for key, value in table.items():
             yield Shown(f"embedders.{name}.{key}", _of_model(key, value))
+    if config.encryption:
+        read_encryption(config, {})  # raises if the table is not valid
+        for key, value in config.encryption.items():
+            yield Shown(f"encryption.{key}", _of_keys(config, key, value))
     for key, value in asdict(config.undo).items():
         yield Shown(f"undo.{key}", value, key in config.undo_keys)
 
 
 def _source(source: secrets.Source) -> str:
     return HIDDEN if source.key.endswith("_command") else source.where
+
+
+def _of_keys(config: Config, key: str, value: Any) -> Any:
+    if key == "recipients":
+        return [HIDDEN if is_secret(one) else one for one in value]
+    source = identity_source(config)
+    return value if source is None else _source(source)
 
 
 def _of_model(key: str, value: Any) -> Any:

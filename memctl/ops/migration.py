@@ -15,7 +15,8 @@ from contextlib import (
     suppress,
 )
 
-from memctl.errors import Different, Loss, MemctlError, Uninitialised, UsageError
+from memctl.encryption import read_recipients
+from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
@@ -376,10 +377,14 @@ class Migration:
         Raises:
             MemctlError: as the methods of ``CopyRun``.
             Different: source and target differ after the copy.
+            UsageError: the target will be encrypted, and there is no valid recipient.
+            Unavailable: it will be encrypted, and there is no identity for the comparison.
         """
         new = None
         if isinstance(self._target, Location):
             refuse_unknown_extension(self._target)
+            if self._target.encrypts:
+                _refuse_keys(self._target, verify=verify and not self._dry_run)
             new = NewTarget(self._target, self._where.shard)
         try:
             with self._copy.recorded():
@@ -544,6 +549,22 @@ class Migration:
                 f"({len(found.differences)} differences)",
                 "the source may have changed meanwhile; list every difference with: memctl verify",
             )
+
+
+def _refuse_keys(target: Location, *, verify: bool) -> None:
+    """Refuse an encrypted target without recipients, or one that ``verify`` could not read.
+
+    Raises:
+        UsageError: there is no valid recipient.
+        Unavailable: no identity is configured.
+    """
+    read_recipients(target.encryption, target.label)
+    if verify and target.encryption.identities is None:
+        raise Unavailable(
+            f"{target.label} will be encrypted, and without an identity it cannot be compared "
+            "with its source",
+            "set identity_file in [encryption] of the configuration, or add --no-verify",
+        )
 
 
 def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:

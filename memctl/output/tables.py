@@ -26,7 +26,7 @@ from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
-from memctl.stores.archive.rotation import LATEST, RotatedFile
+from memctl.stores.archive.rotation import RotatedFile, latest_of
 from memctl.summarizer import Summarizer
 
 GAP = 2
@@ -280,7 +280,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
         [
             Column("time", [Text(f"{one.time:%Y-%m-%d %H:%M:%S}") for one in rows]),
             Column("size", [Text(size(one.bytes)) for one in rows], right=True),
-            Column("file", [cell(one.path.name) for one in rows], shrinks=True),
+            Column("file", [cell(one.file.name) for one in rows], shrinks=True),
         ]
     )
     whole = sum(one.bytes for one in files)
@@ -289,7 +289,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     last = Text(style="dim")
     if hidden := len(files) - len(rows):
         last.append(f"and {count(hidden, 'file')} more: --limit 0 shows all")
-    last.append(f"\nshow the newest with: memctl inspect {visible(name)}{LATEST}")
+    last.append(f"\nshow the newest with: memctl inspect {visible(latest_of(name))}")
     return Stack(head, Text(), grid, last)
 
 

@@ -71,6 +71,11 @@ class NamedFile(ABC):
     """Where ``open`` put a copy of the content, for ``--verbose``; empty without a copy."""
 
     @property
+    def text(self) -> str:
+        """The full name for commands and reports, without secrets: a path or a URL."""
+        return self.label
+
+    @property
     @abstractmethod
     def identity(self) -> str:
         """A text that is equal for all names of one file."""
@@ -78,6 +83,10 @@ class NamedFile(ABC):
     @abstractmethod
     def stamp(self) -> Hashable | None:
         """Return a value that differs if the content was replaced; None if there is no file."""
+
+    def exists(self) -> bool:
+        """Return whether the name is taken, by a file or by anything else."""
+        return self.stamp() is not None
 
     @abstractmethod
     def open(self) -> int:
@@ -137,6 +146,10 @@ class LocalFile(NamedFile):
         self.label = visible(str(path))
 
     @property
+    def text(self) -> str:
+        return str(self.path)
+
+    @property
     def identity(self) -> str:
         return f"file:{same_file(self.path)}"
 
@@ -147,6 +160,9 @@ class LocalFile(NamedFile):
             except FileNotFoundError:
                 return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def exists(self) -> bool:
+        return os.path.lexists(self.path)
 
     def open(self) -> int:
         with system_errors(self.path, "read"):

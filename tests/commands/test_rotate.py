@@ -9,6 +9,7 @@ import pytest
 
 from memctl.errors import UsageError
 from memctl.ops.export import run as exporting
+from memctl.storekit.named_file import LocalFile
 from memctl.stores.archive import rotation
 from memctl.stores.archive.rotation import Series, parse_rotation
 from tests.support.cli import Run, fails, report
@@ -216,10 +217,10 @@ def test_rotate_what_it_does_not_go_with(run: Run, filled: str, tmp_path: Path) 
 
 
 def test_rotate_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
-    series = Series(tmp_path / "b.json")
+    series = Series(LocalFile(tmp_path / "b.json"))
     (tmp_path / "b-20260101T000000.json").mkdir()
     with pytest.raises(Exception, match="b-20260101T000000"):
-        list(series.remove([tmp_path / "b-20260101T000000.json"]))
+        list(series.remove([LocalFile(tmp_path / "b-20260101T000000.json")]))
 
 
 @pytest.fixture

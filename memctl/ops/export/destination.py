@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
-from memctl.errors import Unavailable, UsageError
-from memctl.location import Location, is_one_file
+from memctl.encryption import EXTENSION, Encryption, is_encrypted, plain_name, read_recipients
+from memctl.errors import UsageError
+from memctl.location import Location, is_one_file, redact
+from memctl.ops.export.output import Output, Stream
 from memctl.ops.observer import Observer
-from memctl.registry import spec_of
+from memctl.registry import file_of, is_object, spec_of
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.storekit.files import (
     TEMPORARY_PREFIX,
-    put_in_place,
     sync_folder,
     system_errors,
     temporary_folder,
 )
-from memctl.storekit.locks import FileLock, lock_owner
-from memctl.system import EXHAUSTED
+from memctl.storekit.locks import FileLock, lock_owner, stand_in
+from memctl.storekit.named_file import LocalFile, NamedFile
 
 STDOUT = "-"
 """The name of the standard output."""
@@ -71,7 +72,12 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
 
 
 def shape_of(output: str) -> Shape | None:
-    name = output.lower()
+    """Return the shape that the name of an output shows; None if it shows none.
+
+    Raises:
+        UsageError: the output is a URL that is not valid.
+    """
+    name = plain_name(file_name(output)).lower()
     if name.endswith(spec_of("archive").suffixes):
         return Shape.ARCHIVE
     if name.endswith(".json"):
@@ -80,6 +86,20 @@ def shape_of(output: str) -> Shape | None:
         if name.endswith(_EXTENSIONS[shape]):
             return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
+
+
+def file_name(output: str) -> str:
+    """Return the name of the object, or the whole path.
+
+    Raises:
+        UsageError: the output is a URL that is not valid.
+    """
+    return file_of(output).name if is_object(output) else output
+
+
+def shown(output: str) -> str:
+    """Return the output as errors quote it: without secrets, in quotation marks."""
+    return repr(redact(output) if is_object(output) else output)
 
 
 def is_folder(output: str, shape: Shape) -> bool:
@@ -105,16 +125,21 @@ def output_of(output: str, shape: Shape | None, shard: Shard | None) -> str:
     if shard is None:
         if PLACE in output:
             raise UsageError(
-                f"{output!r} names a file for each part",
+                f"{shown(output)} names a file for each part",
                 f"add --shard K/N or --shards N, or omit {PLACE}",
             )
         return output
     if PLACE in output:
         return output.replace(PLACE, shard.file_name)
     shape = shape or shape_of(output)
+    if is_object(output):
+        raise UsageError(
+            f"all parts of the run would write {shown(output)}",
+            f"name an object for each part: -o s3://BUCKET/NAME-{PLACE}.ndjson.zst",
+        )
     if shape is Shape.PARQUET and _names_folder(output):
         return str(Path(output) / f"part-{shard.file_name}.parquet")
-    if output == STDOUT or is_device(Path(output)) or (shape and is_folder(output, shape)):
+    if is_stream(output) or (shape and is_folder(output, shape)):
         return output
     path = Path(output)
     stem, dot, extensions = path.name.partition(".")
@@ -126,9 +151,11 @@ def output_of(output: str, shape: Shape | None, shard: Shard | None) -> str:
 
 def _names_folder(output: str) -> bool:
     """Return whether an output names a folder, or has no extension."""
-    path = Path(output)
+    path = Path(plain_name(file_name(output)))
+    if is_object(output):
+        return not path.suffix
     named = output.endswith(os.sep) or path.is_dir()
-    return output != STDOUT and not is_device(path) and (named or not path.suffix)
+    return not is_stream(output) and (named or not path.suffix)
 
 
 def extension_of(output: str, shape: Shape) -> str:
@@ -137,8 +164,11 @@ def extension_of(output: str, shape: Shape) -> str:
     If it does not, return the usual extension of the shape.
     """
     extensions = sorted(_EXTENSIONS[shape], key=len, reverse=True)
-    name = output.lower()
-    return next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
+    name = file_name(output).lower()
+    secured = EXTENSION if is_encrypted(name) else ""
+    name = plain_name(name)
+    found = next((one for one in extensions if name.endswith(one)), _EXTENSIONS[shape][0])
+    return found + secured
 
 
 def refuse_output(
@@ -158,6 +188,9 @@ def refuse_output(
         if shape is Shape.PARQUET:
             raise UsageError("Parquet cannot be written to stdout", "name it: -o NAME.parquet")
         return
+    if is_object(output):
+        _refuse_object(output, shape, source)
+        return
     path = Path(output)
     if is_device(path):
         return
@@ -168,14 +201,53 @@ def refuse_output(
             raise UsageError(f"{output!r} is a file", "name a folder")
     elif path.is_dir():
         raise UsageError(f"{output!r} is a folder", "--as session-dir writes a folder")
-    elif not output.lower().endswith(_EXTENSIONS[shape]):
-        raise UsageError(
-            f"unrecognised file extension for {shape.value}: {output!r}",
-            f"name it {' or '.join('NAME' + extension for extension in _EXTENSIONS[shape])}; "
-            "write a database with memctl migrate",
-        )
+    else:
+        _refuse_extension(output, shape)
     if not (path.parent.parent if in_new_folder else path.parent).is_dir():
         raise UsageError(f"the folder of {output!r} does not exist", "create it first")
+
+
+def _refuse_extension(output: str, shape: Shape) -> None:
+    if not plain_name(file_name(output)).lower().endswith(_EXTENSIONS[shape]):
+        names = " or ".join(f"NAME{extension}" for extension in _EXTENSIONS[shape])
+        raise UsageError(
+            f"unrecognised file extension for {shape.value}: {shown(output)}",
+            f"name it {names}; write a database with memctl migrate",
+        )
+
+
+def _refuse_object(output: str, shape: Shape, source: Location) -> None:
+    """Refuse an object that does not fit its shape, or that is the exported store itself.
+
+    Raises:
+        UsageError: always in such a case.
+    """
+    if is_folder(output, shape) or (shape is Shape.PARQUET and _names_folder(output)):
+        raise UsageError(
+            f"{shown(output)}: a folder of files cannot be written to object storage",
+            "name one object with an extension, such as s3://BUCKET/NAME.ndjson.zst",
+        )
+    _refuse_extension(output, shape)
+    if source.kind == "archive" and file_of(source).identity == file_of(output).identity:
+        raise UsageError(f"{shown(output)} is the store being exported", "name another object")
+
+
+def refuse_keys(output: str, encryption: Encryption, *, asked: bool) -> None:
+    """Refuse an encrypted output without valid recipients.
+
+    ``asked`` is True if the user named the recipients for this output.
+
+    Raises:
+        UsageError: there is no recipient, or one is not valid; or the output would not be
+            encrypted, and the user asked for that.
+    """
+    if is_encrypted(file_name(output)) or (asked and output == STDOUT):
+        read_recipients(encryption, output if output == STDOUT else shown(output)[1:-1])
+    elif asked:
+        raise UsageError(
+            f"{shown(output)} would not be encrypted",
+            f"name it with {EXTENSION}: -o NAME.ndjson.age",
+        )
 
 
 def refuse_taken(output: str, shape: Shape, shard: Shard | None, *, force: bool) -> None:
@@ -187,9 +259,13 @@ def refuse_taken(output: str, shape: Shape, shard: Shard | None, *, force: bool)
     Raises:
         UsageError: the output exists, and ``force`` is not set.
     """
-    path = Path(output)
-    if output == STDOUT or is_device(path):
+    if is_stream(output):
         return
+    if is_object(output):
+        if not force and file_of(output).exists():
+            raise UsageError(f"{shown(output)} exists", "use --force to replace it")
+        return
+    path = Path(output)
     folder = shape is Shape.SESSION_DIR and path.is_dir()
     taken = shard is None and _holds_something(path) if folder else path.exists()
     if taken and not force:
@@ -216,11 +292,17 @@ def refuse_as_rotation(output: str) -> None:
     Raises:
         UsageError: the file exists.
     """
-    if Path(output).exists():
+    if file_of(output).exists() if is_object(output) else Path(output).exists():
+        what = "an object" if is_object(output) else "a file"
         raise UsageError(
-            f"{output!r} is a file, so a rotation cannot have this name",
-            "rename the file, or choose another name",
+            f"{shown(output)} is {what}, so a rotation cannot have this name",
+            f"rename the {what.split()[-1]}, or choose another name",
         )
+
+
+def is_stream(output: str) -> bool:
+    """Return whether an output is the standard output, a pipe or a device."""
+    return output == STDOUT or (not is_object(output) and is_device(Path(output)))
 
 
 def is_device(path: Path) -> bool:
@@ -250,7 +332,7 @@ def refuse_options(
             "leave them out, and add up the numbers in the reports of all parts",
         )
     folder = is_folder(output, shape)
-    if rotate and (output == STDOUT or is_device(Path(output)) or folder):
+    if rotate and (is_stream(output) or folder):
         raise UsageError("--rotate needs a file", "name one: -o backup.ndjson.zst")
     if prune and not (folder and shape in FOLDERS):
         raise UsageError(
@@ -279,54 +361,69 @@ def locked_output(
     """
     path = Path(output)
     by_store = shape is Shape.SESSION_DIR and (shard is not None or _holds_something(path))
-    if output == STDOUT or by_store or is_device(path):
+    if by_store or is_stream(output):
         yield
         return
-    with FileLock(path, output, shard).held(lock_owner()) as warnings:
+    label = output
+    if is_object(output):
+        file = file_of(output)
+        path, label = stand_in(file.identity), file.label
+    with FileLock(path, label, shard).held(lock_owner()) as warnings:
         for text in warnings:
             observer.warn(text)
         yield
 
 
-@contextmanager
-def published(
-    output: str, shape: Shape, shard: Shard | None, stream: BinaryIO | None
-) -> Iterator[Path]:
-    """Yield a path to write to.
+def new_output(
+    file: NamedFile | None,
+    output: str,
+    shape: Shape,
+    stream: BinaryIO | None,
+    encryption: Encryption,
+    *,
+    replace: bool,
+    encrypts: bool = False,
+    dry_run: bool = False,
+) -> Output:
+    """Return the new file of an export.
 
-    If the block succeeds, the file or folder at the path becomes the output.  If the output is the
-    standard output, the contents go to ``stream`` instead.  For a session folder with contents, or
-    for a shard, the path is the folder itself.
+    ``file`` is the file of the output, or of a rotation; None for a stream.  If the output is the
+    standard output, the contents go to ``stream``; ``encrypts`` says that they are encrypted.
+    Without ``replace``, a file that exists at the end of the export is refused.
+    """
+    extension = extension_of(output, shape)
+    if encrypts and not is_encrypted(extension):
+        extension += EXTENSION
+    if file is None:
+        opened = (lambda: stream or sys.stdout.buffer) if output == STDOUT else _device(output)
+        file = Stream(f"export{extension}", output, opened)
+    keys = None if shape is Shape.ARCHIVE else encryption  # an archive encrypts itself
+    return Output(file, replace=replace, encryption=keys, dry_run=dry_run)
+
+
+def file_at(output: str) -> NamedFile | None:
+    """Return the file that an output names; None for a stream."""
+    if is_stream(output):
+        return None
+    return file_of(output) if is_object(output) else LocalFile(Path(output))
+
+
+def _device(output: str) -> Callable[[], BinaryIO]:
+    return lambda: open(output, "wb")
+
+
+@contextmanager
+def published_folder(target: Path, shard: Shard | None) -> Iterator[Path]:
+    """Yield a path for the files of sessions, which move into ``target`` if the block succeeds.
+
+    For a folder with contents, or for a shard, the path is the folder itself.
 
     Raises:
-        Unavailable: the output cannot be written.
+        MemctlError: the folder cannot be written.
     """
-    target = None if output == STDOUT or is_device(Path(output)) else Path(output)
-    if target and shape is Shape.SESSION_DIR:
-        direct = shard is not None or _holds_something(target)
-        with nullcontext(target) if direct else _published_folder(target) as place:
-            yield place
-        return
-    try:
-        # Next to the file that a symbolic link names.
-        parent = Path(os.path.realpath(target)).parent if target else None
-        with temporary_folder(parent) as folder:
-            place = folder / f"export{extension_of(output, shape)}"
-            yield place
-            if target is not None:
-                put_in_place(place, target)
-            elif output == STDOUT:
-                assert stream is not None
-                pour(place, stream)
-            else:
-                with open(output, "wb") as device:
-                    pour(place, device)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.errno in EXHAUSTED:
-            raise
-        raise Unavailable(f"{output} cannot be written: {error.strerror}") from error
+    direct = shard is not None or _holds_something(target)
+    with nullcontext(target) if direct else _published_folder(target) as place:
+        yield place
 
 
 @contextmanager
@@ -359,24 +456,3 @@ def _holds_something(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     return any(not name.startswith(TEMPORARY_PREFIX) for name in os.listdir(folder))
-
-
-@contextmanager
-def nowhere(output: str, shape: Shape) -> Iterator[Path]:
-    """Yield a path for a dry run, to which nothing is written.
-
-    For a session folder, the path is ``output`` itself, with its present contents.  For other
-    shapes, there is no file at the path.
-    """
-    if shape is Shape.SESSION_DIR:
-        yield Path(output)
-        return
-    with temporary_folder() as folder:
-        yield folder / f"export{extension_of(output, shape)}"
-
-
-def pour(path: Path, stream: BinaryIO) -> None:
-    """Copy the contents of a file into a stream."""
-    with path.open("rb") as whole:
-        shutil.copyfileobj(whole, stream)
-    stream.flush()

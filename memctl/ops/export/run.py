@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -11,11 +10,14 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from memctl.concurrency import in_thread
+from memctl.encryption import Encryption, plain_name
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
 from memctl.location import Location
 from memctl.model import Memory, MemoryKey, OnConflict
@@ -27,12 +29,14 @@ from memctl.ops.export.destination import (
     STDOUT,
     WRITTEN,
     Shape,
+    file_at,
     is_folder,
     locked_output,
-    nowhere,
+    new_output,
     output_of,
-    published,
+    published_folder,
     refuse_as_rotation,
+    refuse_keys,
     refuse_options,
     refuse_other_parts,
     refuse_output,
@@ -42,6 +46,7 @@ from memctl.ops.export.destination import (
 from memctl.ops.export.folder import FORM, FolderFormat, MemoryFolder
 from memctl.ops.export.html import LARGE, HtmlFile, HtmlFolder
 from memctl.ops.export.markdown import MarkdownFile, MarkdownFolder
+from memctl.ops.export.output import Output, text_of
 from memctl.ops.export.rows import CsvFile
 from memctl.ops.export.trajectories import TrajectoryFile
 from memctl.ops.export.writer import PageWriter
@@ -51,12 +56,14 @@ from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_cont
 from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
-from memctl.registry import make_store
+from memctl.registry import file_of, is_object, make_new, make_store
 from memctl.selection import Selection
 from memctl.store import LeftOut, Store, refuse_facts
 from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import NamedFile
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
 from memctl.wrappers.clean import CleanStore, NoteCleaner
+from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.rate_limit import Rate, RateLimit
 
 
@@ -75,6 +82,10 @@ class ExportOptions:
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
     memory.  If neither is given, a file of a rotation that is less than half as large as the
     largest older file is an error, too, and older files are kept.
+
+    An output whose name ends in ``.age`` is encrypted for ``encrypt_to``, or for the recipients of
+    ``encryption`` if ``encrypt_to`` is empty.  With ``encrypt_to``, the standard output is
+    encrypted, too.
     """
 
     force: bool = False
@@ -88,6 +99,15 @@ class ExportOptions:
     min_messages: int | None = None
     rate: Rate | None = None
     clean: bool = False
+    encrypt_to: tuple[str, ...] = ()
+    encryption: Encryption = field(default=Encryption(), repr=False)
+
+    @property
+    def keys(self) -> Encryption:
+        """The keys for an encrypted output."""
+        if not self.encrypt_to:
+            return self.encryption
+        return replace(self.encryption, recipients=self.encrypt_to)
 
 
 @dataclass(slots=True)
@@ -149,6 +169,8 @@ class Export:
         self._folder: MemoryFolder | None = None
         self._new_folder: Path | None = None
         """The folder for the files of all parts, which may not exist yet."""
+        self._file: NamedFile | None = None
+        """The file that the output names; None for a stream and a folder."""
         self._cleaner = NoteCleaner()
 
     async def prepare(self) -> None:
@@ -161,7 +183,7 @@ class Export:
         """
         options, shard = self._options, self._where.shard
         output = output_of(self._output, self._shape, shard)
-        if output != self._output and PLACE not in self._output:
+        if output != self._output and PLACE not in self._output and not is_object(output):
             self._new_folder = Path(output).parent
         self._output = output
         shape = self._shape or shape_of(output) or await self._by_count()
@@ -172,6 +194,7 @@ class Export:
             *(output, shape, source if isinstance(source, Location) else source.location),
             in_new_folder=self._new_folder is not None,
         )
+        refuse_keys(output, options.keys, asked=bool(options.encrypt_to))
         _writer_of(shape)
         rotates = self._rotation is not None
         refuse_options(
@@ -189,18 +212,23 @@ class Export:
                 "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
             )
         self.report.shape, self.report.file = shape, output
+        if is_object(output):
+            self.report.file = file_of(output).text
         if shape in _FOLDERS and is_folder(output, shape):
             self._folder = MemoryFolder(Path(output), _FOLDERS[shape]())
-        elif not rotates:
-            refuse_taken(output, shape, shard, force=options.force)
+            return
+        if not is_folder(output, shape):
+            self._file = file_at(output)
+        if not rotates:
+            await in_thread(partial(refuse_taken, output, shape, shard, force=options.force))
         else:
-            refuse_as_rotation(output)
+            await in_thread(partial(refuse_as_rotation, output))
 
     @contextmanager
-    def place(self) -> Iterator[Path]:
-        """Lock the output, and yield a path to write to.
+    def place(self) -> Iterator[Path | Output]:
+        """Lock the output, and yield what to write to: the folder, or the new file.
 
-        If the block succeeds, the file or folder at the path becomes the output, and with
+        If the block succeeds, the new file gets its name, or the folder its new files, and with
         ``rotate``, older files are removed.
 
         Raises:
@@ -220,23 +248,47 @@ class Export:
             with system_errors(self._new_folder, "write"):
                 self._new_folder.mkdir(mode=0o700, exist_ok=True)
         with self._locked():
-            if self._rotation is None:
-                with self._published() as place:
-                    yield place
-                    self._measure(place)
+            if self.report.shape is Shape.SESSION_DIR:
+                with self._sessions() as folder:
+                    yield folder
                 return
-            series = Series(Path(self._output))
-            before = series.files() if series.folder.is_dir() else []
+            if self._rotation is None or self._file is None:
+                with self._new(self._file, replace=self._options.force) as output:
+                    yield output
+                    self._publish(output)
+                return
+            series = Series(self._file)
+            is_new = self._new_folder is not None and not self._new_folder.is_dir()
+            before = [] if is_new else series.files()
             new = series.new(datetime.now())
-            self.report.file = str(new)
-            with self._published() as place:
-                yield place
-                self._measure(place)
+            self.report.file = new.text
+            with self._new(new, replace=False) as output:
+                yield output
+                self._publish(output)
             self._refuse_shrunk(before)
             self._rotate(series, self._rotation, new)
 
-    async def write(self, place: Path) -> None:
-        """Write the selected memories to ``place``, a path that the method ``place`` yielded.
+    def _sessions(self) -> AbstractContextManager[Path]:
+        target = Path(self._output)
+        if self._options.dry_run:
+            return nullcontext(target)
+        return published_folder(target, self._where.shard)
+
+    def _new(self, file: NamedFile | None, *, replace: bool) -> Output:
+        options = self._options
+        return new_output(
+            *(file, self._output, self.report.shape, self._stream, options.keys),
+            replace=replace,
+            encrypts=bool(options.encrypt_to),
+            dry_run=options.dry_run,
+        )
+
+    def _publish(self, output: Output) -> None:
+        output.publish()
+        self.report.bytes = output.bytes
+
+    async def write(self, place: Path | Output) -> None:
+        """Write the selected memories to ``place``, which the method ``place`` yielded.
 
         Raises:
             MemctlError: as the methods of ``CopyRun``, or as ``Store.read``.
@@ -246,11 +298,17 @@ class Export:
         if self._folder is not None:
             await self._write_folder(self._folder)
             return
-        if self.report.shape in WRITTEN:
+        options, shape = self._options, self.report.shape
+        if isinstance(place, Path):
+            about = {} if options.part is None else {"path": options.part}
+            target = Location("sessions", "the folder", path=place, options=about)
+            await self._copy(make_target(target, dry_run=options.dry_run))
+        elif shape in WRITTEN:
             await self._write_file(place)
         else:
-            options = self._options
-            await self._copy(_target(self.report.shape, place, options.part, clean=options.clean))
+            target = _target(shape, clean=options.clean)
+            made = make_new(replace(target, encryption=options.keys), place)
+            await self._copy(DryRun(made) if options.dry_run else made)
         self._refuse_few()
 
     def _refuse_few(self) -> None:
@@ -277,14 +335,10 @@ class Export:
         largest = max(before, key=lambda file: file.bytes)
         if options.min_messages is None and size * 2 < largest.bytes:
             raise Partial(
-                f"{self.report.file} has {size:,} bytes, less than half of {largest.path.name} "
+                f"{self.report.file} has {size:,} bytes, less than half of {largest.file.name} "
                 f"({largest.bytes:,} bytes): older files are kept",
                 "if that is right, use --min-messages 0",
             )
-
-    def _measure(self, place: Path) -> None:
-        if place.is_file():
-            self.report.bytes = place.stat().st_size
 
     def _opened(self) -> AbstractAsyncContextManager[Store]:
         if isinstance(self._source, Store):
@@ -318,13 +372,7 @@ class Export:
             return nullcontext()
         return locked_output(*(self._observer, self._output, self.report.shape, self._where.shard))
 
-    def _published(self) -> AbstractContextManager[Path]:
-        file, shape = self.report.file, self.report.shape
-        if self._options.dry_run:
-            return nowhere(file, shape)
-        return published(file, shape, self._where.shard, self._stream)
-
-    def _rotate(self, series: Series, rotation: Rotation, new: Path) -> None:
+    def _rotate(self, series: Series, rotation: Rotation, new: NamedFile) -> None:
         report = self.report
         if report.copied.failures:
             return
@@ -332,8 +380,8 @@ class Export:
             self._observer.warn("no memory found: older files are kept")
             return
         expired = series.expired(rotation, new)
-        for path in expired if self._options.dry_run else series.remove(expired):
-            report.removed.append(str(path))
+        for file in expired if self._options.dry_run else series.remove(expired):
+            report.removed.append(file.text)
 
     async def _refuse_absent(self, store: Store, found: int) -> None:
         if not found:
@@ -342,18 +390,17 @@ class Export:
             await refuse_absent_in(self._where, found, store, observer=self._observer)
         await note_absent_values(self._where, found, store, self._observer)
 
-    async def _copy(self, target: Location) -> None:
+    async def _copy(self, file: Store) -> None:
         copied, where = self.report.copied, self._where
         async with self._opened() as source:
-            if target.kind == "state":
+            if file.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
-            file = make_target(target, dry_run=self._options.dry_run)
             if self._options.clean:
                 file = CleanStore(file, self._cleaner)
             file.shard = where.shard
             lossy = self._options.lossy or self._options.clean
             # A session folder with contents was accepted only with --force, or for a shard.
-            shared = where.shard is not None and target.kind == "sessions"
+            shared = where.shard is not None and self.report.shape is Shape.SESSION_DIR
             replaces = self._options.force or not shared
             on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
             options = CopyOptions(on_conflict, lossy=lossy)
@@ -400,33 +447,27 @@ class Export:
         if self.report.left_out and not store.left_out.others:
             raise damage(self.report.left_out, others=False)
 
-    async def _write_file(self, place: Path) -> None:
+    async def _write_file(self, output: Output) -> None:
         """Write the selected memories into one file for readers; a dry run only counts them.
 
         Raises:
             MemctlError: as ``Store.read``; NotFound if a named user or session has no memory.
             OSError: the operating system refuses the write.
         """
-        name = os.devnull if self._options.dry_run else place
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            async with self._opened() as store:
-                if self.report.shape is Shape.ATIF:
-                    refuse_facts(store, "trajectory")
-                if place.suffix == ".json":
-                    await _refuse_several(
-                        store.headers(self._where), "trajectory", "name it NAME.jsonl"
-                    )
-                await store.check_integrity(self._where)
-                total: Total | None = None
-                with self._observer.progress("exporting", lambda: total) as progress:
-                    total = await count_all(store, self._where, progress)
-                    remarks = await leaving_damaged(lambda: self._write_all(store, file, progress))
-                self._note_left_out(store)
-                await self._refuse_absent(store, self.report.copied.memories.selected)
-            if not self._options.dry_run:
-                file.flush()
-                os.fsync(file.fileno())
+        async with self._opened() as store:
+            if self.report.shape is Shape.ATIF:
+                refuse_facts(store, "trajectory")
+            if plain_name(output.name).lower().endswith(".json"):
+                await _refuse_several(
+                    store.headers(self._where), "trajectory", "name it NAME.jsonl"
+                )
+            await store.check_integrity(self._where)
+            total: Total | None = None
+            with self._observer.progress("exporting", lambda: total) as progress:
+                total = await count_all(store, self._where, progress)
+                remarks = await leaving_damaged(lambda: self._write_all(store, output, progress))
+            self._note_left_out(store)
+            await self._refuse_absent(store, self.report.copied.memories.selected)
         self._note_cleaned()
         self._note_large(store.dialect.noun)
         for text in self.report.copied.warnings:
@@ -435,13 +476,17 @@ class Export:
             self._observer.note(text)
         self._refuse_damage_alone(store)
 
-    async def _write_all(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        """Write the memories to the emptied file; return the writer's remarks."""
+    async def _write_all(self, store: Store, output: Output, progress: Progress) -> list[str]:
+        """Write the memories to new content of the file; return the writer's remarks."""
+        with output.create() as new:
+            with text_of(new) as file:
+                remarks = await self._write_pages(store, file, progress)
+            new.commit()
+        return remarks
+
+    async def _write_pages(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
         copied = self.report.copied
         copied.memories, copied.messages = Counts(), Counts()
-        if not self._options.dry_run:
-            file.seek(0)
-            file.truncate()
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
             writer.begin(store.label)
             selected = select_with_places(store, self._where)
@@ -541,18 +586,14 @@ class _Found:
         self.changed: frozenset[MemoryKey] = frozenset()
 
 
-def _target(shape: Shape, place: Path, path: str | None, *, clean: bool) -> Location:
-    options = {} if path is None else {"path": path}
+def _target(shape: Shape, *, clean: bool) -> Location:
     match shape:
         case Shape.STATE_DICT:
-            return Location("state", "the state_dict", path=place)
-        case Shape.SESSION_DIR:
-            return Location("sessions", "the folder", path=place, options=options)
+            return Location("state", "the state_dict")
         case Shape.OPENAI:
-            lines = {"clean": "yes"} if clean else {}
-            return Location("openai", "the file", path=place, options=lines)
+            return Location("openai", "the file", options={"clean": "yes"} if clean else {})
         case _:
-            return Location("archive", "the archive", path=place)
+            return Location("archive", "the archive")
 
 
 async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from memctl.engines.objects.address import is_object, parse_address
@@ -24,6 +25,15 @@ def file_of(place: Location | str) -> NamedFile:
     if place.url:
         return ObjectFile(parse_address(place.url))
     return LocalFile(place.path)
+
+
+def location_of(file: NamedFile, location: Location) -> Location:
+    """Return the location of a file in the folder of the archive at ``location``."""
+    if isinstance(file, ObjectFile):
+        found = replace(location, label=file.label, url=file.address.url)
+        secret = file.address.secret
+        return found.with_password(secret) if secret else found
+    return replace(location, label=file.text, path=location.path.with_name(file.name))
 
 
 def refuse_missing(location: Location) -> None:

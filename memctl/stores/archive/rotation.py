@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memctl.encryption import plain_name
+from memctl.engines.objects.address import is_object
 from memctl.errors import NotFound, UsageError
-from memctl.location import visible
-from memctl.storekit.files import sync_folder, system_errors
+from memctl.location import Location
+from memctl.storekit.named_file import LocalFile, NamedFile
+from memctl.stores.archive.file import file_of, location_of
 
 LATEST = "@latest"
 """The suffix after the name of a rotation that means its newest file."""
@@ -96,7 +98,7 @@ def parse_rotation(text: str) -> Rotation:
 class RotatedFile(NamedTuple):
     """A file of a rotation, with the time in its name and its size."""
 
-    path: Path
+    file: NamedFile
     time: datetime
     bytes: int
 
@@ -104,13 +106,13 @@ class RotatedFile(NamedTuple):
 class Series:
     """The files of one rotation, named as in ``NAME-20261121T031500.ndjson``."""
 
-    def __init__(self, path: Path) -> None:
-        """``path`` is the path of the rotation without a time, such as ``NAME.ndjson``."""
-        plain = plain_name(path.name)
+    def __init__(self, file: NamedFile) -> None:
+        """``file`` has the name of the rotation, without a time, such as ``NAME.ndjson``."""
+        plain = plain_name(file.name)
         extension = next(filter(plain.lower().endswith, _EXTENSIONS), Path(plain).suffix)
-        self.folder = path.parent
+        self._file = file
         self._stem = plain[: len(plain) - len(extension)]
-        self._extension = path.name[len(self._stem) :]
+        self._extension = file.name[len(self._stem) :]
         self._form = re.compile(
             re.escape(self._stem) + r"-([0-9]{8}T[0-9]{6})" + re.escape(self._extension)
         )
@@ -119,65 +121,58 @@ class Series:
         """Return the existing files of the rotation, by the time in their names, newest first.
 
         Raises:
-            MemctlError: the folder cannot be read.
+            MemctlError: the folder cannot be listed.
         """
-        found = []
-        with system_errors(self.folder, "read"):
-            for name in self._files():
-                if (time := self._time(name)) is not None:
-                    path = self.folder / name
-                    found.append(RotatedFile(path, time, path.stat().st_size))
-        return sorted(found, key=lambda file: file.time, reverse=True)
+        found = [
+            RotatedFile(self._file.sibling(name), time, size)
+            for name, size in self._file.siblings()
+            if (time := self._time(name)) is not None
+        ]
+        return sorted(found, key=lambda one: one.time, reverse=True)
 
-    def new(self, now: datetime) -> Path:
-        """Return the path of a new file for the local time ``now``.
+    def new(self, now: datetime) -> NamedFile:
+        """Return a new file for the local time ``now``.
 
-        If a file of this second exists, the path has the time of the next second without a file.
+        If a file of this second exists, the name has the time of the next second without a file.
         So a second run in the same second replaces no file, nor does the hour that repeats in
         autumn.
+
+        Raises:
+            MemctlError: the place of the files cannot be reached.
         """
         while True:
-            path = self._path(now)
-            if not os.path.lexists(path):
-                return path
+            file = self._at(now)
+            if not file.exists():
+                return file
             now += timedelta(seconds=1)
 
-    def expired(self, rotation: Rotation, new: Path) -> list[Path]:
-        """Return the paths of the files to remove after ``new`` was written, oldest first.
+    def expired(self, rotation: Rotation, new: NamedFile) -> list[NamedFile]:
+        """Return the files to remove after ``new`` was written, oldest first.
 
         ``new`` itself is never among them.
 
         Raises:
-            MemctlError: the folder cannot be read.
+            MemctlError: the folder cannot be listed.
         """
-        with system_errors(self.folder, "read"):
-            there = {time for time in map(self._time, self._files()) if time is not None}
         time = self._time(new.name)
         assert time is not None
-        gone = rotation.expired([*there | {time}]) - {time}
-        return [self._path(one) for one in sorted(gone)]
+        gone = rotation.expired([*{one.time for one in self.files()} | {time}]) - {time}
+        return [self._at(one) for one in sorted(gone)]
 
-    def remove(self, paths: list[Path]) -> Iterator[Path]:
-        """Remove files; yield the path of each removed file.
+    def remove(self, files: list[NamedFile]) -> Iterator[NamedFile]:
+        """Remove files; yield each removed file.
 
         Raises:
-            MemctlError: the operating system refuses to remove a file.
+            MemctlError: a file cannot be removed.
         """
         # The new file must survive a power cut before old files are removed.
-        sync_folder(self.folder)
-        for path in paths:
-            with system_errors(path, "remove"):
-                path.unlink(missing_ok=True)
-            yield path
+        self._file.sync()
+        for file in files:
+            file.remove()
+            yield file
 
-    def _path(self, time: datetime) -> Path:
-        return self.folder / f"{self._stem}-{time.strftime(_TIME)}{self._extension}"
-
-    def _files(self) -> Iterator[str]:
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    yield entry.name
+    def _at(self, time: datetime) -> NamedFile:
+        return self._file.sibling(f"{self._stem}-{time.strftime(_TIME)}{self._extension}")
 
     def _time(self, name: str) -> datetime | None:
         found = self._form.fullmatch(name)
@@ -201,10 +196,44 @@ def latest(text: str) -> Path | None:
     if not text.endswith(LATEST) or os.path.lexists(text):
         return None
     path = Path(text.removesuffix(LATEST)).expanduser()
-    if not (found := Series(path).files()):
-        name = visible(str(path))
+    return path.with_name(_newest(LocalFile(path)).name)
+
+
+def newest(location: Location) -> Location:
+    """Return the location of the newest object if ``location`` names the newest of a rotation.
+
+    Any other location is returned unchanged.  The bucket is listed, so ``location`` needs the
+    credentials.
+
+    Raises:
+        NotFound: the rotation has no object.
+        MemctlError: the bucket cannot be listed.
+    """
+    if not location.url or location.kind != "archive":
+        return location
+    file = file_of(location)
+    if not file.name.endswith(LATEST):
+        return location
+    return location_of(_newest(file.sibling(file.name.removesuffix(LATEST))), location)
+
+
+def latest_of(text: str) -> str:
+    """Return the text for the newest file of the rotation that ``text``, a path or URL, names."""
+    if not is_object(text):
+        return text + LATEST
+    name, mark, options = text.partition("?")
+    return f"{name}{LATEST}{mark}{options}"
+
+
+def _newest(file: NamedFile) -> NamedFile:
+    """Return the newest file of the rotation that has the name of ``file``.
+
+    Raises:
+        NotFound: the rotation has no file.
+    """
+    if not (found := Series(file).files()):
         raise NotFound(
-            f"there is no rotation {name}",
-            f"create one with: memctl export STORE -o {name} --rotate daily:7",
+            f"there is no rotation {file.label}",
+            f"create one with: memctl export STORE -o {file.label} --rotate daily:7",
         )
-    return found[0].path
+    return found[0].file

@@ -34,7 +34,7 @@ from memctl.storekit.batching import edit_size, grouped, grouped_async, page_siz
 from memctl.storekit.catalog import IdSet, count
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import NewFile
+from memctl.storekit.named_file import NamedFile, NewFile
 from memctl.stores.archive.compression import compressed
 from memctl.stores.archive.file import file_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
@@ -82,9 +82,16 @@ class ArchiveStore(Store):
     created: str | None = None
     """The time to write into the archive, in ISO 8601; None means now."""
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+    def __init__(
+        self,
+        location: Location,
+        mode: OpenMode = OpenMode.READ,
+        new: NamedFile | None = None,
+    ) -> None:
+        """``new`` is a file for a new archive, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)
-        self._file = file_of(location)
+        self._file = new or file_of(location)
+        self._is_new = new is not None
         self._descriptor: int | None = None
         self._opening = Lock()
         self._opened: Hashable | None = None
@@ -108,6 +115,8 @@ class ArchiveStore(Store):
             raise
 
     async def lock(self, owner: str) -> None:
+        if self._is_new:
+            return
         await super().lock(owner)
         if await in_thread(self._file.stamp) != self._opened:
             # Another run replaced the archive before this run got the lock.

@@ -18,7 +18,7 @@ from typing import Any
 from memctl import foreign, jsonio
 from memctl.concurrency import in_thread
 from memctl.dialects.openai import KEY, OPENAI
-from memctl.errors import BadData, Failure
+from memctl.errors import BadData, Failure, NotFound
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import Location, visible
 from memctl.model import (
@@ -34,7 +34,8 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import paginate
-from memctl.storekit.files import AtomicFile, missing, system_errors
+from memctl.storekit.files import missing, system_errors
+from memctl.storekit.named_file import LocalFile, NamedFile
 
 _MARKS = "marks"
 _ONCE = "a .jsonl file is written once: what is in it is not changed"
@@ -55,15 +56,26 @@ class OpenAIStore(Store):
     )
     dialect = OPENAI
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+    def __init__(
+        self,
+        location: Location,
+        mode: OpenMode = OpenMode.READ,
+        new: NamedFile | None = None,
+    ) -> None:
+        """``new`` is a new file, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)
         self._path = location.path
+        self._new = new
         self._is_clean = "clean" in location.options
         if self._is_clean:
             self.features = replace(self.features, summaries=False)
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
+        if self._new is not None:
+            if not mode.creates:
+                raise NotFound(f"{self.label} does not exist")
+            return
         with system_errors(self._path, "read"):
             if self._path.is_dir():
                 raise BadData(f"{self.label} is a folder, not a file", "name a .jsonl file")
@@ -75,6 +87,10 @@ class OpenAIStore(Store):
                 raise missing(self._path, self.label, folder=True)
         if found := foreign.of_lines(foreign.start_of(self._path)):
             raise found.refusal(self.label)
+
+    async def lock(self, owner: str) -> None:
+        if self._new is None:
+            await super().lock(owner)
 
     async def close(self) -> None:
         """Do nothing: the store keeps no file open."""
@@ -112,6 +128,8 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
+        if self._new is not None:
+            return
         with system_errors(self._path, "read"):
             if not self._path.exists():
                 return
@@ -170,7 +188,7 @@ class OpenAIStore(Store):
         results: list[WriteResult] = []
         refused: Failure | None = None
         written = 0
-        with AtomicFile(self._path) as file:
+        with (self._new or LocalFile(self._path)).create() as file:
             for _, line in self._lines():
                 file.write(line.rstrip(b"\r\n") + b"\n")
             async for page in pages:

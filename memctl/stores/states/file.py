@@ -18,8 +18,15 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.files import missing, system_errors
+from memctl.storekit.named_file import NamedFile
 from memctl.stores.states.document import Document
-from memctl.stores.states.files import FileDocument, FileDraft, StateFiles, remove_file
+from memctl.stores.states.files import (
+    FileDocument,
+    FileDraft,
+    NewFileDraft,
+    StateFiles,
+    remove_file,
+)
 from memctl.stores.states.memories import DocumentIndex
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft
@@ -44,9 +51,16 @@ class StateFileStore(StateFiles):
     features = replace(StateFiles.features, single_session=True, ambiguous_names=True)
     default_path = ""
 
-    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+    def __init__(
+        self,
+        location: Location,
+        mode: OpenMode = OpenMode.READ,
+        new: NamedFile | None = None,
+    ) -> None:
+        """``new`` is a new file, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)
         self._file = location.path
+        self._new = new
         self._owner: tuple[str, str] | None = None
         self._document: FileDocument | None = None
         """The document as it was last read: a command reads it several times."""
@@ -54,6 +68,10 @@ class StateFileStore(StateFiles):
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
+        if self._new is not None:
+            if not mode.creates:
+                raise NotFound(f"{self.label} does not exist")
+            return
         path = self._file
         name = visible(str(path))
         with system_errors(path, "read"):
@@ -65,6 +83,10 @@ class StateFileStore(StateFiles):
                 raise missing(path)
             if not path.parent.is_dir():
                 raise missing(path, folder=True)
+
+    async def lock(self, owner: str) -> None:
+        if self._new is None:
+            await super().lock(owner)
 
     async def other_layout(self) -> str | None:
         start = await in_thread(partial(foreign.start_of, self._file))
@@ -87,6 +109,8 @@ class StateFileStore(StateFiles):
         await super().close()
 
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
+        if self._new is not None:
+            return
         if self._document is None or not self._document.is_current():
             await self._forget()
             with suppress(NotFound):
@@ -154,12 +178,16 @@ class StateFileStore(StateFiles):
 
     async def document(self, name: str) -> Document | None:
         await self._forget()
+        if self._new is not None:
+            return None
         try:
             return FileDocument(Path(name))
         except NotFound:
             return None
 
     async def draft(self, name: str, old: Document | None) -> Draft:
+        if self._new is not None:
+            return NewFileDraft(self._new)
         return FileDraft(Path(name), old)
 
     async def remove(self, name: str, document: Document) -> None:

@@ -22,6 +22,7 @@ from memctl.storekit.files import (
     sync_folder,
     system_errors,
 )
+from memctl.storekit.named_file import NamedFile
 from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.store import StateStore
@@ -130,6 +131,19 @@ class FileDraft(Draft):
         return changed
 
 
+class NewFileDraft(Draft):
+    """A file that did not exist, on a disk or elsewhere."""
+
+    def __init__(self, file: NamedFile) -> None:
+        self.file = file.create()
+
+    async def write(self, data: bytes | memoryview) -> None:
+        self.file.write(data)
+
+    async def discard(self) -> None:
+        self.file.discard()
+
+
 class StateFiles(StateStore):
     """A store whose session documents are files."""
 
@@ -149,6 +163,9 @@ class StateFiles(StateStore):
         for each draft: None if its file was replaced, or a failure if another program has changed
         the file.
         """
+        if drafts and isinstance(drafts[0][0], NewFileDraft):  # a store has one file of this kind
+            await in_thread(drafts[0][0].file.commit)
+            return [None]
         files = [draft for draft, _ in drafts if isinstance(draft, FileDraft)]
         return await in_thread(partial(_publish, files))
 
