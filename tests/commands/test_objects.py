@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,11 @@ def test_objects_profile_of_aws(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
     monkeypatch.setenv("AWS_PROFILE", "work")
     report(run("inspect", archive, "--json"))
+
+
+def test_objects_driver_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    fails(run("inspect", "s3://bucket/a.ndjson"), 2, "needs the driver 'obstore'", "objects")
 
 
 # What a server refuses

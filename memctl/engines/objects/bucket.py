@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,23 @@ _TIMEOUTS = {"connect_timeout": "10s", "timeout": "30d", "read_timeout": "5m"}
 """A part of an object, or what a server sends at once, may take ``read_timeout``."""
 
 
+def driver(label: str) -> Any:
+    """Return the module ``obstore``; ``label`` names the object in the error.
+
+    Raises:
+        UsageError: obstore is not installed.
+    """
+    try:
+        return import_module("obstore")
+    except ModuleNotFoundError as error:
+        from memctl.installation import install_command  # slow to load
+
+        raise UsageError(
+            f"{label} needs the driver {error.name!r}, which is not installed",
+            install_command("objects"),
+        ) from error
+
+
 def open_bucket(address: Address, label: str) -> Any:
     """Return obstore's client of the bucket of an object.  The client makes no connection yet.
 
@@ -30,15 +48,9 @@ def open_bucket(address: Address, label: str) -> Any:
         UsageError: obstore is not installed, or the credentials are malformed.
         Unavailable: there are no credentials.
     """
-    try:
-        from obstore.store import AzureStore, GCSStore, S3Store
-    except ModuleNotFoundError as error:
-        from memctl.installation import install_command
+    driver(label)
+    from obstore.store import AzureStore, GCSStore, S3Store
 
-        raise UsageError(
-            f"{label} needs the driver {error.name!r}, which is not installed",
-            install_command("objects"),
-        ) from error
     retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(minutes=3)}
     with object_errors(address, label, "read"):
         if address.scheme == S3:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from memctl.engines.objects.address import GS, Address, parse_address
-from memctl.engines.objects.bucket import open_bucket
+from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.storekit.files import system_errors
@@ -67,7 +67,7 @@ class ObjectFile(NamedFile):
 
     def head(self) -> dict[str, Any] | None:
         """Return what the server says about the object; None if there is no object."""
-        import obstore
+        obstore = driver(self.label)
 
         with object_errors(self.address, self.label, "read"):
             try:
@@ -83,8 +83,7 @@ class ObjectFile(NamedFile):
 
     def open(self) -> int:
         self._stopped = False
-        import obstore
-
+        obstore = driver(self.label)
         with object_errors(self.address, self.label, "read"):
             found = obstore.get(self.bucket, self.address.key)
             size = found.meta["size"]
@@ -124,7 +123,7 @@ class ObjectFile(NamedFile):
         return NewObject(self, replaces=replace)
 
     def remove(self) -> None:
-        import obstore
+        obstore = driver(self.label)
 
         with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
             obstore.delete(self.bucket, self.address.key)
@@ -133,7 +132,7 @@ class ObjectFile(NamedFile):
         return ObjectFile(self.address.sibling(name), self._client)
 
     def siblings(self) -> list[Listed]:
-        import obstore
+        obstore = driver(self.label)
 
         folder = self.address.folder
         with object_errors(self.address, self.label, "list"):
@@ -231,9 +230,8 @@ class NewObject:
         Servers that do not know the condition ignore or refuse it; the condition was checked just
         before.
         """
-        import obstore
-
         file, before = self._file, self._before
+        obstore = driver(file.label)
         condition: Any = "create"
         if before is not None:
             known = {name: before[name] for name in ("e_tag", "version") if before[name]}
@@ -331,13 +329,11 @@ class _Upload:
                 yield piece
 
     def _run(self) -> None:
-        import obstore
-
         file = self._file
         error: BaseException | None = None
         try:
             with object_errors(file.address, file.label, "write"):
-                obstore.put(
+                driver(file.label).put(
                     file.bucket,
                     file.address.key,
                     self._pieces(),
