@@ -53,13 +53,13 @@ def test_restic_stores_what_two_exports_share_once(
     monkeypatch.setenv("RESTIC_REPOSITORY", str(repository))
     monkeypatch.setenv("RESTIC_PASSWORD", "secret")
     subprocess.run(["restic", "init"], check=True)
-    keys = [MemoryKey(f"user{number:03}", "s") for number in range(MEMORIES)]
+    keys = [MemoryKey(f"user{number:03}", f"session{number}") for number in range(MEMORIES)]
     held = {key: entries(number, 0, MESSAGES) for number, key in enumerate(keys)}
     asyncio.run(fill(str(store), held))
     whole = backup(store, repository)
     # One conversation goes on, and a user comes.
     add(store, keys[70], entries(70, MESSAGES, MESSAGES), MESSAGES)
-    asyncio.run(fill(str(store), {MemoryKey("user999", "s"): entries(999, 0, MESSAGES)}))
+    asyncio.run(fill(str(store), {MemoryKey("user999", "session999"): entries(999, 0, MESSAGES)}))
     assert backup(store, repository) < 0.05 * whole
     restored = subprocess.run(
         ["restic", "dump", "latest", "prod.ndjson"], check=True, capture_output=True
