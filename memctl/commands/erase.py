@@ -55,10 +55,15 @@ from memctl.version import __version__
 @opens_stores
 def erase(
     run: Run,
-    user: Annotated[str, selecting("--user", metavar="NAME", help="The user to erase.")],
     stores: Annotated[list[str] | None, typer.Argument(metavar="STORE", help=STORE_HELP)] = None,
+    user: Annotated[
+        str | None, selecting("--user", metavar="NAME", help="The user to erase.")
+    ] = None,
     session: Annotated[
-        str | None, selecting("--session", metavar="NAME", help="Only this session of the user.")
+        str | None,
+        selecting(
+            "--session", metavar="NAME", help="Only this session of the user, or of no user."
+        ),
     ] = None,
     archives: Annotated[
         list[str] | None,
@@ -89,7 +94,9 @@ def erase(
       memctl erase --user ada prod redis://cache --archives backup.ndjson.zst --yes
       memctl erase --user ada --session kyoto-trip agents.db --receipt kyoto.json
     """
-    output, subject = run.output, Subject(user, session)
+    if user is None and session is None:
+        raise UsageError("nobody is named", "name the user: memctl erase --user NAME STORE...")
+    output, subject = run.output, Subject(user or "", session)
     if not (stores or archives):
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
     if not dry_run:

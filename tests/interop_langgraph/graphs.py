@@ -1,7 +1,8 @@
 """Graphs of LangGraph that a test prunes: run in the environment ``.interop-langgraph``.
 
 ``graphs.py URL make`` runs each graph in a thread of its own, ``states`` prints the state of each
-thread, and ``go`` goes on with each thread and prints the states after that.  ``write THREAD N``
+thread, ``history`` all its
+states, and ``go`` goes on with each thread and prints the states after that.  ``write THREAD N``
 adds turns to a chat, one after the other.  The graphs are deterministic.
 """
 
@@ -167,6 +168,14 @@ def state(graph: Any, thread: str) -> Any:
     }
 
 
+def history(built: StateGraph, thread: str, checkpointer: Any) -> list[Any]:
+    graph = built.compile(checkpointer=checkpointer)
+    return [
+        [plain(one.values), one.next, one.config["configurable"], one.metadata]
+        for one in graph.get_state_history(of_thread(thread))
+    ]
+
+
 def go(checkpointer: Any) -> dict[str, Any]:
     found = {}
     for name, built in GRAPHS.items():
@@ -198,6 +207,10 @@ def main() -> None:
                     for name, built in GRAPHS.items()
                 }
             )
+        elif do == "history":
+            say({name: history(built, name, checkpointer) for name, built in GRAPHS.items()})
+        elif do == "busy":
+            say(state(GRAPHS["chat"].compile(checkpointer=checkpointer), do))
         elif do == "go":
             say(go(checkpointer))
         elif do == "write":

@@ -418,12 +418,11 @@ def test_checkpoints_in_json_are_read(checkpoints: Checkpoints) -> None:
     "command",
     [
         ["delete", "{url}", "--role", "user", "-y"],
-        ["erase", "{url}", "--user", "", "--session", "kyoto", "--yes"],
+        ["compress", "{url}", "--keep-last", "1", "--mode", "replace", "-y"],
         ["mark", "add", "--all", "{url}", "hint"],
         ["doctor", "{url}", "--repair", "-y"],
         ["migrate", "{other}", "{url}"],
         ["delete", "{url}", "--role", "user", "--dry-run"],
-        ["erase", "{url}", "--user", "", "--session", "kyoto", "--dry-run"],
         ["doctor", "{url}", "--repair", "--dry-run"],
         ["compress", "{url}", "--keep-last", "1", "--dry-run"],
         ["migrate", "{other}", "{url}", "--dry-run"],

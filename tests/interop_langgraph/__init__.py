@@ -1,0 +1,1 @@
+"""Real graphs of LangGraph, whose checkpoints memctl prunes: ``make interop``."""

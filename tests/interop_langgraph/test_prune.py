@@ -1,0 +1,209 @@
+"""Real graphs go on from a pruned thread as they would without the prune."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Run, fails, report
+from tests.support.servers.pool import Servers, start
+from tests.support.worker import TESTS, program
+
+ENGINES = ["sqlite", "postgresql"]
+SCRIPT = TESTS / "interop_langgraph/graphs.py"
+
+
+def command(url: str, do: str, *more: object) -> list[str]:
+    python = start(lambda: program(".interop-langgraph"))
+    return [str(python), "-W", "ignore", str(SCRIPT), url, do, *map(str, more)]
+
+
+def graphs(url: str, do: str) -> Any:
+    """Let the graphs do something with the database; return what they print."""
+    words = command(url, do)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout) if done.stdout else None
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "graph.db")
+    servers: Servers = request.getfixturevalue("servers")
+    return servers.postgresql.fresh()
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return a function that writes a policy for a database; it returns the folder of archives."""
+    archives = tmp_path / "archives"
+    archives.mkdir()
+
+    def write(url: str, select: str = 'older_than = "0s"', more: str = "") -> Path:
+        config = tmp_path / "memctl.toml"
+        config.write_text(
+            f"[stores.graphs]\nurl = {json.dumps(url)}\n[[retention]]\nname = 'old'\n"
+            f"store = 'graphs'\naction = 'prune'\nselect = {{ {select} }}\n{more}\n"
+            f"archive = '{archives}/old-{{date}}-{{time}}.ndjson.zst'\n"
+        )
+        monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+        return archives
+
+    return write
+
+
+def rows(url: str) -> dict[str, list[str]]:
+    """Return all rows of a SQLite database, in order."""
+    with closing(sqlite3.connect(url)) as database:
+        return {
+            table: sorted(map(repr, database.execute(f"SELECT * FROM {table}")))
+            for table in ("checkpoints", "writes")
+        }
+
+
+def test_graphs_go_on_as_without_the_prune(
+    run: Run, url: str, policy: Callable[..., Path], tmp_path: Path
+) -> None:
+    graphs(url, "make")
+    before = graphs(url, "states")
+    archives = policy(url)
+    planned = report(run("retain", "--dry-run", "--json"))["policies"][0]
+    assert (planned["memories"], os.listdir(archives)) == (13, [])
+    done = report(run("retain", "--yes", "--json"))["policies"][0]
+    assert done["messages"] == done["archived"] == planned["messages"] > 300
+    assert done["left"] == 0
+    assert graphs(url, "states") == before
+    again = report(run("retain", "--yes", "--json"))["policies"][0]
+    assert (again["state"], again["messages"]) == ("nothing", 0)
+
+    other = graphs_of_a_second_make(tmp_path)
+    assert graphs(url, "go") == other
+
+
+def graphs_of_a_second_make(tmp_path: Path) -> Any:
+    """Return what the graphs do in a database of their own that nobody prunes."""
+    second = str(tmp_path / "second.db")
+    graphs(second, "make")
+    return graphs(second, "go")
+
+
+def test_archived_rows_come_back_as_they_were(
+    run: Run, url: str, policy: Callable[..., Path], tmp_path: Path
+) -> None:
+    graphs(url, "make")
+    history = graphs(url, "history")
+    archives = policy(url)
+    number = report(run("retain", "--yes", "--json"))["policies"][0]["messages"]
+    assert graphs(url, "history") != history
+    [archive] = [str(archives / name) for name in os.listdir(archives)]
+    shown = report(run("inspect", archive, "--json"))["checkpoints"]
+    assert (shown["checkpoints"], len(shown["threads"])) == (number, 13)
+    planned = report(run("import", archive, url, "--dry-run", "--json"))
+    assert planned["messages"]["written"] == number
+    assert graphs(url, "history") != history
+    done = report(run("import", archive, url, "--json"))
+    assert done["messages"]["written"] == number
+    assert graphs(url, "history") == history
+    again = report(run("import", archive, url, "--json"))
+    assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, number)
+    fails(run("import", archive, str(tmp_path / "other.db")), 4, "does not exist")
+    fails(run("export", archive, "-o", str(tmp_path / "x.ndjson")), 8, "archive of checkpoints")
+    fails(run("import", archive, url, "--on-conflict", "replace"), 2, "no row is replaced")
+
+
+def test_a_thread_is_erased_with_all_its_namespaces(run: Run, url: str, tmp_path: Path) -> None:
+    graphs(url, "make")
+    before = graphs(url, "history")
+    receipt = str(tmp_path / "receipt.json")
+    planned = run("erase", "--session", "deep-asks", url, "--dry-run")
+    assert planned.exit_code == 0
+    assert graphs(url, "history") == before
+    done = run("erase", "--session", "deep-asks", url, "--yes", "--receipt", receipt)
+    assert done.exit_code == 0, done.stderr
+    after = graphs(url, "history")
+    assert after == before | {"deep-asks": []}
+    assert run("verify", "--receipt", receipt, url).exit_code == 0
+    fails(run("erase", "--session", "deep-asks", url, "--yes"), 4, "deep-asks")
+    fails(run("erase", url, "--yes"), 2, "--user")
+
+
+def test_a_held_thread_and_others_stay(run: Run, url: str, policy: Callable[..., Path]) -> None:
+    graphs(url, "make")
+    before = graphs(url, "history")
+    policy(url, 'older_than = "0s", session = ["chat", "plain"]')
+    assert run("hold", "add", "graphs", "--session", "chat", "--reason", "a case").exit_code == 0
+    done = run("retain", "--yes", "--json")
+    assert done.exit_code == 7
+    after = graphs(url, "history")
+    assert [name for name in before if after[name] != before[name]] == ["plain"]
+
+
+def test_younger_checkpoints_stay(run: Run, url: str, policy: Callable[..., Path]) -> None:
+    graphs(url, "make")
+    before = graphs(url, "history")
+    policy(url, 'older_than = "1h"')
+    assert report(run("retain", "--yes", "--json"))["policies"][0]["state"] == "nothing"
+    assert graphs(url, "history") == before
+
+
+def test_a_limit_stops_the_prune(run: Run, url: str, policy: Callable[..., Path]) -> None:
+    graphs(url, "make")
+    before = graphs(url, "history")
+    archives = policy(url, more="max_delete = 100")
+    fails(run("retain", "--yes"), 9, "more than max_delete 100")
+    assert (graphs(url, "history"), os.listdir(archives)) == (before, [])
+
+
+def test_an_agent_may_write_meanwhile(url: str, run: Run, policy: Callable[..., Path]) -> None:
+    graphs(url, "make")
+    policy(url)
+    words = command(url, "write", "busy", 60)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        pruned = 0
+        while agent.poll() is None:
+            pruned += report(run("retain", "--yes", "--json"))["policies"][0]["messages"]
+        assert agent.returncode == 0
+    assert pruned
+    found = graphs(url, "busy")
+    assert len(found["values"]["messages"]) == 4 * 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.4, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3])
+def test_a_killed_prune_loses_no_row(
+    tmp_path: Path, run: Run, policy: Callable[..., Path], delay: float
+) -> None:
+    url = str(tmp_path / "graph.db")
+    graphs(url, "make")
+    before = rows(url)
+    archives = policy(url)
+    words = [sys.executable, "-m", "memctl", "retain", "--yes"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        time.sleep(delay)
+        killed.send_signal(signal.SIGKILL)
+    copy = shutil.copy(url, tmp_path / "copy.db")
+    for name in os.listdir(archives):
+        if name.endswith(".zst") and not name.startswith("."):
+            assert run("import", str(archives / name), copy).exit_code == 0
+    assert rows(copy) == before
+    assert run("retain", "--yes").exit_code == 0
+    for name in os.listdir(archives):
+        if name.endswith(".zst") and not name.startswith("."):
+            assert run("import", str(archives / name), url).exit_code == 0
+    assert rows(url) == before
