@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import resource
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -131,11 +132,11 @@ def test_export_objects_folders_and_wrong_names_are_refused(
     fails(run("export", store, "-o", bucket.url("chats/")), 2, "name an object, not a folder")
     fails(run("export", store, "-o", bucket.url("chats.csv"), "--as", "html"), 2, "extension")
     fails(run("export", store, "-o", bucket.url("c.csv"), "--shard", "1/2"), 2, "{shard}")
-    for shard in ("1/2", "2/2"):
+    for shard in ("0/2", "1/2"):
         url = bucket.url("part-{shard}.parquet")
         done = run("export", store, "-o", url, "--shard", shard)
         assert done.exit_code == 0, done.output
-    assert bucket.files() == ["part-0001-of-0002.parquet", "part-0002-of-0002.parquet"]
+    assert bucket.files() == ["part-0000-of-0002.parquet", "part-0001-of-0002.parquet"]
 
 
 def test_export_objects_not_onto_the_store_itself(run: Run, bucket: Bucket, store: Path) -> None:
@@ -187,19 +188,18 @@ def test_export_objects_latest_and_all_of_a_rotation(
     latest = url.replace("?", "@latest?")
     found = report(run("inspect", latest, "--json"))
     assert found["store"]["url"] == newest
+    target = tmp_path / "target.db"
     for command in ("import", "migrate", "verify"):
-        assert run(command, latest, tmp_path / f"{command}.db").exit_code in (0, 4)
-    assert contents(str(tmp_path / "import.db")) == contents(str(store))
+        assert run(command, latest, target).exit_code == 0
+    assert contents(str(target)) == contents(str(store))
     assert report(run("inspect", url, "--json"))["rotation"]["files"][0]["file"] == newest
-    assert (
-        f"memctl inspect {latest}" in run("inspect", url, "--terminal-width", "400").stdout or True
-    )
+    assert "@latest?endpoint=" in run("inspect", url).stdout.replace("\n", "")
     fails(
         run("import", url, tmp_path / "other.db"), 4, "is the name of a rotation (2 files)", latest
     )
     fails(run("import", bucket.url("none.ndjson@latest"), tmp_path / "o.db"), 4, "no rotation")
     erased = run("erase", store, "--user", "ada", "--archives", url, "--yes", "--json")
-    assert [one["deleted"]["messages"] for one in report(erased)["stores"]] or True
+    assert len(report(erased)["stores"]) == 3
     for name in bucket.files():
         assert {key.user for key in contents(str(bucket.folder / name))} == {"bob"}
 
@@ -303,7 +303,8 @@ def test_export_objects_server_gone_in_the_middle(
     with Gate(port, up=20_000_000) as gate:
         url = bucket.url(f"big.{extension}", endpoint=gate.endpoint)
         fails(run("export", large, "-o", url), 3, "cannot reach")
-    assert bucket.files() == []
+    # The server is out of reach, so nobody can tell it to drop the parts.
+    assert [name for name in bucket.files() if not name.startswith(".rclone_temp_")] == []
 
 
 def test_export_objects_two_at_once(run: Run, bucket: Bucket, large: Path) -> None:
@@ -315,17 +316,33 @@ def test_export_objects_two_at_once(run: Run, bucket: Bucket, large: Path) -> No
     assert contents(str(bucket.folder / "big.ndjson")) == contents(str(large))
 
 
+_MEASURED = """
+import re, sys
+from memctl.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("extension", ["ndjson", "csv", "parquet", "jsonl"])
 async def test_export_objects_constant_memory(
     bucket: Bucket, tmp_path: Path, extension: str
 ) -> None:
     source = tmp_path / "source.ndjson"
     await fill(str(source), {ADA: [message(n, size=500_000) for n in range(300)]})
-    process = start("export", source, "-o", bucket.url(f"big.{extension}"))
-    _, status, usage = os.wait4(process.pid, 0)  # noqa: ASYNC222 - nothing else runs
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert usage.ru_maxrss < 330_000, "about 3 parts of 16 MiB, pyarrow and the rest"
-    assert isinstance(usage, resource.struct_rusage)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _MEASURED, "export", source),
+        *("-o", bucket.url(f"big.{extension}")),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
     [name] = bucket.files()
-    assert (bucket.folder / name).stat().st_size > 250_000_000
+    size = (bucket.folder / name).stat().st_size
+    assert size > 140_000_000
+    assert int(said) < 330_000, "in KiB: parts of 16 MiB, row groups of pyarrow, and the program"
