@@ -21,8 +21,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("restic") is None, reason="needs the program restic"),
 ]
 
-MEMORIES, MESSAGES, BYTES = 200, 20, 50_000
-"""200 MB in all."""
+MEMORIES, MESSAGES, BYTES = 300, 20, 50_000
+"""300 MB in all."""
 
 
 def entries(seed: int, start: int, count: int) -> list[StoredMessage]:
@@ -58,8 +58,9 @@ def test_restic_stores_what_two_exports_share_once(
     asyncio.run(fill(str(store), held))
     whole = backup(store, repository)
     # One conversation goes on, and a user comes.
-    add(store, keys[70], entries(70, MESSAGES, MESSAGES), MESSAGES)
-    asyncio.run(fill(str(store), {MemoryKey("user999", "session999"): entries(999, 0, MESSAGES)}))
+    new = MEMORIES * MESSAGES // 200
+    add(store, keys[70], entries(70, MESSAGES, new), MESSAGES)
+    asyncio.run(fill(str(store), {MemoryKey("user999", "session999"): entries(999, 0, new)}))
     assert backup(store, repository) < 0.05 * whole
     restored = subprocess.run(
         ["restic", "dump", "latest", "prod.ndjson"], check=True, capture_output=True
