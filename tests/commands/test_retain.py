@@ -12,13 +12,19 @@ from typing import Any
 
 import pytest
 
-from memctl.model import MemoryKey
+from memctl.location import Location
+from memctl.model import Change, Edit, Memory, MemoryKey
+from memctl.ops.retain.actions import Acted
+from memctl.ops.retain.delete import DeletionAction
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
 from memctl.storekit.locks import FileLock
 from memctl.testing import Place, samples
+from memctl.testing.drive import write
 from memctl.testing.samples import sample
 from tests.commands.test_asking import Session
 from tests.support.cli import Run, add, contents, fails, fill, report
-from tests.support.places import Held, held, put, runs_kept
+from tests.support.places import Held, edited, held, put, runs_kept
 from tests.support.schemas import check_row
 
 KYOTO, BERLIN, ROME = (
@@ -337,6 +343,41 @@ def test_retain_table_and_rows(run: Run, store: str, policies: Policies) -> None
         check_row("retain", json.loads(line))
     assert len(lines) == 2
     assert len(run("retain", "--dry-run", "--format", "csv").stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize("pairs", [{}, {"keep_tool_pairs": True}])
+def test_retain_leaves_what_changed_after_the_export(
+    run: Run,
+    store: str,
+    policies: Policies,
+    monkeypatch: pytest.MonkeyPatch,
+    pairs: dict[str, bool],
+) -> None:
+    policies.write(store, {"select": {"until": "2026-01-01", **pairs}})
+    carry_out = DeletionAction.carry_out
+
+    async def late(self: DeletionAction, archive: Location, acted: Acted) -> None:
+        async with make_store(parse(store), OpenMode.CREATE) as opened:
+            await write(opened, [sample(KYOTO, samples.entries(1, 90))], offset=ENTRIES)
+            old = samples.entries(ENTRIES)[2]
+            change = Change(old.id, old.marks, (*old.marks, "new"))
+            await edited(opened, Edit(Memory(BERLIN), [change]))
+        await carry_out(self, archive, acted)
+
+    monkeypatch.setattr(DeletionAction, "carry_out", late)
+    row = one_row(report(run("retain", "--yes", "--json")))
+    whole = bool(pairs)  # then a memory is deleted as archived, or not at all
+    assert (row["state"], row["left"]) == ("done", 2)
+    assert row["messages"] == (ENTRIES if whole else 3 * ENTRIES - 1)
+    here = {key: [one.id for one in found] for key, found in contents(store).items() if found}
+    late_id, marked = samples.entries(1, 90)[0].id, samples.entries(ENTRIES)[2].id
+    if whole:
+        assert {key: len(found) for key, found in here.items()} == {
+            KYOTO: ENTRIES + 1,
+            BERLIN: ENTRIES,
+        }
+    else:
+        assert here == {KYOTO: [late_id], BERLIN: [marked]}
 
 
 # Killed runs

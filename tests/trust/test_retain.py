@@ -33,8 +33,8 @@ from tests.trust.test_changes_cut_short import unlock
 
 DAYS = 400
 STORES = ["sqlite", "postgresql", "redis", "sqlite-agentscope2", "redis-agentscope2"]
-ADA, BOB, CARL = MemoryKey("ada", "chat"), MemoryKey("bob", "chat"), MemoryKey("carl", "chat")
-HELD = MemoryKey("ada", "case")
+ADA, BOB, CARL = (MemoryKey(user, f"{user}.chat") for user in ("ada", "bob", "carl"))
+HELD = MemoryKey("ada", "ada.case")
 POLICIES = """
 [[retention]]
 name = "chats"
@@ -47,10 +47,7 @@ backup = {backup}
 [[retention]]
 name = "long"
 store = "prod"
-select = {{ user = "carl" }}
-action = "compress"
-keep_recent = 10
-trigger_messages = 20
+{long}
 archive = "{archives}/long-{{date}}-{{time}}.ndjson"
 
 [[retention]]
@@ -62,9 +59,19 @@ archive = "{archives}/guests-{{date}}.ndjson.gz"
 
 [[hold]]
 user = "ada"
-session = "case"
+session = "ada.case"
 reason = "case 17"
 """
+
+COMPRESS = """select = { user = "carl" }
+action = "compress"
+keep_recent = 10
+trigger_messages = 20
+"""
+DELETE = """select = { user = "carl", keep_last = 20 }
+action = "delete"
+"""
+"""AgentScope 2.x has no messages with summaries, so nothing is compressed there."""
 
 
 class World:
@@ -82,7 +89,7 @@ class World:
         """Write the messages of one day, as agents do."""
         memories = {ADA: 2, BOB: 1, CARL: 2, HELD: int(day % 10 == 0)}
         if day % 20 == 0:
-            memories[MemoryKey(f"guest{day}", "visit")] = 2
+            memories[MemoryKey(f"guest{day}", f"visit{day}")] = 2
         asyncio.run(self._write(day, memories))
 
     async def _write(self, day: int, memories: dict[MemoryKey, int]) -> None:
@@ -110,6 +117,7 @@ class World:
                 month=(now - timedelta(days=30)).isoformat(),
                 season=(now - timedelta(days=60)).isoformat(),
                 archives=self.archives,
+                long=DELETE if "agentscope2" in self.place.backend.name else COMPRESS,
                 backup=json.dumps(backup),
             )
         )
