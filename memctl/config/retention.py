@@ -121,10 +121,15 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
             config.summarizer(settings.get("summarizer", "extractive"))
         except UsageError as error:
             raise UsageError(f"{path}: {place}: {error.message}", error.hint) from error
+    limit = _limit(path, place, table.get("max_delete"))
+    if limit is not None and limit[1] and action is PolicyAction.PRUNE:
+        raise UsageError(
+            f"{path}: {place}.max_delete is a percentage", "write a number of checkpoints: 5000"
+        )
     return Policy(
         *(name, store, action, _archive(config, place, table), where),
         pairs=_pairs(path, place, select),
-        limit=_limit(path, place, table.get("max_delete")),
+        limit=limit,
         **settings,
     )
 

@@ -21,8 +21,9 @@ from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.retain.actions import Acted, Found, RetentionAction
+from memctl.ops.side_effects import refuse_side_effects
 from memctl.registry import CheckpointReader, CheckpointWriter, make_store
-from memctl.store import OpenMode, Store
+from memctl.store import Deletion, OpenMode, Store
 
 NOUN = "checkpoint"
 _DIGEST_BYTES = 16
@@ -39,6 +40,7 @@ class PruneAction(RetentionAction):
     async def export(self, archive: Location) -> Found:
         async with opened(make_store(self.location), self.around.observer) as store:
             engine = store.checkpoints().engine
+            await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
             with await in_thread(partial(CheckpointWriter, archive, store.label, engine)) as writer:
                 found = await self._counted(store, writer)
                 if found.messages:
@@ -110,6 +112,7 @@ class PruneAction(RetentionAction):
                 make_store(self.location, OpenMode.CHANGE), self.around.observer
             ) as store:
                 await lock(store)
+                await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
                 with self.around.observer.progress("pruning") as progress:
                     for thread in digests.threads:
