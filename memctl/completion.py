@@ -295,6 +295,14 @@ def _stores(line: Line) -> Candidates:
     return Candidates(aliases(line), files=True)
 
 
+def _outputs(line: Line) -> Candidates:
+    from memctl.engines.objects.address import is_object  # only outputs are objects or files
+
+    found = _load_config(line).stores.items() if line.command.name == "export" else ()
+    objects = {name: _redacted(alias.url) for name, alias in found if is_object(alias.url)}
+    return Candidates(objects, files=True)
+
+
 def _summarizers(line: Line) -> Candidates:
     return Candidates(summarizers(line))
 
@@ -350,6 +358,7 @@ def _roles(_: Line) -> Candidates:
 
 _OF_OPTIONS: dict[str, Callable[[Line], Candidates]] = {
     "--store": _stores,
+    "--output": _outputs,
     "--summarizer": _summarizers,
     "--embedder": _embedders,
     "--user": _in_store("user"),

@@ -42,7 +42,7 @@ def export(
             "-o",
             "--output",
             metavar="FILE",
-            help="Write to this file or folder.",
+            help="Write to this file, folder or object (s3://BUCKET/KEY).",
             show_default="stdout",
         ),
     ] = "-",
@@ -116,6 +116,7 @@ def export(
     A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
     keys, as services for fine-tuning want it.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
+    An object appears when it is complete, too: s3://, gs://, az://, or an alias of one.
     A file whose name ends in .age is encrypted, for --encrypt-to or the recipients of the
     configuration.
 

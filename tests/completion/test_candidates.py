@@ -123,6 +123,15 @@ def test_completion_what_would_not_stay_on_its_line_is_left_out(
     assert ask("inspect", "~/odd.ndjson", "--user", "") == ["fine"]
 
 
+def test_completion_outputs_are_files_and_aliases_of_objects(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        '[stores.night]\nurl = "s3://backups/b.ndjson"\n[stores.prod]\nurl = "sqlite:///a.db"\n'
+    )
+    assert ask("--config", str(path), "export", "agents.db", "-o", "") == ["night", "FILES"]
+    assert ask("--config", str(path), "report", "agents.db", "-o", "") == ["FILES"]
+
+
 @pytest.mark.parametrize("broken", ["[defaults]\ncolour = 1\n[stores", "[stores]\nprod = 1\n"])
 def test_completion_broken_configuration_has_no_aliases(
     ask: Ask, tmp_path: Path, broken: str
