@@ -161,7 +161,7 @@ SQL_LAYOUTS = (
     SqlLayout(
         name="langgraph",
         query="langgraph, &namespace=",
-        summary="the messages in LangGraph's checkpoints in {}, only read",
+        summary="the messages in LangGraph's checkpoints in {}, read, pruned and erased",
         title="LangGraph checkpoints",
         factory="memctl.stores.langgraph.store:{}LangGraphStore",
         options=("namespace",),

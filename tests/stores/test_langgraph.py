@@ -436,7 +436,7 @@ def test_nothing_is_written(
     assert run("migrate", only_sqlite.url, other).exit_code == 0
     before = Path(only_sqlite.url).read_bytes()
     filled = [one.format(url=only_sqlite.url, other=other) for one in command]
-    fails(run(*filled), 2, "the checkpoints of LangGraph are only read", "delete_thread")
+    fails(run(*filled), 2, "in the checkpoints of LangGraph are only read", "update_state")
     assert Path(only_sqlite.url).read_bytes() == before
 
 

@@ -280,9 +280,9 @@ class LangGraphStore(SqlStore):
 
 def _only_read(label: str) -> UsageError:
     return UsageError(
-        f"the checkpoints of LangGraph are only read: {label}",
-        "change a thread by its graph (update_state), or remove it by its checkpointer "
-        "(delete_thread)",
+        f"messages in the checkpoints of LangGraph are only read: {label}",
+        "change a thread by its graph (update_state), remove it with memctl erase --session, or "
+        "prune old checkpoints with memctl retain",
     )
 
 
