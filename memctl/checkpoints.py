@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
+
+
+class CheckpointArchive(BadData):
+    """The archive is one of checkpoints, and was to be read as an archive of messages."""
 
 
 class CheckpointRow(NamedTuple):
@@ -42,7 +46,7 @@ class OldCheckpoints:
 
 @dataclass(slots=True)
 class Pruned:
-    """What became of the old checkpoints of a thread.
+    """The result of pruning a thread.
 
     ``left`` counts the old checkpoints that stay, because the archive lacks one of their rows.
     """
@@ -55,7 +59,7 @@ class Pruned:
 
 @dataclass(slots=True)
 class PutBack:
-    """What became of rows that were put back.
+    """The result of putting rows back.
 
     ``rows`` counts the rows that came back, and ``checkpoints`` the checkpoints among them.
     ``there`` counts the checkpoints that exist already.  ``others`` counts the rows in whose place

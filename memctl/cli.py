@@ -52,7 +52,7 @@ GROUPS = {
         "mark": ("mark:app", "Add, remove, rename or list marks."),
         "compress": ("compress", "Summarize old messages."),
         "erase": ("erase", "Erase a user or a session. Cannot be undone."),
-        "retain": ("retain", "Archive what policies select, then delete, compress or erase it."),
+        "retain": ("retain", "Carry out the retention policies: archive first, then remove."),
     },
     "Keep safe": {
         "hold": ("hold:app", "Add, remove or list holds, which keep memories from deletion."),

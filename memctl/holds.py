@@ -41,7 +41,7 @@ class Hold:
 
     @property
     def name(self) -> str:
-        """What is held, such as ``user 'ada'``."""
+        """The names in the hold as a text, such as ``user 'ada'``."""
         parts = (("user", self.user), ("session", self.session), ("store", self.store))
         return ", ".join(f"{what} {name!r}" for what, name in parts if name is not None)
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memctl import foreign, plugins
@@ -25,9 +25,7 @@ from memctl.errors import UsageError
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
-from memctl.storekit.named_file import NamedFile
-from memctl.stores.archive.checkpoints import CheckpointReader as CheckpointReader
-from memctl.stores.archive.checkpoints import CheckpointWriter as CheckpointWriter
+from memctl.storekit.named_file import File
 from memctl.stores.archive.file import file_of as file_of
 from memctl.stores.archive.file import refuse_missing as refuse_missing
 from memctl.stores.archive.rotation import LATEST, latest
@@ -35,6 +33,10 @@ from memctl.stores.archive.rotation import newest as newest
 from memctl.stores.reme.layouts import layout_of
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
+
+if TYPE_CHECKING:
+    from memctl.stores.archive.checkpoints import CheckpointReader as CheckpointReader
+    from memctl.stores.archive.checkpoints import CheckpointWriter as CheckpointWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,7 +578,7 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
         return made(location, mode)
 
 
-def make_new(location: Location, file: NamedFile) -> Store:
+def make_new(location: Location, file: File) -> Store:
     """Return the store of a new file: an archive, OpenAI messages or the state of one memory.
 
     The store takes ``file`` for absent, writes its content once, and locks nothing.  The location
@@ -584,6 +586,28 @@ def make_new(location: Location, file: NamedFile) -> Store:
     """
     made: Store = store_class(location.kind)(location, OpenMode.CREATE, file)
     return made
+
+
+def read_checkpoints(location: Location) -> CheckpointReader:
+    """Return a reader of an archive of checkpoints, whose file is open.
+
+    Raises:
+        MemctlError: as ``CheckpointReader``.
+    """
+    from memctl.stores.archive.checkpoints import CheckpointReader  # only for LangGraph
+
+    return CheckpointReader(location)
+
+
+def write_checkpoints(location: Location, source: str, engine: str) -> CheckpointWriter:
+    """Return a writer of a new archive of checkpoints; the arguments are as for the class.
+
+    Raises:
+        MemctlError: as ``CheckpointWriter``.
+    """
+    from memctl.stores.archive.checkpoints import CheckpointWriter  # only for LangGraph
+
+    return CheckpointWriter(location, source, engine)
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:

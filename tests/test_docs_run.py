@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,7 @@ output_price = 0.0
     [
         ("changing", {"mark", "delete", "history", "undo", "doctor"}),
         ("compress", {"compress", "undo"}),
+        ("holds", {"hold"}),
         ("cron", {"export", "delete", "compress", "report", "inspect", "verify", "import"}),
         ("output", {"inspect", "context", "help"}),
         ("report", {"report"}),
@@ -230,6 +232,19 @@ def test_docs_copying_is_run(
     page = (ROOT / "docs" / "copying.md").read_text("utf-8")
     page = page.replace("postgresql:///agents", "postgresql://ops@db/agents")
     assert follow(page, run, postgresql_url) == ["export", "export", "migrate", "verify"]
+
+
+def test_docs_retention_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "retention.md").read_text("utf-8").replace("/backup/", "")
+    policy = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0].replace(
+        "keep_last = 50", "keep_last = 1"
+    )
+    policy = policy.replace('max_delete = "20%"', "")  # of a store with a handful of messages
+    (world / "memctl.toml").write_text(SETTINGS + policy, "utf-8")
+    (world / "retired").mkdir()
+    monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
+    page = page.replace("2026-11-27", f"{date.today()}")
+    assert follow(page, run) == ["retain", "retain", "history", "search", "import", "undo"]
 
 
 def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,7 +241,7 @@ def rotation(location: Location) -> list[RotatedFile]:
 
 
 def _file_at(location: Location) -> NamedFile | None:
-    """Return the file that a location names; None for another place, or without its folder."""
+    """Return the file that a location names; None if the location is no file, or has no folder."""
     if location.path.name:
         return LocalFile(location.path) if location.path.parent.is_dir() else None
     return file_of(location) if location.kind == "archive" else None

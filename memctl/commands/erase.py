@@ -96,6 +96,10 @@ def erase(
     """
     if user is None and session is None:
         raise UsageError("nobody is named", "name the user: memctl erase --user NAME STORE...")
+    if not user and session is None:
+        raise UsageError(
+            "--user is empty", "check for an unset variable; name a session of no user by --session"
+        )
     output, subject = run.output, Subject(user or "", session)
     if not (stores or archives):
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from memctl import api
+from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
 from memctl.commands._options import (
@@ -40,7 +41,6 @@ from memctl.location import Location, visible
 from memctl.model import OnConflict
 from memctl.ops.export.destination import PLACE
 from memctl.ops.migration import FILES
-from memctl.ops.put_back import PutBackRun, is_of_checkpoints
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
@@ -92,9 +92,6 @@ def import_(
                 exchanged = f"memctl import {shlex.quote(store)} {shlex.quote(file)}"
                 hint = f"the file comes first: {exchanged}; {hint}"
             raise UsageError(f"{origin.label} is not a file to import", hint)
-        if origin.kind == "archive" and is_of_checkpoints(origin):
-            _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
-            return
         destination = narrowed(run.locate(store), where, path)
         outcome = CopyOutcome("import", origin.label, destination.label, dry_run=dry_run)
         work = partial(
@@ -113,7 +110,10 @@ def import_(
             record=record(run, "import", store, destination),
         )
         asks = on_conflict is OnConflict.REPLACE and not yes
-        carry_out(run, outcome, destination, transfer, work, asks=asks)
+        try:
+            carry_out(run, outcome, destination, transfer, work, asks=asks)
+        except CheckpointArchive:
+            _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
 
 
 def _put_back(
@@ -132,6 +132,8 @@ def _put_back(
             "is replaced",
             "select by --session, without --on-conflict",
         )
+    from memctl.ops.put_back import PutBackRun  # only for LangGraph
+
     destination, stop = run.locate(store), Stop()
     written = record(run, "import", store, destination)
     work = PutBackRun(archive, where, written, dry_run=dry_run, stop=stop)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
 from memctl.commands._run import readable, rotation, wait_for
@@ -21,14 +22,13 @@ from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
-from memctl.ops.put_back import is_of_checkpoints
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output import tables
 from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
-from memctl.registry import CheckpointReader, make_store, title_of
+from memctl.registry import make_store, read_checkpoints, title_of
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.archive.rotation import RotatedFile
@@ -82,11 +82,12 @@ def inspect(
         output.finish()
         return
     with paged(output, wanted=pager), readable(place, where, path) as location:
-        if lists and location.kind == "archive" and is_of_checkpoints(location):
+        try:
+            wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
+        except CheckpointArchive:
+            if not lists:
+                raise
             output.report = _checkpoints(location, limit or None)
-            output.finish()
-            return
-        wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
         output.finish()
 
 
@@ -184,7 +185,7 @@ def _checkpoints(archive: Location, limit: int | None) -> Report:
     Raises:
         BadData: the archive is damaged.
     """
-    with CheckpointReader(archive) as reader:
+    with read_checkpoints(archive) as reader:
         found = reader.check()
 
     def rows() -> list[dict[str, Any]]:

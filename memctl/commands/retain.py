@@ -1,4 +1,4 @@
-"""``memctl retain``: moves what policies select to archives, then deletes, compresses or erases."""
+"""``memctl retain``: archives what policies select, then deletes, compresses or erases it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def retain(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Carry out the policies of retention, [[retention]] in the configuration.
+    """Carry out the retention policies: archive first, then remove.
 
-    Each policy writes what it selects to a new archive, reads the archive back, and only then
-    deletes, compresses or erases. A killed run loses nothing: the next run goes on. Asks first;
-    scripts use --yes. memctl undo restores what a policy deleted.
+    A policy is a [[retention]] of the configuration. Each writes what it selects to a new archive,
+    reads the archive back, and only then changes the store. A killed run loses nothing: the next
+    run goes on. Asks first; scripts use --yes. memctl undo restores what a policy deleted.
 
     Examples:
       memctl retain --dry-run

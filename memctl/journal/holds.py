@@ -1,4 +1,4 @@
-"""The record of ``memctl hold``: each hold that was added, and each that was removed.
+"""The record of ``memctl hold``: an entry for each addition and removal of a hold.
 
 The record is ``holds.ndjson`` in the platform's state folder: a line with a digest for each entry,
 in the order of the entries.  No entry is ever changed or removed.  A damaged record is an error,
@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHold:
-    """A hold with the entry that added it, and the entry that removed it, if there is one."""
+    """A hold with its entries in the record; ``removed`` is None until the hold is removed."""
 
     hold: Hold
     added: Entry
@@ -106,7 +106,7 @@ class HoldRecord:
         """Return the hold ``id``, which was not removed.
 
         Raises:
-            NotFound: there is no such hold, or it was removed.
+            NotFound: the record has no hold with this id, or the hold was removed.
             BadData: as ``all``.
         """
         return _found(self._parsed(self._read()), id)
@@ -115,7 +115,7 @@ class HoldRecord:
         """Record that a hold is removed; return it.
 
         Raises:
-            NotFound: there is no such hold, or it was removed.
+            NotFound: the record has no hold with this id, or the hold was removed.
             BadData: as ``all``.
             Unavailable: the operating system refuses the write; the hold stays.
         """

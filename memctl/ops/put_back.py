@@ -18,7 +18,7 @@ from memctl.ops.observer import Observer, opened
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import CopyReport
 from memctl.ops.stop import Stop
-from memctl.registry import CheckpointReader, make_store
+from memctl.registry import make_store, read_checkpoints
 from memctl.selection import Selection
 from memctl.store import OpenMode
 
@@ -52,7 +52,7 @@ class PutBackRun:
             MemctlError: as ``Checkpoints.put_back``.
         """
         mode = OpenMode.READ if self._dry_run else OpenMode.CHANGE
-        with await in_thread(partial(CheckpointReader, self._archive)) as reader:
+        with await in_thread(partial(read_checkpoints, self._archive)) as reader:
             contents = await in_thread(reader.check)
             async with opened(make_store(target, mode), observer) as store:
                 checkpoints = store.checkpoints()
@@ -119,14 +119,3 @@ def _by_thread(
         yield thread, batches(thread)
         while following is not None and following[0] == thread:
             following = next(rows, None)
-
-
-def is_of_checkpoints(location: Location) -> bool:
-    """Return whether the file at the location of an archive is an archive of checkpoints.
-
-    Raises:
-        NotFound: there is no such file.
-        MemctlError: the file cannot be read.
-    """
-    with CheckpointReader(location) as reader:
-        return reader.is_of_checkpoints()

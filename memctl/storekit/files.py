@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,7 +60,39 @@ def recognise(path: Path) -> tuple[str, str] | None:
     return ("state", ".json") if text.startswith(b"{") else None
 
 
-class AtomicFile:
+class NewFile(ABC):
+    """The new content of a file, which appears under the name of the file only when it is whole.
+
+    Leaving the context without ``commit`` discards the content.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    @abstractmethod
+    def write(self, data: bytes | memoryview) -> int:
+        """Append data, possibly to a buffer only."""
+
+    def flush(self) -> None:  # noqa: B027 - compressors call it, and not every place needs it
+        """Pass buffered data on, as far as the place of the file permits."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Give the content the name of the file, durably.
+
+        Raises:
+            Unavailable: the place refuses, or lost a part of the content.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Drop the content, unless it was committed."""
+
+
+class AtomicFile(NewFile):
     """A temporary file in the folder of its target, which replaces the target on ``commit``.
 
     Leaving the context removes an uncommitted file.  A new file has mode 0600.  A replacement has
@@ -94,12 +127,6 @@ class AtomicFile:
                 raise
         if mode is not None:
             os.chmod(self._temporary, mode)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.discard()
 
     def write(self, data: bytes | memoryview) -> int:
         """Append data to the temporary file, possibly to its buffer only."""
@@ -150,25 +177,6 @@ class AtomicFile:
             self._file.close()
         with system_errors(self.path, "write"):
             Path(self._temporary).unlink(missing_ok=True)
-
-
-def put_in_place(file: Path, path: Path) -> None:
-    """Move a file to ``path`` in the same file system, and replace an existing file.
-
-    The moved file gets the owner and the mode of the replaced file.
-
-    Raises:
-        Unavailable: the operating system refuses, or ``path`` exists and is not a regular file.
-    """
-    with system_errors(path, "write"):
-        present = _replaceable(path)
-        if present is not None:
-            handle = os.open(file, system.READ_FLAGS)
-            try:
-                _take_after(handle, present, path)
-            finally:
-                os.close(handle)
-        os.replace(file, os.path.realpath(path))
 
 
 def _replaceable(path: Path) -> os.stat_result | None:

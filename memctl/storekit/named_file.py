@@ -7,46 +7,12 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple
 
 from memctl import system
 from memctl.errors import BadData
 from memctl.location import same_file, visible
-from memctl.storekit.files import AtomicFile, sync_folder, system_errors
-
-
-class NewFile(Protocol):
-    """The new content of a file, which appears under the name of the file only when it is whole.
-
-    Leaving the context without ``commit`` discards the content.
-    """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        """Append data, possibly to a buffer only."""
-
-    def flush(self) -> None:
-        """Pass buffered data on, as far as the place of the file permits."""
-
-    def commit(self) -> None:
-        """Give the content the name of the file, durably.
-
-        Raises:
-            Unavailable: the place refuses, or lost a part of the content.
-        """
-
-    def discard(self) -> None:
-        """Drop the content, unless it was committed."""
+from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_errors
 
 
 class Listed(NamedTuple):
@@ -56,8 +22,8 @@ class Listed(NamedTuple):
     bytes: int
 
 
-class NamedFile(ABC):
-    """A file with a name: a path, or the key of an object in a bucket.
+class File(ABC):
+    """A file, or what takes the place of a file: what a store needs to read and to write it.
 
     The methods block, and may be called in a thread.  All raise MemctlError if the place of the
     file cannot be reached or refuses the access.
@@ -71,11 +37,6 @@ class NamedFile(ABC):
     """Where ``open`` put a copy of the content, for ``--verbose``; empty without a copy."""
 
     @property
-    def text(self) -> str:
-        """The full name for commands and reports, without secrets: a path or a URL."""
-        return self.label
-
-    @property
     @abstractmethod
     def identity(self) -> str:
         """A text that is equal for all names of one file."""
@@ -83,10 +44,6 @@ class NamedFile(ABC):
     @abstractmethod
     def stamp(self) -> Hashable | None:
         """Return a value that differs if the content was replaced; None if there is no file."""
-
-    def exists(self) -> bool:
-        """Return whether the name is taken, by a file or by anything else."""
-        return self.stamp() is not None
 
     @abstractmethod
     def open(self) -> int:
@@ -110,6 +67,29 @@ class NamedFile(ABC):
         replaced file.  Without ``replace``, ``commit`` raises UsageError if the file exists.
         """
 
+    @property
+    @abstractmethod
+    def spool_folder(self) -> Path | None:
+        """The folder for temporary files of the size of this file; None for the usual one."""
+
+    @property
+    @abstractmethod
+    def on_disk(self) -> Path:
+        """The path to name in errors of the operating system: the file, or the usual folder."""
+
+
+class NamedFile(File):
+    """A file with a name: a path, or the key of an object in a bucket."""
+
+    @property
+    def text(self) -> str:
+        """The full name for commands and reports, without secrets: a path or a URL."""
+        return self.label
+
+    def exists(self) -> bool:
+        """Return whether the name is taken, by a file or by anything else."""
+        return self.stamp() is not None
+
     @abstractmethod
     def remove(self) -> None:
         """Remove the file; do nothing if there is none."""
@@ -125,16 +105,6 @@ class NamedFile(ABC):
     @abstractmethod
     def sync(self) -> None:
         """Wait until the names of the files in the folder are durable."""
-
-    @property
-    @abstractmethod
-    def spool_folder(self) -> Path | None:
-        """The folder for temporary files of the size of this file; None for the usual one."""
-
-    @property
-    @abstractmethod
-    def on_disk(self) -> Path:
-        """The path to name in errors of the operating system: the file, or the usual folder."""
 
 
 class LocalFile(NamedFile):

@@ -157,6 +157,19 @@ def test_streams_are_encrypted_and_read(run: Run, filled: str, tmp_path: Path, k
 
 
 @pytest.mark.usefixtures("key")
+def test_other_encrypted_exports_are_named(run: Run, filled: str, tmp_path: Path) -> None:
+    file = tmp_path / "messages.jsonl.age"
+    assert run("export", filled, "-o", file).exit_code == 0
+    shutil.copy(file, hidden := tmp_path / "hidden.ndjson")
+    for one in (file, hidden):
+        for words in (["inspect", one], ["import", one, f"sqlite:///{tmp_path}/new.db"]):
+            fails(
+                run(*words), 8, "is encrypted, and its content is not an archive", "age --decrypt"
+            )
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.usefixtures("key")
 def test_rotation(run: Run, filled: str, tmp_path: Path) -> None:
     name = tmp_path / "n.ndjson.zst.age"
     for _ in range(3):

@@ -616,6 +616,9 @@ def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: 
 
 def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("erase", filled, "--yes"), 2, "--user")
+    before = contents(filled)
+    fails(run("erase", filled, "--user", "", "--yes"), 2, "--user is empty")
+    assert contents(filled) == before
     fails(run("erase", "--user", "user1", "--yes"), 2, "no store is named")
     archive = tmp_path / "a.ndjson"
     assert run("export", filled, "-o", archive).exit_code == 0

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.export import run as exporting
 from memctl.stores.archive import rotation
+from tests.commands.test_objects import ADA, BOB, message
 from tests.commands.test_rotate import Clock
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.processes import start
 from tests.support.servers.gate import Gate, refusal
 from tests.support.servers.objects import KEY_ID, SECRET, Bucket
-
-ADA, BOB = MemoryKey("ada", "s1"), MemoryKey("bob", "s2")
-
-
-def message(number: int, size: int = 20) -> StoredMessage:
-    content = {
-        "id": f"m{number}",
-        "name": "ada",
-        "role": "user",
-        "content": os.urandom(size).hex(),
-        "metadata": {},
-        "timestamp": f"2026-01-{number % 28 + 1:02} 10:00:00.000",
-    }
-    return StoredMessage(f"m{number}", orjson.dumps(content))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -110,6 +109,9 @@ def _profile(file: str) -> dict[str, str]:
     """Return the settings of the profile of AWS in ``~/.aws/credentials`` or ``~/.aws/config``.
 
     obstore does not read these files.  The profile is ``AWS_PROFILE``, or ``default``.
+
+    Raises:
+        UsageError: the file cannot be read or parsed.
     """
     import configparser  # only needed for a profile
 
@@ -118,8 +120,15 @@ def _profile(file: str) -> dict[str, str]:
     name = os.environ.get("AWS_PROFILE") or "default"
     section = name if file == "credentials" or name == "default" else f"profile {name}"
     read = configparser.RawConfigParser()
-    with suppress(OSError, ValueError, configparser.Error):
-        read.read(path, "utf-8")
+    try:
+        read.read_string(path.read_text("utf-8"), str(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, configparser.Error) as error:
+        raise UsageError(
+            f"the settings of AWS in {visible(str(path))} cannot be read",
+            f"check the file: {visible(str(error))}",
+        ) from error
     return dict(read[section]) if read.has_section(section) else {}
 
 

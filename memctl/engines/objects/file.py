@@ -8,15 +8,14 @@ from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from memctl.engines.objects.address import GS, Address, parse_address
+from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import MemctlError, Unavailable, UsageError
-from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import Listed, NamedFile, NewFile
+from memctl.storekit.files import NewFile, system_errors
+from memctl.storekit.named_file import Listed, NamedFile
 
 MEBIBYTE = 1024 * 1024
 IN_RAM = 64 * MEBIBYTE
@@ -151,7 +150,7 @@ class ObjectFile(NamedFile):
         return Path(tempfile.gettempdir())
 
 
-class NewObject:
+class NewObject(NewFile):
     """The new content of an object, uploaded in parts while it is written.
 
     A small content is uploaded by ``commit``, in one request.  The object appears when the upload
@@ -163,22 +162,10 @@ class NewObject:
         self._replaces = replaces
         self._before = file.head()
         self._piece = bytearray()
-        """What was written, and not yet given to the upload."""
+        """Written data that the upload does not have yet."""
         self._size = 0
         self._upload: _Upload | None = None
         self._done = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        self.discard()
 
     def write(self, data: bytes | memoryview, /) -> int:
         self._piece += data
@@ -194,9 +181,6 @@ class NewObject:
             self._upload.give(bytes(self._piece))
             self._piece.clear()
         return len(data)
-
-    def flush(self) -> None:
-        """Do nothing: a part has a fixed size."""
 
     def commit(self) -> None:
         """Complete the object.
@@ -369,8 +353,3 @@ def _write(handle: int, data: bytes) -> None:
         at = 0
         while at < len(rest):
             at += os.write(handle, rest[at:])
-
-
-def object_file(url: str) -> ObjectFile:
-    """Return the object that a URL names, as ``parse_address``."""
-    return ObjectFile(parse_address(url))

@@ -25,7 +25,7 @@ from memctl.storekit.files import (
     temporary_folder,
 )
 from memctl.storekit.locks import FileLock, lock_owner, stand_in
-from memctl.storekit.named_file import LocalFile, NamedFile
+from memctl.storekit.named_file import File, LocalFile, NamedFile
 
 STDOUT = "-"
 """The name of the standard output."""
@@ -375,7 +375,7 @@ def locked_output(
 
 
 def new_output(
-    file: NamedFile | None,
+    file: File | None,
     output: str,
     shape: Shape,
     stream: BinaryIO | None,

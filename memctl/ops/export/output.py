@@ -12,20 +12,19 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO
 
 from memctl.encryption import Encryption
 from memctl.errors import NotFound, Unavailable
 from memctl.storekit.encrypted import Sink, encrypted
-from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import Listed, NamedFile, NewFile
+from memctl.storekit.files import NewFile, system_errors
+from memctl.storekit.named_file import File
 from memctl.system import EXHAUSTED
 
 _BUFFER = 256 * 1024
 
 
-class Output(NamedFile):
+class Output(File):
     """The new file of an export, absent until ``publish``.
 
     ``create`` begins its content, and begins again if it is called again.  The ``commit`` of the
@@ -41,7 +40,7 @@ class Output(NamedFile):
 
     def __init__(
         self,
-        file: NamedFile,
+        file: File,
         *,
         replace: bool,
         encryption: Encryption | None = None,
@@ -62,12 +61,7 @@ class Output(NamedFile):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._discard()
 
     def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:  # noqa: ARG002
@@ -105,10 +99,6 @@ class Output(NamedFile):
     # The file is absent for whoever writes it.
 
     @property
-    def text(self) -> str:
-        return self._file.text
-
-    @property
     def identity(self) -> str:
         return f"new:{self._file.identity}"
 
@@ -117,18 +107,6 @@ class Output(NamedFile):
 
     def open(self) -> int:
         raise NotFound(f"{self.label} does not exist")
-
-    def remove(self) -> None:
-        self._file.remove()
-
-    def sibling(self, name: str) -> NamedFile:
-        return self._file.sibling(name)
-
-    def siblings(self) -> list[Listed]:
-        return self._file.siblings()
-
-    def sync(self) -> None:
-        self._file.sync()
 
     @property
     def spool_folder(self) -> Path | None:
@@ -139,7 +117,7 @@ class Output(NamedFile):
         return self._file.on_disk
 
 
-class _Content:
+class _Content(NewFile):
     """The content of an ``Output``, which waits for the end of the export."""
 
     def __init__(self, new: NewFile, name: str, encryption: Encryption | None) -> None:
@@ -152,17 +130,6 @@ class _Content:
         self._sink: Sink = _Counted(self)
         if encryption is not None:
             self._sink = self._layers.enter_context(encrypted(name, self._sink, encryption))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.discard()
 
     def write(self, data: bytes | memoryview) -> int:
         self._sink.write(data)
@@ -204,7 +171,7 @@ class _Counted:
         self._content.new.flush()
 
 
-class Stream(NamedFile):
+class Stream(File):
     """The standard output, a pipe or a device: it gets a content when that is whole."""
 
     def __init__(self, name: str, label: str, stream: Callable[[], BinaryIO]) -> None:
@@ -225,18 +192,6 @@ class Stream(NamedFile):
     def open(self) -> int:
         raise NotFound(f"{self.label} is not a file")
 
-    def remove(self) -> None:
-        """Do nothing: a stream stays."""
-
-    def sibling(self, name: str) -> NamedFile:
-        return Stream(name, self.label, self._stream)
-
-    def siblings(self) -> list[Listed]:
-        return []
-
-    def sync(self) -> None:
-        """Do nothing: a stream has no name to keep."""
-
     @property
     def spool_folder(self) -> Path | None:
         return None
@@ -246,7 +201,7 @@ class Stream(NamedFile):
         return Path(tempfile.gettempdir())
 
 
-class _Spooled:
+class _Spooled(NewFile):
     """A content in a temporary file until ``commit``, which copies it to a stream."""
 
     def __init__(self, label: str, stream: Callable[[], BinaryIO]) -> None:
@@ -256,23 +211,9 @@ class _Spooled:
         with system_errors(self._folder, "write"):
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by discard()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.discard()
-
     def write(self, data: bytes | memoryview) -> int:
         with system_errors(self._folder, "write"):
             return self._file.write(data)
-
-    def flush(self) -> None:
-        """Do nothing: the content goes to the stream at its end."""
 
     def commit(self) -> None:
         try:
@@ -291,31 +232,17 @@ class _Spooled:
         self._file.close()
 
 
-class _Nothing:
+class _Nothing(NewFile):
     """The content of a dry run."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     def write(self, data: bytes | memoryview) -> int:
         return len(data)
 
-    def flush(self) -> None:
-        pass
-
     def commit(self) -> None:
-        pass
+        """Do nothing."""
 
     def discard(self) -> None:
-        pass
+        """Do nothing."""
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from memctl.summarizer import Summarizer
 
 @dataclass(slots=True)
 class Found:
-    """What a policy selects, or what an archive holds.
+    """The counts of a policy's selection, or of an archive.
 
     ``messages`` counts messages, facts or checkpoints, and ``bytes`` their stored size.  ``oldest``
     and ``newest`` are their earliest and latest time, local and without a zone; None if no time is
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(slots=True)
 class Acted:
-    """What an action has done with the archives of a policy in one run.
+    """The result of an action on the archives of a policy in one run.
 
     ``left`` is the number of archived memories that stay because they changed meanwhile.  ``runs``
     are the ids for ``memctl undo``, ``receipts`` the paths of the receipts of erases.
@@ -79,7 +79,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an action needs besides its policy.
+    """The surroundings of an action: observer, stop, holds, and the records of runs.
 
     ``record`` returns the record of a new run on the store for the history; ``runs_on`` the kept
     runs on a store.  ``keep`` says which records of older runs to keep.  ``stop`` ends an action

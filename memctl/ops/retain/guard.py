@@ -7,13 +7,10 @@ marks and its text.  A planned deletion of a message that the guard does not kno
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from hashlib import blake2b
-from types import TracebackType
 from typing import Self
 
 from memctl.dialects.view import local_time
@@ -21,45 +18,33 @@ from memctl.location import Location
 from memctl.model import Edit, MemoryKey, StoredMessage
 from memctl.ops.observer import Observer, opened
 from memctl.ops.retain.actions import Found
+from memctl.ops.retain.digests import DigestSet, digest
 from memctl.registry import make_store
 from memctl.selection import Selection
 
-_SCHEMA = """
-PRAGMA journal_mode = OFF;
-PRAGMA cache_size = -65536;
-CREATE TABLE message (digest BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE user (name BLOB PRIMARY KEY, messages INTEGER) WITHOUT ROWID;
-"""
-_ADD = "INSERT OR IGNORE INTO message VALUES (?)"
+_SCHEMA = "CREATE TABLE user (name BLOB PRIMARY KEY, messages INTEGER) WITHOUT ROWID"
 _COUNT = """
 INSERT INTO user VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET messages = messages + ?2
 """
-_FIND = "SELECT 1 FROM message WHERE digest = ?"
-_DIGEST_BYTES = 16
 
 
 class Guard:
     """The messages of an archive, in constant memory.
 
-    The digests are in an unnamed temporary file.  Leaving the context removes the file.
+    Leaving the context removes the temporary file of the guard.
     """
 
     def __init__(self) -> None:
         self.found = Found()
         """The counts of the archive."""
-        self._database = sqlite3.connect("", isolation_level=None)
-        self._database.executescript(_SCHEMA)
+        self._digests = DigestSet()
+        self._digests.database.execute(_SCHEMA)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._database.close()
+    def __exit__(self, *_: object) -> None:
+        self._digests.__exit__()
 
     async def read(self, archive: Location, observer: Observer) -> None:
         """Check the digest of an archive, and add all its messages.
@@ -84,20 +69,16 @@ class Guard:
                         del page  # free a large page before the next read
 
     def _add(self, key: MemoryKey, messages: Collection[StoredMessage]) -> None:
-        digests = [(_digest(key, one.id, one.marks, one.message),) for one in messages]
-        self._database.execute("BEGIN")
-        self._database.executemany(_ADD, sorted(digests))
-        self._database.execute(_COUNT, (_bytes(key.user), len(messages)))
-        self._database.execute("COMMIT")
+        self._digests.add(_digest(key, one.id, one.marks, one.message) for one in messages)
+        self._digests.database.execute(_COUNT, (_bytes(key.user), len(messages)))
 
     def has(self, key: MemoryKey, id: str, marks: Collection[str], message: bytes) -> bool:
         """Return whether the archive has this message of a memory, with these marks."""
-        digest = _digest(key, id, marks, message)
-        return self._database.execute(_FIND, (digest,)).fetchone() is not None
+        return self._digests.has(_digest(key, id, marks, message))
 
     def users(self) -> Iterator[tuple[str, int]]:
         """Yield each user of the archive, with the number of archived messages."""
-        for name, messages in self._database.execute("SELECT name, messages FROM user"):
+        for name, messages in self._digests.database.execute("SELECT name, messages FROM user"):
             yield name.decode("utf-8", "surrogatepass"), messages
 
     def is_whole(self, edit: Edit) -> bool:
@@ -139,7 +120,7 @@ def _digest(key: MemoryKey, id: str, marks: Collection[str], message: bytes) -> 
     names = json.dumps([*key, id, *sorted(marks)]).encode()
     # An archive has a space in place of a line break, which in JSON is white space only.
     text = message.replace(b"\n", b" ").replace(b"\r", b" ")
-    return blake2b(b"%d:%b%b" % (len(names), names, text), digest_size=_DIGEST_BYTES).digest()
+    return digest(b"%d:%b%b" % (len(names), names, text))
 
 
 def _bytes(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What the actions on messages share: what a policy selects is counted, and goes to an archive."""
+"""The common base of actions on messages: it counts the selection and writes the archive."""
 
 from __future__ import annotations
 

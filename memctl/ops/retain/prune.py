@@ -6,11 +6,11 @@ The archive has the rows of the checkpoints as they are in the database (see
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from functools import partial
-from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
 from memctl.concurrency import in_thread
@@ -21,12 +21,15 @@ from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.retain.actions import Acted, Found, RetentionAction
+from memctl.ops.retain.digests import DigestSet, digest
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.registry import CheckpointReader, CheckpointWriter, make_store
+from memctl.registry import make_store, read_checkpoints, write_checkpoints
 from memctl.store import Deletion, OpenMode, Store
 
+if TYPE_CHECKING:
+    from memctl.registry import CheckpointWriter
+
 NOUN = "checkpoint"
-_DIGEST_BYTES = 16
 _LINES = 1000
 
 
@@ -41,7 +44,9 @@ class PruneAction(RetentionAction):
         async with opened(make_store(self.location), self.around.observer) as store:
             engine = store.checkpoints().engine
             await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
-            with await in_thread(partial(CheckpointWriter, archive, store.label, engine)) as writer:
+            with await in_thread(
+                partial(write_checkpoints, archive, store.label, engine)
+            ) as writer:
                 found = await self._counted(store, writer)
                 if found.messages:
                     await in_thread(writer.commit)
@@ -106,8 +111,8 @@ class PruneAction(RetentionAction):
             )
 
     async def carry_out(self, archive: Location, acted: Acted) -> None:
-        with closing(_Digests()) as digests:
-            await in_thread(partial(digests.read, archive))
+        with DigestSet() as rows:
+            threads = await in_thread(partial(_read, archive, rows))
             async with opened(
                 make_store(self.location, OpenMode.CHANGE), self.around.observer
             ) as store:
@@ -115,12 +120,12 @@ class PruneAction(RetentionAction):
                 await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
                 with self.around.observer.progress("pruning") as progress:
-                    for thread in digests.threads:
+                    for thread in threads:
                         if self.around.stop.asked:
                             raise Interrupted(
                                 "stopped as asked", "what was reported as done is complete"
                             )
-                        await self._prune(store, checkpoints, thread, digests, acted)
+                        await self._prune(store, checkpoints, thread, rows, acted)
                         progress.advance(memories=1)
 
     async def _prune(
@@ -128,7 +133,7 @@ class PruneAction(RetentionAction):
         store: Store,
         checkpoints: Checkpoints,
         thread: str,
-        digests: _Digests,
+        rows: DigestSet,
         acted: Acted,
     ) -> None:
         key, where = MemoryKey("", thread), self.policy.where
@@ -138,7 +143,7 @@ class PruneAction(RetentionAction):
         if (held := self.around.holds.read(store).failure(key)) is not None:
             acted.failures.append((key, held))
             return
-        result = await checkpoints.prune(thread, where.until, digests.has)
+        result = await checkpoints.prune(thread, where.until, lambda line: rows.has(digest(line)))
         if result.failure is not None:
             acted.failures.append((key, result.failure))
         acted.memories += bool(result.checkpoints)
@@ -146,38 +151,17 @@ class PruneAction(RetentionAction):
         acted.left += bool(result.left)
 
 
-class _Digests:
-    """The digests of the rows in an archive, in a temporary database of constant memory."""
+def _read(archive: Location, rows: DigestSet) -> list[str]:
+    """Check a whole archive, add the digests of its rows to ``rows``, and return its threads.
 
-    def __init__(self) -> None:
-        self.threads: list[str] = []
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._database.execute("CREATE TABLE line (digest BLOB PRIMARY KEY) WITHOUT ROWID")
-
-    def close(self) -> None:
-        """Remove the temporary database."""
-        self._database.close()
-
-    def read(self, archive: Location) -> None:
-        """Check the whole archive, and add its rows.
-
-        Raises:
-            NotFound: there is no such archive.
-            BadData: the archive is damaged.
-        """
-        self._database.execute("BEGIN")
-        with CheckpointReader(archive) as reader:
-            for thread, line in reader.rows():
-                if not self.threads or self.threads[-1] != thread:
-                    self.threads.append(thread)
-                self._database.execute("INSERT OR IGNORE INTO line VALUES (?)", (_digest(line),))
-        self._database.execute("COMMIT")
-
-    def has(self, line: bytes) -> bool:
-        """Return whether the archive has a row with this line."""
-        sql = "SELECT 1 FROM line WHERE digest = ?"
-        return self._database.execute(sql, (_digest(line),)).fetchone() is not None
-
-
-def _digest(line: bytes) -> bytes:
-    return blake2b(line, digest_size=_DIGEST_BYTES).digest()
+    Raises:
+        NotFound: there is no such archive.
+        BadData: the archive is damaged.
+    """
+    threads: dict[str, None] = {}
+    with read_checkpoints(archive) as reader:
+        found = reader.rows()
+        while some := [*islice(found, _LINES)]:
+            rows.add(digest(line) for _, line in some)
+            threads |= dict.fromkeys(thread for thread, _ in some)
+    return [*threads]

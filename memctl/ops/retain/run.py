@@ -53,7 +53,7 @@ PENDING, if a signal came before the policy was reached."""
 
 @dataclass(slots=True)
 class PolicyTask:
-    """A policy in a run of retention: what it needs, and what became of it.
+    """A policy in a run of retention, with its store, its state and its results.
 
     ``found`` is what the policy selects, ``archive`` the label of the new archive, and ``resumed``
     the labels of the archives of killed runs that were acted on.
@@ -259,7 +259,7 @@ class Retention:
         return self._locate(entry.archive).label
 
     def error(self) -> MemctlError | None:
-        """Return the error with which the run ends; None if all policies did what they say."""
+        """Return the error with which the run ends; None if no policy failed or left something."""
         failed = [task for task in self.tasks if task.error is not None]
         if not failed:
             return None

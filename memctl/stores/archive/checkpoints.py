@@ -150,17 +150,6 @@ class CheckpointReader:
     def __exit__(self, *_: object) -> None:
         os.close(self._archive.descriptor)
 
-    def is_of_checkpoints(self) -> bool:
-        """Return whether the first line is that of an archive of checkpoints.
-
-        Raises:
-            Unavailable: the file is encrypted, and no identity is of a recipient.
-        """
-        try:
-            return _header(Lines(self._archive).first(_FIRST_BYTES)) is not None
-        except (ValueError, *DAMAGE):
-            return False
-
     def check(self) -> Contents:
         """Read the whole archive and check its digest; return what it holds.
 

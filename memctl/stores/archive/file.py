@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from memctl.engines.objects.address import is_object, parse_address
-from memctl.engines.objects.file import ObjectFile
 from memctl.location import Location
 from memctl.storekit.named_file import LocalFile, NamedFile
 
@@ -18,21 +17,23 @@ def file_of(place: Location | str) -> NamedFile:
     Raises:
         UsageError: the URL is not valid.
     """
-    if isinstance(place, str):
-        if is_object(place):
-            return ObjectFile(parse_address(place))
-        return LocalFile(Path(place).expanduser())
-    if place.url:
-        return ObjectFile(parse_address(place.url))
-    return LocalFile(place.path)
+    if isinstance(place, Location):
+        url, path = place.url, place.path
+    else:
+        url, path = (place, Path()) if is_object(place) else ("", Path(place).expanduser())
+    if not url:
+        return LocalFile(path)
+    from memctl.engines.objects.file import ObjectFile  # only for objects
+
+    return ObjectFile(parse_address(url))
 
 
 def location_of(file: NamedFile, location: Location) -> Location:
     """Return the location of a file in the folder of the archive at ``location``."""
-    if isinstance(file, ObjectFile):
-        found = replace(location, label=file.label, url=file.address.url)
-        secret = file.address.secret
-        return found.with_password(secret) if secret else found
+    if location.url:
+        address = parse_address(location.url)
+        found = replace(location, label=file.label, url=address.sibling(file.name).url)
+        return found.with_password(address.secret) if address.secret else found
     return replace(location, label=file.text, path=location.path.with_name(file.name))
 
 

@@ -11,10 +11,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from memctl import encryption, foreign, system
+from memctl.checkpoints import CheckpointArchive
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
-from memctl.encryption import Encryption, is_ciphertext
+from memctl.encryption import Encryption, is_ciphertext, is_encrypted
 from memctl.errors import BadData
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.model import (
@@ -270,13 +271,18 @@ class _Check:
     def header(self, line: Line) -> None:
         header = read_header(line)
         if header is None:
-            if found := foreign.of_first_line(bytes(line[: foreign.BEGINNING])):
-                raise found.refusal(self._label)
             if line.startswith(b'{"memctl":"checkpoints"'):
-                raise BadData(
+                raise CheckpointArchive(
                     f"{self._label} is an archive of checkpoints, not of messages",
                     "memctl import puts the checkpoints back; memctl inspect counts them",
                 )
+            if is_encrypted(self.contents.extension):
+                raise BadData(
+                    f"{self._label} is encrypted, and its content is not an archive of memctl",
+                    "decrypt it with: age --decrypt -i KEY -o NAME FILE",
+                )
+            if found := foreign.of_first_line(bytes(line[: foreign.BEGINNING])):
+                raise found.refusal(self._label)
             raise BadData(
                 f"{self._label} is not an archive of memctl",
                 'an archive begins with {"memctl":"archive", plain or compressed by gzip or zstd',

@@ -33,8 +33,8 @@ from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, count
 from memctl.storekit.encrypted import Sink, encrypted
-from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import NamedFile, NewFile
+from memctl.storekit.files import NewFile, system_errors
+from memctl.storekit.named_file import File
 from memctl.stores.archive.compression import compressed
 from memctl.stores.archive.file import file_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
@@ -86,7 +86,7 @@ class ArchiveStore(Store):
         self,
         location: Location,
         mode: OpenMode = OpenMode.READ,
-        new: NamedFile | None = None,
+        new: File | None = None,
     ) -> None:
         """``new`` is a file for a new archive, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)

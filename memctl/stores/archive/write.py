@@ -22,7 +22,7 @@ from memctl.model import (
 )
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import NamedFile
+from memctl.storekit.named_file import File
 from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
@@ -148,7 +148,7 @@ class MergedArchive(ArchiveUpdate):
         mode: WriteMode,
         old: MemorySections,
         spool: IO[bytes],
-        file: NamedFile,
+        file: File,
     ) -> None:
         """``old`` is the old archive; ``spool`` is a file that holds all pages until ``finish``.
 
@@ -243,7 +243,7 @@ class EditedArchive:
         writer: ArchiveWriter,
         contents: ArchiveContents,
         old: MemorySections | None,
-        file: NamedFile,
+        file: File,
     ) -> None:
         """``writer`` writes the new archive; ``contents`` are the contents of the old archive.
 
@@ -496,7 +496,7 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
 class _LineSpool:
     """A temporary file of message lines, in RAM while it is small."""
 
-    def __init__(self, file: NamedFile) -> None:
+    def __init__(self, file: File) -> None:
         """``file`` is the file of the archive; the temporary file is in its folder, if any."""
         self._path = file.on_disk
         self._messages = 0

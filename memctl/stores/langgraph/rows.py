@@ -36,9 +36,10 @@ _BLOB_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
 
 
 class Table(NamedTuple):
-    """A table of a checkpointer: its name, its key, its columns, and those of the type JSONB.
+    """A table of a checkpointer.
 
-    ``optional`` are columns that an earlier checkpointer did not make.
+    ``json`` are the columns of the type JSONB, ``optional`` the columns that an earlier
+    checkpointer did not make.
     """
 
     name: str
@@ -158,7 +159,7 @@ class LangGraphCheckpoints(Checkpoints):
         old: Sequence[Checkpoint],
         stay: Iterable[Checkpoint],
     ) -> AsyncGenerator[CheckpointRow]:
-        """Yield the rows of checkpoints: each, its writes, and the blobs that no other needs."""
+        """Yield the rows of old checkpoints, of their writes, and of blobs that only they need."""
         for one in old:
             for line in await self._lines(connection, self.tables[0], _of_checkpoint(thread, one)):
                 yield CheckpointRow(line, is_checkpoint=True, moment=one.moment)

@@ -35,7 +35,7 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.files import missing, system_errors
-from memctl.storekit.named_file import LocalFile, NamedFile
+from memctl.storekit.named_file import File, LocalFile
 
 _MARKS = "marks"
 _ONCE = "a .jsonl file is written once: what is in it is not changed"
@@ -60,7 +60,7 @@ class OpenAIStore(Store):
         self,
         location: Location,
         mode: OpenMode = OpenMode.READ,
-        new: NamedFile | None = None,
+        new: File | None = None,
     ) -> None:
         """``new`` is a new file, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)

@@ -18,7 +18,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.files import missing, system_errors
-from memctl.storekit.named_file import NamedFile
+from memctl.storekit.named_file import File
 from memctl.stores.states.document import Document
 from memctl.stores.states.files import (
     FileDocument,
@@ -55,7 +55,7 @@ class StateFileStore(StateFiles):
         self,
         location: Location,
         mode: OpenMode = OpenMode.READ,
-        new: NamedFile | None = None,
+        new: File | None = None,
     ) -> None:
         """``new`` is a new file, which no other run writes; see ``make_new``."""
         super().__init__(location, mode)

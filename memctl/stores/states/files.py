@@ -22,7 +22,7 @@ from memctl.storekit.files import (
     sync_folder,
     system_errors,
 )
-from memctl.storekit.named_file import NamedFile
+from memctl.storekit.named_file import File
 from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.rewrite import Draft
 from memctl.stores.states.store import StateStore
@@ -134,7 +134,7 @@ class FileDraft(Draft):
 class NewFileDraft(Draft):
     """A file that did not exist, on a disk or elsewhere."""
 
-    def __init__(self, file: NamedFile) -> None:
+    def __init__(self, file: File) -> None:
         self.file = file.create()
 
     async def write(self, data: bytes | memoryview) -> None:

@@ -17,6 +17,7 @@ from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.report import ReportTests
+from memctl.testing.suite.retention import RetentionTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
@@ -71,6 +72,7 @@ class StoreSuite(
     WriteTests,
     EditTests,
     EraseTests,
+    RetentionTests,
     VersionTests,
     LockTests,
     SearchTests,
@@ -85,6 +87,7 @@ class FactSuite(
     Suite,
     PlaceTests,
     FactTests,
+    RetentionTests,
     ShardTests,
     WindowTests,
     ReportTests,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+
+from tests.support.servers.proxy import Relay
 
 Rule = Callable[[bytes], bytes | None]
 """A function that returns the answer of the gate to a request, or None to pass the request on."""
 
 
-class Gate:
+class Gate(Relay):
     """A gate on 127.0.0.1 before the server at ``port``, within a ``with`` block.
 
     Each chunk of a request is shown to ``rule``.  After ``cut`` bytes of all answers together, the
@@ -31,33 +32,11 @@ class Gate:
         self._rule = rule
         self._left = {"down": cut, "up": up}
         self.is_cut = False
-        self._port = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._port}"
-
-    def __enter__(self) -> Gate:
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self._port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import suppress
 from enum import Enum, auto
+from typing import Self
 from urllib.parse import urlsplit
 
 
@@ -25,34 +27,20 @@ CUT_BYTES = 6
 """Fewer bytes than any request that commits a change has."""
 
 
-class Proxy:
-    """A proxy on 127.0.0.1, within a ``with`` block.
+class Relay(ABC):
+    """A server on 127.0.0.1 in a thread, within a ``with`` block, before another server."""
 
-    The fault happens to the first request with ``word``, such as ``COMMIT``, of a connection that
-    has sent one of ``firsts``, such as ``DELETE``.
-    """
-
-    def __init__(
-        self, url: str, firsts: Collection[bytes], word: bytes, fault: Fault = Fault.LOST
-    ) -> None:
-        self._url = url
-        self._firsts = firsts
-        self._word = word
-        self._fault = fault
-        self.lost = 0
-        """The number of requests with the fault; after one, everything passes."""
+    def __init__(self) -> None:
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    @property
-    def url(self) -> str:
-        """The URL of the server through the proxy."""
-        parts = urlsplit(self._url)
-        return self._url.replace(f":{parts.port}/", f":{self._port}/", 1)
+    @abstractmethod
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection."""
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait()
         return self
@@ -70,6 +58,31 @@ class Proxy:
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
+
+
+class Proxy(Relay):
+    """A proxy on 127.0.0.1, within a ``with`` block.
+
+    The fault happens to the first request with ``word``, such as ``COMMIT``, of a connection that
+    has sent one of ``firsts``, such as ``DELETE``.
+    """
+
+    def __init__(
+        self, url: str, firsts: Collection[bytes], word: bytes, fault: Fault = Fault.LOST
+    ) -> None:
+        self._url = url
+        self._firsts = firsts
+        self._word = word
+        self._fault = fault
+        self.lost = 0
+        """The number of requests with the fault; after one, everything passes."""
+        super().__init__()
+
+    @property
+    def url(self) -> str:
+        """The URL of the server through the proxy."""
+        parts = urlsplit(self._url)
+        return self._url.replace(f":{parts.port}/", f":{self._port}/", 1)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         parts = urlsplit(self._url)
