@@ -51,6 +51,8 @@ GROUPS = {
         "delete": ("delete", "Delete the selected messages."),
         "mark": ("mark:app", "Add, remove, rename or list marks."),
         "compress": ("compress", "Summarize old messages."),
+        "offload": ("offload", "Move large contents out of messages, to files."),
+        "rehydrate": ("rehydrate", "Put offloaded contents back into messages."),
         "erase": ("erase", "Erase a user or a session. Cannot be undone."),
         "retain": ("retain", "Carry out the retention policies: archive first, then remove."),
     },

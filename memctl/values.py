@@ -91,3 +91,28 @@ def deletion_limit(text: str | None, option: str = "--max-delete") -> tuple[floa
     if not found or (not found[2] and "." in found[1]):
         raise UsageError(f"{option} {text!r} is not a valid limit", "write 500, or 20%")
     return float(found[1]), bool(found[2])
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?B?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
+
+
+def data_size(option: str, text: str) -> int:
+    """Parse a size such as ``64kB``, ``1MiB`` or ``5000``; return the number of bytes.
+
+    ``option`` is the name of the option for errors.
+
+    Raises:
+        UsageError: the text is not a size.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"{option} {text!r} is not a valid size", "write 64kB, 1MB or 64KiB")
+    return int(float(found[1]) * unit_bytes(found[2]))
+
+
+def unit_bytes(unit: str | None) -> int:
+    """Return the number of bytes of a unit: ``k``, ``Mi``; 1 for None."""
+    name = (unit or "").lower()
+    power: int = (1024 if name.endswith("i") else 1000) ** _POWERS[name[:1]]
+    return power

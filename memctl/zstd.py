@@ -11,6 +11,7 @@ if sys.version_info >= (3, 14):
         ZstdCompressor,
         ZstdError,
         ZstdFile,
+        compress,
         decompress,
     )
 else:
@@ -20,6 +21,7 @@ else:
         ZstdCompressor,
         ZstdError,
         ZstdFile,
+        compress,
         decompress,
     )
 
@@ -29,5 +31,6 @@ __all__ = [
     "ZstdCompressor",
     "ZstdError",
     "ZstdFile",
+    "compress",
     "decompress",
 ]

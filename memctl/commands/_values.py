@@ -6,10 +6,10 @@ import re
 
 from memctl.encryption import check_recipients
 from memctl.errors import UsageError
+from memctl.values import unit_bytes
 from memctl.wrappers.rate_limit import Rate
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
 def rate(text: str | None) -> Rate | None:
@@ -27,8 +27,7 @@ def rate(text: str | None) -> Rate | None:
             f"--rate-limit {text!r} is not a valid rate",
             "write 500 for messages a second, or 500kB, 2MB, 1.5MiB for bytes a second",
         )
-    unit = (found[2] or "").lower()
-    number *= (1024 if unit.endswith("i") else 1000) ** _POWERS[unit[:1]]
+    number *= unit_bytes(found[2])
     return Rate(size=number) if found[3] else Rate(messages=number)
 
 

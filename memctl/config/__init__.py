@@ -31,6 +31,7 @@ _TABLES = {
     "fleets": "[fleets.NAME]",
     "defaults": "[defaults.COMMAND]",
     "encryption": "[encryption]",
+    "offload": "[offload]",
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
 _TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
@@ -150,6 +151,8 @@ class Config:
     """Variables with passwords and keys, which configured programs do not get."""
     encryption: dict[str, Any] = field(default_factory=dict)
     """The table ``[encryption]``, not yet checked."""
+    offload: dict[str, Any] = field(default_factory=dict)
+    """The table ``[offload]``, not yet checked."""
     retention: list[dict[str, Any]] = field(default_factory=list)
     """The tables ``[[retention]]``, not yet checked."""
     holds: list[dict[str, Any]] = field(default_factory=list)
@@ -344,6 +347,7 @@ def _read(path: Path, content: dict[str, Any]) -> Config:
         found=True,
         secret_variables=variables,
         encryption=content.get("encryption", {}),
+        offload=content.get("offload", {}),
         retention=content.get("retention", []),
         holds=content.get("hold", []),
     )

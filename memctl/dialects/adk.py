@@ -123,6 +123,10 @@ class Adk(RowDialect):
     last_result_counts = True
     skips_empty = True
     note_field, note_key = "custom_metadata", "memctl"
+    offloads = True
+
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return {"text": text}
 
     def own_id(self, content: Any) -> str | None:
         found = content.get("id") if isinstance(content, dict) else None

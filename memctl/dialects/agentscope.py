@@ -186,6 +186,9 @@ class AgentScopeDialect(Dialect):
     call: ClassVar[str]
     """The block type of a tool call."""
 
+    def view_of(self, value: dict[str, Any]) -> AgentScopeView:
+        return self.view(value)
+
     def parse(self, text: bytes) -> AgentScopeView:
         return self.view(object_of(jsonio.loads(text)))
 

@@ -24,7 +24,7 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.view import Block, HintBlock, MediaBlock, ToolCallBlock
+from memctl.dialects.view import Block, HintBlock, MediaBlock, Swap, ToolCallBlock
 
 TIMESTAMP = "timestamp"
 CALL = "tool_use"
@@ -98,6 +98,23 @@ class AgentScope1(AgentScopeVersion):
     name = "agentscope1"
     view = AgentScope1View
     call = CALL
+    offloads = True
+
+    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
+        source = media.get("source")
+        if not isinstance(source, dict) or source.keys() != {"type", "media_type", "data"}:
+            return None
+        first = next(iter(source)) == "data"  # PostgreSQL orders keys by their length
+        new = {"url": url, "type": "url"} if first else {"type": "url", "url": url}
+        return Swap(source, new)
+
+    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
+        source = media.get("source")
+        if not isinstance(source, dict) or source.keys() != {"type", "url"}:
+            return None
+        if next(iter(source)) == "url":
+            return Swap(source, {"data": data, "type": "base64", "media_type": media_type})
+        return Swap(source, {"type": "base64", "media_type": media_type, "data": data})
 
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime

@@ -27,10 +27,12 @@ from memctl.dialects.view import (
     Block,
     HintBlock,
     MediaBlock,
+    Swap,
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
     held,
+    renamed,
 )
 
 CREATED = "created_at"
@@ -160,6 +162,8 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+_OF_DATA = frozenset({"type", "source", "name"})
+"""The fields of a data block that a text block lacks, or has with another value."""
 _TIMES = frozenset({"created_at", "updated_at"})
 _DEFAULT_COLUMNS = frozenset({"agent_id", "source"}) | _TIMES
 
@@ -186,6 +190,23 @@ class AgentScope2(AgentScopeVersion):
     call = CALL
     answered: ClassVar[dict[str, Any]] = {"state": "success"}
     answers_within = True
+    offloads = True
+
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:
+        others = {name: one for name, one in media.items() if name not in _OF_DATA}
+        return {"type": "text", "text": text} | others
+
+    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
+        source = media.get("source")
+        if not isinstance(source, dict) or "data" not in source or "://" not in url:
+            return None
+        return Swap(source, renamed(source, {"data": "url"}, {"type": "url", "url": url}))
+
+    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:  # noqa: ARG002
+        source = media.get("source")
+        if not isinstance(source, dict) or "url" not in source:
+            return None
+        return Swap(source, renamed(source, {"url": "data"}, {"type": "base64", "data": data}))
 
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
@@ -312,6 +333,12 @@ class AgentScope2(AgentScopeVersion):
             return []
         variant = found.get(VARIANT) if isinstance(found, dict) else None
         return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
+
+    def with_other_texts(self, shape: str, texts: Sequence[bytes]) -> str:
+        if not texts:
+            return shape
+        found = jsonio.loads(shape.encode("utf-8", "surrogatepass"))
+        return jsonio.dumps(found | {VARIANT: jsonio.loads(texts[0])}).decode()
 
 
 def _has_default_record(extra: dict[str, Any], session: str) -> bool:

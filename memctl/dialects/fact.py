@@ -110,6 +110,9 @@ class FactDialect(Dialect):
     facts = True
     noun = "fact"
 
+    def view_of(self, value: dict[str, Any]) -> FactView:
+        return FactView(value)
+
     def parse(self, text: bytes) -> FactView:
         return FactView(_object(jsonio.loads(text)))
 

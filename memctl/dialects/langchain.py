@@ -26,11 +26,13 @@ from memctl.dialects.rows import (
 from memctl.dialects.view import (
     Block,
     MediaBlock,
+    Swap,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    renamed,
 )
 
 _ROLES = {
@@ -170,6 +172,22 @@ class LangChain(RowDialect):
     view = LangChainView
     tool_words = (b"tool_call", b"function")
     note_key = "memctl"
+    offloads = True
+
+    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
+        for name in "base64", "data":
+            if isinstance(media.get(name), str):
+                kind = {"source_type": "url"} if "source_type" in media else {}
+                return Swap(media, renamed(media, {name: "url"}, {"url": url} | kind))
+        return None
+
+    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:  # noqa: ARG002
+        if not isinstance(media.get("url"), str):
+            return None
+        name, kind = "base64", {}
+        if "source_type" in media:
+            name, kind = "data", {"source_type": "base64"}
+        return Swap(media, renamed(media, {"url": name}, {name: data} | kind))
 
     def own_id(self, content: Any) -> str | None:
         data = content.get("data") if isinstance(content, dict) else None

@@ -112,6 +112,10 @@ class LlamaIndex(RowDialect):
     view = LlamaIndexView
     tool_words = (b"tool", b"function")
     note_key = "memctl"
+    offloads = True
+
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return {"block_type": "text", "text": text}
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         found: list[Any] = []

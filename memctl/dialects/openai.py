@@ -106,6 +106,7 @@ class OpenAI(RowDialect):
     holds_marks = True
     tool_words = (b"tool_call", b"function")
     note_key = KEY
+    offloads = True
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
         return jsonio.canonical(extra.encode("utf-8", "surrogatepass")) if extra else b""

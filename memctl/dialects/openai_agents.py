@@ -176,6 +176,10 @@ class OpenAIAgents(RowDialect):
     results_follow = False
     holds_items = True
     encrypts = True
+    offloads = True
+
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return {"type": "input_text", "text": text}
 
     def is_encrypted(self, text: bytes) -> bool:
         return b'"__enc__"' in text and is_envelope(OpenAIAgentsView(jsonio.loads(text)).document)

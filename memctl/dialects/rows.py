@@ -35,6 +35,7 @@ from memctl.dialects.view import (
     HintBlock,
     MediaBlock,
     MessageView,
+    Swap,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -299,6 +300,9 @@ class RowDialect(Dialect):
     def names_itself(self, text: bytes) -> bool:
         value = object_of(jsonio.loads(text))
         return bool(value.keys() & {ID, TIME}) or self.own_id(value.get(CONTENT)) is not None
+
+    def view_of(self, value: dict[str, Any]) -> RowView:
+        return self.view(value)
 
     def parse(self, text: bytes) -> RowView:
         return self.view(object_of(jsonio.loads(text)))
@@ -631,6 +635,13 @@ class RoleContent(RowDialect):
     view = RoleContentView
     documents = False
     tool_words = (b"tool_", b"call", b"function")
+    offloads = True
+
+    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
+        return AGENTSCOPE1.linked(media, url)
+
+    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
+        return AGENTSCOPE1.inlined(media, media_type, data)
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

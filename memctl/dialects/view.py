@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
+from memctl import jsonio
+
 
 class NotAnObject(ValueError):
     """A message is valid JSON, but not a JSON object."""
@@ -247,6 +249,18 @@ class ToolSide(StrEnum):
         return ToolSide.RESULT if self is ToolSide.CALL else ToolSide.CALL
 
 
+class Swap(NamedTuple):
+    """An object in a stored block, and the object to put in its place."""
+
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+
+def renamed(value: dict[str, Any], names: dict[str, str], new: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with other names of keys, in the same order, and then other values."""
+    return {names.get(name, name): one for name, one in value.items()} | new
+
+
 PairMatcher = Callable[[Sequence[bytes]], Iterator[int]]
 """Takes JSON texts of messages; yields the indexes of those with a wanted half of a tool call."""
 
@@ -294,7 +308,13 @@ class Dialect(ABC):
     The API refuses repeated ids, and reasoning without the following item (``leads``).
     """
 
+    offloads: ClassVar[bool] = False
+    """True if ``memctl offload`` serves the messages."""
+
     @abstractmethod
+    def view_of(self, value: dict[str, Any]) -> MessageView:
+        """Return the view of a decoded message."""
+
     def parse(self, text: bytes) -> MessageView:
         """Return the view of a stored message, with all values exact.
 
@@ -302,6 +322,7 @@ class Dialect(ABC):
             NotAnObject: the text is not a JSON object.
             ValueError: the text is not JSON.
         """
+        return self.view_of(object_of(jsonio.loads(text)))
 
     @abstractmethod
     def outline(self, text: bytes) -> MessageView:
@@ -367,6 +388,21 @@ class Dialect(ABC):
         value["id"] = id
         return id
 
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return a stored block with a text, to stand where the stored block ``media`` stood."""
+        return {"type": "text", "text": text}
+
+    def linked(self, media: dict[str, Any], url: str) -> Swap | None:  # noqa: ARG002
+        """Return what makes a stored block with base64 data one with a URL; None if nothing does.
+
+        A ``data:`` URL is no such data: another URL simply takes its place.
+        """
+        return None
+
+    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:  # noqa: ARG002
+        """Return the reverse of ``linked``: what makes a block with a URL one with base64 data."""
+        return None
+
     @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
         """Return the size in bytes of the texts and media in a stored tool result."""
@@ -398,6 +434,10 @@ class Dialect(ABC):
         ``StoredMessage.shape`` of the message.
         """
         return []
+
+    def with_other_texts(self, shape: str, texts: Sequence[bytes]) -> str:  # noqa: ARG002
+        """Return a shape with other texts in the places of ``other_texts``."""
+        return shape
 
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
         """Return whether ``Memory.extra`` has only values that the store sets for a new session."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,6 +35,9 @@ ATTEMPTS = 5
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 """Plans the edits of the selected memories; called again for memories that changed meanwhile."""
+
+Preparation = Callable[[Store, Sequence[Edit]], Awaitable[None]]
+"""What must be done before the store gets some edits, whose deletions have the deleted texts."""
 
 
 @dataclass(slots=True)
@@ -192,12 +195,15 @@ async def apply_plan(
     stop: Stop | None = None,
     most: float = math.inf,
     holds: Holds | None = None,
+    prepare: Preparation | None = None,
 ) -> None:
     """Carry out the last plan of the journal; plan memories again that agents changed meanwhile.
 
     ``planner`` plans the memories again; ``where`` is the selection of the first plan.  ``most`` is
     the largest number of messages to delete.  A new plan with more deletions is not carried out,
     and its memories become failures of ``report``, and so do planned memories that ``holds`` holds.
+    ``prepare`` is called before the store gets edits, with these edits; the store then compares the
+    texts of deleted messages, if it can.
 
     Raises:
         Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
@@ -207,7 +213,7 @@ async def apply_plan(
     progress = progress or SilentProgress()
     report.left = report.planned.memories - report.done.memories
     for left in reversed(range(ATTEMPTS)):
-        changed = await _apply(store, journal, report, progress, stop, holds or Holds())
+        changed = await _apply(store, journal, report, progress, stop, holds or Holds(), prepare)
         if stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
         if not changed:
@@ -242,6 +248,7 @@ async def _apply(
     progress: Progress,
     stop: Stop,
     holds: Holds,
+    prepare: Preparation | None,
 ) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
     """Carry out the last plan of the journal once.
 
@@ -252,9 +259,12 @@ async def _apply(
     pending.clear()
 
     async def edits() -> AsyncGenerator[Edit]:
-        planned = journal.edits(leaving=store.features.duplicate_ids)
+        leaving = store.features.duplicate_ids or prepare is not None
+        planned = journal.edits(leaving=leaving)
         async with aclosing(_read(grouped(planned, edit_size, _STEP))) as batches:
             async for some in batches:
+                if prepare is not None:
+                    await prepare(store, some)
                 for edit in some:
                     if stop.asked and edit.offset == 0:
                         return

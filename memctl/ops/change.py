@@ -20,6 +20,7 @@ from memctl.ops.apply import (
     MOST_IDS,
     ChangeReport,
     Planner,
+    Preparation,
     apply_plan,
     plan,
     preview,
@@ -105,6 +106,8 @@ class ChangeRun:
         """The largest number of messages to delete, including those that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
         """Called after planning; returns whether to carry out the plan, or raises a refusal."""
+        self.prepare: Preparation | None = None
+        """Called before the store gets edits, with these edits."""
         self.named_marks: frozenset[str] = frozenset()
         """Further marks that the user named, besides those of ``where``; for hints."""
         self._refused = False
@@ -353,7 +356,7 @@ class ChangeRun:
             try:
                 await apply_plan(
                     *(store, self.where, self.planner, self.journal, self.report),
-                    *(progress, self.stop, self.most, holds),
+                    *(progress, self.stop, self.most, holds, self.prepare),
                 )
             except Lost as error:
                 await self._settle_lost(store, error)

@@ -380,7 +380,7 @@ def copy(
         if report.uncompared:
             what += f", but for {' and '.join(report.uncompared)}"
         text.append(f"\nverified: {what}", "not bold")
-    _append_failures(text, report.failures)
+    append_failures(text, report.failures)
     return text
 
 
@@ -436,7 +436,7 @@ def _append_failed_parts(text: Text, parts: Sequence[Mapping[str, Any]]) -> None
 
 def with_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> Text:
     """Append the first memories that failed, each with the reason, to a text."""
-    _append_failures(text, failures[:SHOWN_DIFFERENCES])
+    append_failures(text, failures[:SHOWN_DIFFERENCES])
     if (hidden := len(failures) - SHOWN_DIFFERENCES) > 0:
         text.append(f"\nand {count(hidden, 'memory')} more: --json lists them", "not bold dim")
     return text
@@ -462,11 +462,11 @@ def followed(report: CopyReport, source: str, target: str, rounds: int) -> Text:
     text.append(facts, "not bold")
     copied = count(report.messages.written, report.noun)
     text.append(f"\ncopied during this run: {copied} in {count(rounds, 'round')}", "not bold dim")
-    _append_failures(text, report.failures)
+    append_failures(text, report.failures)
     return text
 
 
-def _append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
+def append_failures(text: Text, failures: list[tuple[MemoryKey, Failure]]) -> None:
     for key, failure in failures:
         text.append(f"\n{visible(str(key))}  {_reason(failure)}", "not bold red")
 
@@ -572,7 +572,7 @@ def change_outcome(
     text.append("\n" + said, "not bold")
     if report.failures:
         text.append(f", {count(len(report.failures), 'memory')} left unchanged", "not bold")
-    _append_failures(text, report.failures)
+    append_failures(text, report.failures)
     if run is not None and shown.memories:
         text.append(f"\nundo it with: memctl undo {run}", "not bold dim")
     return _with_plan(text, report) if dry_run else text

@@ -160,9 +160,9 @@ class ChangeMatcher:
         return None
 
     def gone(self) -> Callable[[str], bool]:
-        """Return a function that tells whether the edit deletes all messages with a given id."""
+        """Return a function that tells whether the memory loses all messages with a given id."""
         dropped = set(self._dropped)
-        stay = dropped.intersection(self._kept) if dropped else dropped
+        stay = dropped.intersection((*self._kept, *self._put)) if dropped else dropped
         return lambda id: hash(id) in dropped and hash(id) not in stay
 
     def shared_ids(self) -> dict[str, int]:

@@ -444,14 +444,18 @@ class BranchStore(SqlSimpleStore):
         ):
             raise Rejected("refused", "its session is one of SQLiteSession, without branches")
         known = {row.message if old.is_plain else row.id: row for row in old.rows}
+        texts = {id(row): entry.message for row, entry in zip(old.rows, old.messages, strict=True)}
         rows: list[Row] = []
         for entry in snapshot.messages:
             shaped = _shaped(entry)
             name = None
             if shaped is not None:
                 name = shaped.message if old.is_plain else shaped.id
-            kept = known.pop(name, None) if name is not None else None
-            rows.append(kept or _row(entry, shaped))
+            kept = known.get(name)
+            if kept is None or texts[id(kept)] != entry.message:
+                rows.append(_row(entry, shaped))
+            else:
+                rows.append(known.pop(name))
         if there is None and (not isinstance(snapshot, Restored) or snapshot.had_session):
             names = ["session_id"]
             await self.database.insert_rows(

@@ -14,6 +14,7 @@ from memctl.testing.suite.edit import EditTests
 from memctl.testing.suite.erase import EraseTests
 from memctl.testing.suite.facts import FactTests
 from memctl.testing.suite.lock import LockTests
+from memctl.testing.suite.offload import OffloadTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.report import ReportTests
@@ -73,6 +74,7 @@ class StoreSuite(
     EditTests,
     EraseTests,
     RetentionTests,
+    OffloadTests,
     VersionTests,
     LockTests,
     SearchTests,

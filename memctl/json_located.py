@@ -1,0 +1,100 @@
+"""JSON texts parsed with the place of each string and object, for changes that keep other bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from memctl.json_scan import TEXT, Walk
+
+
+class Span(NamedTuple):
+    """The bytes of a JSON text from ``start`` up to but not including ``stop``."""
+
+    start: int
+    stop: int
+
+
+class LocatedText(str):
+    """A string of a JSON text; ``span`` is the place of its literal, with the quotes."""
+
+    __slots__ = ("span",)
+    span: Span
+
+
+class LocatedObject(dict[str, Any]):
+    """An object of a JSON text, and its place."""
+
+    __slots__ = ("span",)
+    span: Span
+
+
+def located(text: bytes) -> Any:
+    """Parse a JSON text; strings are ``LocatedText``, objects ``LocatedObject``.
+
+    Keys are plain strings.  Of equal keys in one object, the last counts, as in ``json.loads``.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deep.
+    """
+    walk = Walk(text)
+    try:
+        found = _value(walk)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if walk.start() != len(text):
+        raise walk.fault("more than one value")
+    return found
+
+
+def _value(walk: Walk) -> Any:
+    start = walk.start()
+    match walk.text[start : start + 1]:
+        case b'"':
+            return _string(walk)
+        case b"{":
+            found = LocatedObject()
+            for key in walk.members():
+                found[key] = _value(walk)
+            found.span = Span(start, walk.at)
+            return found
+        case b"[":
+            return [_value(walk) for _ in walk.items()]
+        case _:
+            return walk.value()
+
+
+def _string(walk: Walk) -> LocatedText:
+    start = walk.at
+    literal = walk.skip()
+    if b"\\" in literal or not TEXT.fullmatch(literal, 1, len(literal) - 1):
+        text = json.loads(literal.decode("utf-8", "surrogatepass"))
+    else:
+        text = literal[1:-1].decode("utf-8", "surrogatepass")
+    found = LocatedText(text)
+    found.span = Span(start, walk.at)
+    return found
+
+
+def strings(value: Any) -> Iterator[LocatedText]:
+    """Yield all strings of a located value, but not the keys."""
+    if isinstance(value, LocatedText):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from strings(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings(one)
+
+
+def spliced(text: bytes, splices: Iterable[tuple[Span, bytes]]) -> bytes:
+    """Return the text with the bytes of each span replaced; spans must not overlap."""
+    pieces = []
+    at = 0
+    for span, new in sorted(splices):
+        pieces += [text[at : span.start], new]
+        at = span.stop
+    pieces.append(text[at:])
+    return b"".join(pieces)

@@ -1,0 +1,130 @@
+"""The folder of blobs, on a disk or in object storage."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+from memctl import zstd
+from memctl.errors import BadData, NotFound
+from memctl.location import visible
+from memctl.ops.offload.references import NAME
+from memctl.ops.offload.slim import Blob
+from memctl.registry import file_of, is_object
+from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import NamedFile
+
+_ZSTD = ".zst"
+_LEVEL: dict[int, int] = {zstd.CompressionParameter.compression_level: 3}
+
+
+class Blobs:
+    """The blobs in a folder, or under the prefix of keys in a bucket.
+
+    A blob is a file named by its digest (``references.NAME``), or by that name and ``.zst`` if it
+    is compressed.  The methods block.  All raise MemctlError if the place cannot be reached or
+    refuses the access.
+    """
+
+    def __init__(self, place: str) -> None:
+        """``place`` is the path of the folder, or a URL such as ``s3://BUCKET/PREFIX``."""
+        if is_object(place):
+            url, mark, query = place.partition("?")
+            scheme, _, rest = url.partition("://")
+            self._any = file_of(f"{scheme}://{rest.rstrip('/')}/any{mark}{query}")
+            self._folder = None
+            self.label = self._any.label.replace("/any", "", 1)
+        else:
+            self._folder = Path(place).expanduser()
+            self._any = file_of(str(self._folder / "any"))
+            self.label = visible(place)
+
+    def put(self, blob: Blob) -> bool:
+        """Store a blob durably; return False if the folder has it already, undamaged.
+
+        Raises:
+            Unavailable: the place refuses the blob, or has no room for it.
+        """
+        if blob.linked:
+            if self._is_there(blob.name):
+                return False
+            self._write(blob.name, blob.data)
+            return True
+        if self._is_there(blob.name) or self._is_there(blob.name + _ZSTD):
+            return False
+        packed = zstd.compress(blob.data, options=_LEVEL)
+        if len(packed) < len(blob.data):
+            self._write(blob.name + _ZSTD, packed)
+        else:
+            self._write(blob.name, blob.data)
+        return True
+
+    def get(self, name: str) -> bytes:
+        """Return the content of the blob ``name``.
+
+        Raises:
+            NotFound: there is no such blob.
+            BadData: the blob is damaged.
+        """
+        for stored in (name, name + _ZSTD):
+            file = self._any.sibling(stored)
+            if file.stamp() is None:
+                continue
+            data = _content(file)
+            if data is None:
+                raise BadData(
+                    f"{file.label} is damaged: its content does not have this digest",
+                    "restore the file from a backup",
+                )
+            return data
+        raise NotFound(
+            f"there is no blob {name} in {self.label}",
+            "name the folder that memctl offload wrote to with --from",
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """Return the stored size in bytes of each blob, by its name without a compression."""
+        found: dict[str, int] = {}
+        for file in self._any.siblings():
+            name = file.name.removesuffix(_ZSTD)
+            if NAME.fullmatch(name):
+                found[name] = found.get(name, 0) + file.bytes
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove the blob ``name``; do nothing if there is none."""
+        for stored in (name, name + _ZSTD):
+            self._any.sibling(stored).remove()
+
+    def make(self) -> None:
+        """Create the folder, unless it exists; do nothing in object storage."""
+        if self._folder is not None:
+            with system_errors(self._folder, "create"):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _is_there(self, name: str) -> bool:
+        file = self._any.sibling(name)
+        return file.stamp() is not None and _content(file) is not None
+
+    def _write(self, name: str, data: bytes) -> None:
+        with self._any.sibling(name).create() as file:
+            for start in range(0, len(data), _PIECE):
+                file.write(memoryview(data)[start : start + _PIECE])
+            file.commit()
+
+
+_PIECE = 1 << 20
+
+
+def _content(file: NamedFile) -> bytes | None:
+    """Return the content of a blob, decompressed; None if it does not have the digest it names."""
+    handle = file.open()
+    with os.fdopen(handle, "rb") as source:
+        data = source.read()
+    if file.name.endswith(_ZSTD):
+        try:
+            data = zstd.decompress(data)
+        except zstd.ZstdError:
+            return None
+    return data if sha256(data).hexdigest() == file.name.partition(".")[0] else None

@@ -1,0 +1,60 @@
+"""Blobs that nothing refers to: neither a message of the given stores, nor an undo of a change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from pathlib import Path
+
+from memctl.errors import BadData
+from memctl.journal.changes import read_changes
+from memctl.model import StoredMessage
+from memctl.ops.offload.references import names_in
+from memctl.ops.report import DOCTOR
+from memctl.selection import Selection
+from memctl.store import Store
+
+
+async def referred(store: Store) -> set[str]:
+    """Return the names of all blobs that the messages of a store may refer to.
+
+    Raises:
+        BadData: a memory is damaged, so it may refer to blobs that nobody sees.
+        MemctlError: as ``Store.read``.
+    """
+    found: set[str] = set()
+    async with aclosing(store.read(Selection())) as pages:
+        async for page in pages:
+            found |= await asyncio.to_thread(_names, [*map(_texts, page.messages)])
+            del page
+    if store.left_out.failures:
+        key, failure = next(iter(store.left_out.failures.items()))
+        raise BadData(f"{store.label}: {key} is damaged: {failure.message}", DOCTOR)
+    return found
+
+
+def _texts(message: StoredMessage) -> tuple[bytes, bytes]:
+    return message.message, message.shape.encode("utf-8", "surrogatepass")
+
+
+def _names(texts: Iterable[tuple[bytes, bytes]]) -> set[str]:
+    return {name for pair in texts for text in pair for name in names_in(text)}
+
+
+def kept_by_undo(parts: Iterable[Path]) -> set[str]:
+    """Return the names of all blobs to which messages refer after an undo of a run.
+
+    ``parts`` are the files with the changes of the run.
+
+    Raises:
+        BadData: a file is damaged.
+    """
+    return {
+        name
+        for part in parts
+        for edit in read_changes(part)
+        for change in edit.changes
+        if change.new is None
+        for name in (*names_in(change.message), *names_in(change.was.encode()))
+    }

@@ -1,0 +1,110 @@
+"""The references to blobs in messages: a line of text, or a URL.
+
+A reference names the blob by its file name: the SHA-256 of the content in hexadecimal, and an
+extension that says what the content is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MARK = b"memctl rehydrate restores"
+"""Bytes of the JSON text of every message with a reference in a text."""
+NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]+")
+"""The file name of a blob, without the extension of a compression."""
+TEXT, LITERAL, BASE64 = "txt", "json", "b64"
+"""Extensions of blobs: a text, a string as JSON has it, and base64 that is not in standard form."""
+EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+    "audio/wav": "wav",
+    "audio/mpeg": "mp3",
+    "video/mp4": "mp4",
+    "application/pdf": "pdf",
+}
+"""The extensions of media that programs tell the type from, by media type."""
+OTHER = "bin"
+"""The extension of all other media."""
+IN_URL = re.compile(rb"[0-9a-f]{64}\.(?:" + "|".join(EXTENSIONS.values()).encode() + rb")\"")
+"""The end of a string that may be the URL of a blob."""
+_NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}\.[a-z0-9]+")
+_TYPES = {extension: media_type for media_type, extension in EXTENSIONS.items()}
+_DATA = '@"'
+"""What stands for the end of the base64 data in the block of a reference."""
+
+_END_OF_TEXT = re.compile(
+    r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+); "
+    r"memctl rehydrate restores them\]\Z"
+)
+_MEDIA = re.compile(
+    r"\[memctl: (?P<type>\S+), (?P<size>[\d,]+) bytes, offloaded as "
+    r"(?P<name>[0-9a-f]{64}\.[a-z0-9]+) from (?P<dialect>[a-z0-9-]+); "
+    r"memctl rehydrate restores this block: (?P<block>\{.*\})\]",
+    re.DOTALL,
+)
+_URL = re.compile(r"(?:.*/)?(?P<name>[0-9a-f]{64}\.(?P<extension>[a-z0-9]+))", re.DOTALL)
+
+
+class MediaReference(NamedTuple):
+    """A reference to media in a text that stands where the block with the media stood.
+
+    ``block`` is the JSON of that block in the dialect ``dialect``, without the base64 data.
+    """
+
+    name: str
+    media_type: str
+    dialect: str
+    block: str
+
+    def text(self, size: int) -> str:
+        """Return the text; ``size`` is the size of the decoded media in bytes."""
+        return (
+            f"[memctl: {self.media_type}, {size:,} bytes, offloaded as {self.name} from "
+            f"{self.dialect}; memctl rehydrate restores this block: {self.block}]"
+        )
+
+    def with_data(self, data: bytes) -> bytes:
+        """Return the JSON of the block with base64 data."""
+        block = self.block.encode("utf-8", "surrogatepass")
+        return block.replace(_DATA.encode(), data + b'"', 1)
+
+
+def without_data(block: bytes, data: bytes) -> str:
+    """Return the JSON of a block without the base64 data, for ``MediaReference``."""
+    short = block.replace(data + b'"', _DATA.encode(), 1)
+    return short.decode("utf-8", "surrogatepass")
+
+
+def end_of_text(name: str, size: int) -> str:
+    """Return the end of a shortened text: the reference to a blob of ``size`` bytes."""
+    return f"\n[memctl: {size:,} bytes, offloaded as {name}; memctl rehydrate restores them]"
+
+
+def name_of_text(text: str) -> str | None:
+    """Return the name of the blob that the end of a text refers to; None without a reference."""
+    found = _END_OF_TEXT.search(text) if text.endswith("restores them]") else None
+    return found["name"] if found else None
+
+
+def media_of_text(text: str) -> MediaReference | None:
+    """Return the reference to media that a text is; None if the text is anything else."""
+    found = _MEDIA.fullmatch(text) if text.startswith("[memctl: ") else None
+    if found is None:
+        return None
+    return MediaReference(found["name"], found["type"], found["dialect"], found["block"])
+
+
+def names_in(text: bytes) -> set[str]:
+    """Return all names in the bytes of a message that may be names of blobs."""
+    return {name.decode() for name in _NAMES.findall(text)}
+
+
+def name_of_url(url: str) -> tuple[str, str] | None:
+    """Return the name of the blob that a URL refers to, and the media type; None for other URLs."""
+    found = _URL.fullmatch(url)
+    if found is None or found["extension"] not in _TYPES:
+        return None
+    return found["name"], _TYPES[found["extension"]]

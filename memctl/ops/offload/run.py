@@ -1,0 +1,277 @@
+"""The runs of ``memctl offload`` and ``memctl rehydrate``: messages get other texts, in place.
+
+An edit deletes each message and inserts its other text under the same id, so ``undo`` restores the
+messages byte for byte.  The blobs of an edit are durable before the store gets the edit: no message
+ever refers to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from memctl import jsonio
+from memctl.dialects.view import Dialect, TextBlock, ToolResultBlock, object_of
+from memctl.errors import Failure, MemctlError, UsageError
+from memctl.journal import runs
+from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
+from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.delete import most_deletions
+from memctl.ops.offload.blobs import Blobs
+from memctl.ops.offload.slim import Blob, Rule, may_refer, restored, slim
+from memctl.ops.select import select_with_anchors
+from memctl.selection import Selection
+from memctl.store import Store, refuse_facts
+from memctl.tokens import estimate
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The number of messages with another text in one memory, and what they take and cost.
+
+    ``before`` and ``after`` are the bytes of their stored JSON.  ``tokens_before`` and
+    ``tokens_after`` are the tokens of their texts and tool results, without media.
+    """
+
+    messages: int = 0
+    before: int = 0
+    after: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+    def add(self, other: Sizes) -> None:
+        """Add the numbers of ``other``."""
+        self.messages += other.messages
+        self.before += other.before
+        self.after += other.after
+        self.tokens_before += other.tokens_before
+        self.tokens_after += other.tokens_after
+
+
+@dataclass(slots=True)
+class RewriteReport:
+    """What a plan changes, by memory; and how many large contents it leaves in their messages."""
+
+    sizes: dict[MemoryKey, Sizes] = field(default_factory=dict)
+    left: dict[MemoryKey, int] = field(default_factory=dict)
+    failures: dict[MemoryKey, Failure] = field(default_factory=dict)
+    """The memories with a message that cannot be rehydrated; their other messages are."""
+
+    def forget(self, key: MemoryKey) -> None:
+        """Forget a memory, which is planned anew."""
+        for known in (self.sizes, self.left, self.failures):
+            known.pop(key, None)
+
+
+class RewriteRun(ChangeRun):
+    """A run that gives messages another text."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        options: RunOptions,
+        limit: tuple[float, bool] | None = None,
+    ) -> None:
+        """``limit`` is the largest number of messages to change, as for ``DeleteRun``."""
+        super().__init__(record, where, self._plan_edits, options)
+        self.rewritten = RewriteReport()
+        self.report.changed = set()
+        self.prepare = self.make_ready
+        self._limit = limit
+
+    def sizes(self, *, dry_run: bool) -> Sizes:
+        """Return the numbers of all changed memories; with ``dry_run``, of all planned ones."""
+        found = Sizes()
+        for key, one in self.rewritten.sizes.items():
+            if dry_run or key in (self.report.changed or ()):
+                found.add(one)
+        return found
+
+    def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
+        """Return the new text for a text of the message ``id`` of the memory ``key``."""
+        raise NotImplementedError
+
+    async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
+        """Do what must be done before the store gets edits; do nothing unless overridden."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of messages with another text, for the journal."""
+        return {"replaced": self.report.done.deleted}
+
+    async def check(self, store: Store) -> None:
+        """Work out ``most`` from the limit, and report messages that cannot be changed."""
+        self.report.failures += self.rewritten.failures.items()
+        if self._limit is not None:
+            self.most = await most_deletions(store, self.where, self._limit)
+
+    async def execute(self, store: Store) -> None:
+        refuse(store)
+        await super().execute(store)
+
+    async def plan(self, store: Store) -> bool:
+        refuse(store)
+        return await super().plan(store)
+
+    async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        places = store.features.duplicate_ids
+        async with aclosing(select_with_anchors(store, where)) as pages:
+            stays: str | None = None
+            async for page in pages:
+                if page.offset == 0:
+                    stays = None
+                    self.rewritten.forget(page.memory.key)
+                changes, stays = await asyncio.to_thread(self._changes, store, page, stays, places)
+                memory = replace(page.memory, summary=None, version=None)
+                yield Edit(memory, changes, page.offset, page.last)
+                del page, changes  # free a large page before the next read
+
+    def _changes(
+        self, store: Store, page: Page, stays: str | None, places: bool
+    ) -> tuple[list[Change], str | None]:
+        """Return the changes of a page, and the last message so far that stays as it is.
+
+        ``stays`` is that message before the page.
+        """
+        key, changes = page.memory.key, []
+        anchors = page.anchors or [None] * len(page.messages)
+        before: str | None = None
+        for entry, anchor, place in zip(page.messages, anchors, page.places, strict=True):
+            if anchor != before:  # messages that are not selected come before this message
+                before = stays = anchor
+            text = self.rewrite(store.dialect, entry.message, entry.id, key)
+            others = store.dialect.other_texts(entry.shape) if entry.shape else []
+            new_others = [self.rewrite(store.dialect, one, entry.id, key) for one in others]
+            if text == entry.message and new_others == others:
+                stays = entry.id
+                continue
+            shape = entry.shape
+            if new_others != others:
+                shape = store.dialect.with_other_texts(shape, new_others)
+            at = place if places else None
+            new = _id_of(store.dialect, entry, text)
+            fields = (stays, entry.position)
+            changes.append(
+                Change(entry.id, entry.marks, None, entry.message, *fields, entry.shape, at=at)
+            )
+            changes.append(Change(new, None, entry.marks, text, *fields, shape=shape, to=at))
+            self._count(store.dialect, key, [entry.message, *others], [text, *new_others])
+        return changes, stays
+
+    def _count(
+        self, dialect: Dialect, key: MemoryKey, old: Sequence[bytes], new: Sequence[bytes]
+    ) -> None:
+        """Count a message; the last of its texts is that of the context."""
+        sizes = (sum(map(len, old)), sum(map(len, new)))
+        known = self.rewritten.sizes.setdefault(key, Sizes())
+        known.add(Sizes(1, *sizes, tokens(dialect, old[-1]), tokens(dialect, new[-1])))
+
+
+def _id_of(dialect: Dialect, message: StoredMessage, text: bytes) -> str:
+    """Return the id of a message with another text: the same, unless it comes from the text."""
+    if not dialect.makes_ids:
+        return message.id
+    return dialect.message_id(object_of(jsonio.loads(text))) or message.id
+
+
+def refuse(store: Store) -> None:
+    """Refuse a store whose messages cannot be offloaded.
+
+    Raises:
+        UsageError: the store holds facts, or messages of a dialect that is not served.
+    """
+    refuse_facts(store, "large contents")
+    if not store.dialect.offloads:
+        raise UsageError(
+            f"{store.label} holds messages of {store.dialect.name}, which memctl does not offload",
+            "memctl help offload lists the formats",
+        )
+
+
+def tokens(dialect: Dialect, message: bytes) -> int:
+    """Return the estimated tokens of the texts and tool results of a message, without media."""
+    found = 0
+    for block in dialect.parse(message).blocks:
+        parts = block.output if isinstance(block, ToolResultBlock) else [block]
+        found += sum(estimate(part.text) for part in parts if isinstance(part, TextBlock))
+    return found
+
+
+class OffloadRun(RewriteRun):
+    """A run that moves large contents of messages to blobs."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        rule: Rule,
+        blobs: Blobs,
+        options: RunOptions,
+        limit: tuple[float, bool] | None = None,
+    ) -> None:
+        super().__init__(record, where, options, limit)
+        self.rule = rule
+        self.blobs = blobs
+        self.written = 0
+        """The number of blobs that the run has written; blobs that were there do not count."""
+
+    @property
+    def nothing(self) -> str:
+        return "no content is larger" if not self.rewritten.left else "nothing can be offloaded"
+
+    def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:  # noqa: ARG002
+        found = slim(dialect, text, self.rule)
+        if found.left:
+            self.rewritten.left[key] = self.rewritten.left.get(key, 0) + found.left
+        return found.text
+
+    async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
+        """Write the blobs of edits, durably, before the store gets the edits.
+
+        Raises:
+            Unavailable: the place of the blobs cannot be reached, or has no room.
+        """
+        await asyncio.to_thread(self._write, store.dialect, edits)
+
+    def _write(self, dialect: Dialect, edits: Sequence[Edit]) -> None:
+        for edit in edits:
+            for change in edit.changes:
+                if change.new is None:
+                    for text in (change.message, *dialect.other_texts(change.was)):
+                        for blob in slim(dialect, text, self.rule).blobs:
+                            self._put(blob)
+
+    def _put(self, blob: Blob) -> None:
+        self.blobs.make()
+        self.written += self.blobs.put(blob)
+
+
+class RehydrateRun(RewriteRun):
+    """A run that puts the contents of blobs back into their messages."""
+
+    def __init__(
+        self,
+        record: runs.Run,
+        where: Selection,
+        fetch: Callable[[str], bytes],
+        options: RunOptions,
+    ) -> None:
+        """``fetch`` returns the content of a blob, such as ``Blobs.get``."""
+        super().__init__(record, where, options)
+        self._fetch = fetch
+
+    @property
+    def nothing(self) -> str:
+        return "no message refers to a blob"
+
+    def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
+        if not may_refer(text):
+            return text
+        try:
+            return restored(dialect, text, self._fetch)
+        except MemctlError as error:
+            failure = Failure(error.code, f"message {id!r}: {error.message}")
+            self.rewritten.failures.setdefault(key, failure)
+            return text

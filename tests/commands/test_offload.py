@@ -1,0 +1,341 @@
+"""Large contents moved out of messages to files, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl.model import MemoryKey, StoredMessage
+from memctl.ops.offload.blobs import Blobs
+from memctl.testing.backend import Place
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.processes import start, wait_until
+from tests.support.servers.gate import Gate, refusal
+from tests.support.servers.objects import Bucket
+from tests.support.servers.pool import Servers
+
+ADA, BOB = MemoryKey("ada", "s1"), MemoryKey("bob", "s2")
+IMAGE = base64.b64encode(os.urandom(9000)).decode()
+LONG = 'a line of "text"\n' * 1000
+OTHER = "another line\n" * 1000
+
+
+def message(id: str, role: str, *blocks: dict[str, Any]) -> StoredMessage:
+    value = {"id": id, "name": "x", "role": role, "content": [*blocks], "metadata": {}}
+    value["timestamp"] = f"2026-01-0{id[-1]} 10:00:00.000"
+    return StoredMessage(id, json.dumps(value).encode())
+
+
+def image(data: str, media_type: str = "image/png") -> dict[str, Any]:
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "image", "source": source}
+
+
+def result(output: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "id": "c1", "name": "read", "output": output}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+MEMORIES = {
+    ADA: [
+        message("a1", "user", text("Look."), image(IMAGE)),
+        message("a2", "assistant", {"type": "tool_use", "id": "c1", "name": "read", "input": {}}),
+        message("a3", "system", result(LONG)),
+        message("a4", "assistant", text(LONG)),
+    ],
+    BOB: [
+        message("b1", "user", text("Look."), image(IMAGE)),
+        message("b2", "system", result([text(OTHER)])),
+    ],
+}
+WORDS = ("--larger", "5kB", "--keep", "100")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    path = str(tmp_path / "agents.db")
+    asyncio.run(fill(path, MEMORIES))
+    return path
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+def texts(store: str) -> dict[MemoryKey, list[bytes]]:
+    return {key: [entry.message for entry in some] for key, some in contents(store).items()}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_offload_goes_and_comes_back(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
+    found = report(run(*words))
+    assert found["messages"] == {"selected": 4, "changed": 4, "failed": 0}
+    assert found["blobs"] == {"place": str(blobs), "written": 3}
+    assert found["left"] == 0
+    slim = texts(store)
+    sizes = [sum(len(one) for some in each.values() for one in some) for each in (before, slim)]
+    others = len(before[ADA][1] + before[ADA][3])  # calls and what is said stay
+    assert found["bytes"] == {"before": sizes[0] - others, "after": sizes[1] - others}
+    assert found["tokens"]["before"] - found["tokens"]["after"] > (len(LONG) + len(OTHER)) / 5
+    assert slim[ADA][3] == before[ADA][3]
+    [shortened] = json.loads(slim[ADA][2])["content"]
+    assert shortened["id"] == "c1"
+    assert shortened["output"].startswith(LONG[:80])
+    assert f"{len(LONG):,} bytes, offloaded as " in shortened["output"]
+    assert [path.stat().st_mode & 0o777 for path in blobs.iterdir()] == [0o600] * 3
+    run_id = found["run"]
+    assert report(run("history", "--json"))["runs"][0]["replaced"] == 4
+    # Nothing more to do.
+    again = report(run(*words))
+    assert (again["messages"]["selected"], "run" in again) == (0, False)
+
+    back = report(run("rehydrate", store, "--from", blobs, "--json"))
+    assert back["messages"]["changed"] == 4
+    assert texts(store) == before
+    report(run("undo", back["run"], "--yes", "--json"))
+    assert texts(store) == slim
+    report(run("undo", run_id, "--yes", "--json"))
+    assert texts(store) == before
+
+
+def test_offload_dry_run_writes_nothing(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    words = ["offload", store, "--to", blobs, *WORDS, "--dry-run"]
+    found = report(run(*words, "--json"))
+    assert [(row["user"], row["messages"]) for row in found["plan"]] == [("ada", 2), ("bob", 2)]
+    assert found["bytes"]["before"] > 10 * found["bytes"]["after"]
+    assert "would be offloaded from 4 messages in 2 memories" in run(*words).stdout
+    assert texts(store) == before
+    assert not blobs.exists()
+
+
+def test_offload_only_what_is_selected(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
+    assert report(run(*words, "--role", "system", "--user", "ada"))["messages"]["changed"] == 1
+    assert [one == other for one, other in zip(texts(store)[ADA], before[ADA], strict=True)] == [
+        *(True, True, False, True)
+    ]
+    fails(run(*words, "--max-delete", "1"), 9, "--max-delete")
+    assert texts(store)[BOB] == before[BOB]
+
+
+def test_offload_media_become_urls(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    prefix = f"file://{blobs}/"
+    words = ["offload", store, "--to", blobs, *WORDS, "--url-prefix", prefix, "--yes"]
+    assert run(*words).exit_code == 0
+    source = json.loads(texts(store)[ADA][0])["content"][1]["source"]
+    assert source["type"] == "url"
+    file = Path(source["url"].removeprefix("file://"))
+    assert (file.parent, file.suffix) == (blobs, ".png")
+    assert file.read_bytes() == base64.b64decode(IMAGE)
+    assert run("rehydrate", store, "--from", blobs).exit_code == 0
+    assert texts(store) == before
+
+
+@pytest.mark.parametrize("size", [*range(4985, 5015)])
+def test_offload_sizes_around_the_limit(run: Run, tmp_path: Path, blobs: Path, size: int) -> None:
+    path = str(tmp_path / "agents.db")
+    data = base64.b64encode(os.urandom(size)).decode()[: size // 4 * 4]
+    output = "ä\x00\ud800" * (size // 6)
+    output += "x" * (size - len(output.encode("utf-8", "surrogatepass")))
+    asyncio.run(
+        fill(
+            path,
+            {ADA: [message("m1", "user", image(data)), message("m2", "system", result(output))]},
+        )
+    )
+    before = texts(path)
+    found = report(run("offload", path, "--to", blobs, *WORDS, "--yes", "--json"))
+    assert found["messages"]["changed"] == (len(data) > 5000) + (size > 5000)
+    assert run("rehydrate", path, "--from", blobs).exit_code == 0
+    assert texts(path) == before
+
+
+def test_offload_to_object_storage(run: Run, store: str, bucket: Bucket) -> None:
+    before = texts(store)
+    place = bucket.url("blobs")
+    found = report(run("offload", store, "--to", place, *WORDS, "--yes", "--json"))
+    assert found["blobs"]["written"] == len(bucket.files()) == 3
+    assert all(name.startswith("blobs/") for name in bucket.files())
+    assert run("rehydrate", store, "--from", place).exit_code == 0
+    assert texts(store) == before
+    report(run("undo", "--store", store, "--yes", "--json"))
+    assert report(run("offload", store, "--prune", "--to", place, "-n", "--json"))["removed"] == []
+
+
+def test_rehydrate_where_the_messages_were_migrated(
+    run: Run, store: str, blobs: Path, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    before = texts(store)
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    redis = one("redis").text
+    assert run("migrate", store, redis).exit_code == 0
+    assert run("rehydrate", redis, "--from", blobs).exit_code == 0
+    assert texts(redis) == before
+    # Long texts come back in another dialect, too; media are named.
+    target = f"sqlite:///{tmp_path}/two.db?layout=agentscope2"
+    assert run("migrate", store, target, "--lossy").exit_code == 0
+    found = run("rehydrate", target, "--from", blobs)
+    fails(found, 7, "media of a message of agentscope1")
+    assert any(json.dumps(LONG)[1:-1].encode() in one for one in texts(target)[ADA])
+
+
+def test_rehydrate_without_a_blob_does_the_rest(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    slim = texts(store)
+    [picture] = blobs.glob("*.png")
+    content = picture.read_bytes()
+    picture.write_bytes(content[:-1])
+    fails(run("rehydrate", store, "--from", blobs), 7, picture.name, "is damaged")
+    found = texts(store)
+    assert found[ADA] == [slim[ADA][0], *before[ADA][1:]]
+    assert found[BOB] == [slim[BOB][0], before[BOB][1]]
+    picture.unlink()
+    fails(run("rehydrate", store, "--from", blobs), 7, f"there is no blob {picture.name}")
+    assert texts(store) == found
+    picture.write_bytes(content)
+    assert run("rehydrate", store, "--from", blobs).exit_code == 0
+    assert texts(store) == before
+
+
+def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None:
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
+    assert report(run(*words, "--user", "ada"))["blobs"]["written"] == 2
+    [picture] = blobs.glob("*.png")
+    picture.write_bytes(b"")
+    assert report(run(*words))["blobs"]["written"] == 2
+    assert picture.read_bytes() == base64.b64decode(IMAGE)
+
+
+def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("migrate", store, copy, "--user", "bob").exit_code == 0
+    every = names(blobs)
+    prune = ["offload", "--prune", "--to", blobs, "--json"]
+    assert report(run(*prune, store, "--yes"))["removed"] == []
+    removal = report(run("delete", store, "--user", "bob", "--yes", "--json"))["run"]
+    # An undo would bring back messages that refer to all of them.
+    assert report(run(*prune, store, "--yes"))["removed"] == []
+    # No record of a change is kept for the copy, but it refers to what bob's messages had.
+    (Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs" / removal).rename(tmp_path / "gone")
+    assert report(run(*prune, store, copy, "--yes"))["removed"] == []
+    found = report(run(*prune, store, "-n"))["removed"]
+    assert len(found) == 1
+    assert names(blobs) == every
+    assert report(run(*prune, store, "--yes"))["removed"] == found
+    assert len(names(blobs)) == 2
+    (blobs / "notes.txt").touch()
+    assert report(run(*prune, copy, "--yes"))["removed"] != []
+    assert "notes.txt" in names(blobs)
+
+
+def test_offload_leaves_held_memories_alone(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    assert run("hold", "add", "--user", "ada", "--reason", "case 17").exit_code == 0
+    fails(run("offload", store, "--to", blobs, *WORDS, "--yes"), 7, "held")
+    assert texts(store)[ADA] == before[ADA]
+    assert texts(store)[BOB] != before[BOB]
+
+
+def test_offload_usage(run: Run, store: str, blobs: Path, tmp_path: Path, write: Path) -> None:
+    write.touch()
+    to = ["--to", blobs]
+    fails(run("offload", store, "--yes"), 2, "no folder is named", "[offload]")
+    fails(run("rehydrate", store), 2, "no folder is named")
+    fails(run("offload", store, *to), 2, "--yes")
+    fails(run("offload", store, *to, "--larger", "much", "--yes"), 2, "is not a valid size")
+    fails(run("offload", store, *to, "--larger", "1kB", "--yes"), 2, "is too small")
+    fails(run("offload", store, store, *to, "--yes"), 2, "one store at a time")
+    fails(run("offload", store, *to, "--prune", "--user", "ada", "--yes"), 2, "--prune")
+    fails(run("offload", tmp_path / "none.db", *to, "--yes"), 4, "none.db")
+    fails(run("offload", store, "--to", "s3://", "--yes"), 2, "names no object")
+    write.write_text(f'[offload]\nto = "{blobs}"\nlarger = "5kB"\nkeep = "100"\n')
+    assert report(run("offload", store, "--yes", "--json"))["messages"]["changed"] == 4
+    assert run("rehydrate", store).exit_code == 0
+    write.write_text('[offload]\nfolder = "x"\n')
+    fails(run("offload", store, "--yes"), 2, "offload.folder")
+
+
+def test_offload_place_that_refuses(run: Run, store: str, tmp_path: Path) -> None:
+    before = texts(store)
+    (tmp_path / "file").touch()
+    fails(run("offload", store, "--to", tmp_path / "file", *WORDS, "--yes"), 3, "file")
+    assert texts(store) == before
+
+
+def test_offload_no_room(
+    run: Run, store: str, blobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = texts(store)
+    write = Blobs._write
+
+    def limited(self: Blobs, name: str, data: bytes) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, hard))
+        try:
+            write(self, name, data)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Blobs, "_write", limited)
+        words = ["offload", store, "--to", blobs, *WORDS, "--yes"]
+        fails(run(*words), 3, "larger than permitted")
+    assert texts(store) == before
+    assert names(blobs) == []
+    assert run(*words).exit_code == 0
+
+
+def test_offload_bucket_that_refuses(
+    run: Run, store: str, servers: Servers, bucket: Bucket
+) -> None:
+    before = texts(store)
+
+    def rule(data: bytes) -> bytes | None:
+        return refusal("403 Forbidden", "AccessDenied") if data.startswith(b"PUT ") else None
+
+    with Gate(servers.objects.port, rule) as gate:
+        place = bucket.url("blobs", endpoint=gate.endpoint)
+        fails(run("offload", store, "--to", place, *WORDS, "--yes"), 3, "no permission to write")
+    assert texts(store) == before
+    assert bucket.files() == []
+
+
+def test_offload_ctrl_c(run: Run, one: Callable[[str], Place], blobs: Path) -> None:
+    place = one("sqlite")
+    many = {
+        MemoryKey(f"user{n}", "s"): [message("m1", "system", result(f"{n} {LONG * 20}"))]
+        for n in range(60)
+    }
+    asyncio.run(fill(place.text, many))
+    before = texts(place.text)
+    process = start("offload", place.text, "--to", blobs, *WORDS, "--yes")
+    wait_until(lambda: blobs.exists() and len(names(blobs)) > 3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode in (0, 130), errors
+    found = run("rehydrate", place.text, "--from", blobs)
+    assert found.exit_code == 0, found.stderr
+    assert texts(place.text) == before
