@@ -247,6 +247,19 @@ def test_docs_retention_is_run(world: Path, run: Run, monkeypatch: pytest.Monkey
     assert follow(page, run) == ["retain", "retain", "history", "search", "import", "undo"]
 
 
+def test_docs_offload_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = [{"type": "tool_result", "id": "c1", "name": "read", "output": "line\n" * 30_000}]
+    message = samples.entry("m1", 2, content=output)
+    asyncio.run(fill("agents.db", {MemoryKey("ada", "report"): [message]}))
+    settings = SETTINGS.replace("sqlite:///agents.db?state=sessions", "agents.db")
+    (world / "memctl.toml").write_text(settings, "utf-8")
+    monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
+    assert run("export", "agents.db", "-o", "archive.ndjson.zst").exit_code == 0
+    page = (ROOT / "docs" / "offload.md").read_text("utf-8").replace("/srv/agents/", "")
+    ran = follow(page, run)
+    assert ran == ["inspect", "offload", "offload", "rehydrate", "undo", "offload", "offload"]
+
+
 def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pyrage = pytest.importorskip("pyrage")
     identity = pyrage.x25519.Identity.generate()

@@ -36,6 +36,8 @@ _GUIDES = {
     "compress": ("compress",),
     "erase": ("erase",),
     "hold": ("holds",),
+    "offload": ("offload",),
+    "rehydrate": ("offload",),
     "retain": ("retention",),
     "verify": ("copying",),
     "doctor": ("doctor", "changing"),

@@ -1,4 +1,4 @@
-"""The report of ``offload`` and ``rehydrate``."""
+"""The report of ``offload`` and ``rehydrate``, and the blobs to which a store refers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome, flat_row
+from memctl.commands._run import runs_on
+from memctl.journal.runs import Runs
+from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.ops.observer import opened
+from memctl.ops.offload.prune import kept_by_undo, referred
 from memctl.ops.offload.run import OffloadRun, RewriteRun
 from memctl.output import offloading
+from memctl.registry import make_store
 
 
 class RewriteOutcome(ChangeOutcome):
@@ -62,3 +69,16 @@ def _planned(key: MemoryKey, sizes: Any) -> dict[str, Any]:
         "messages": sizes.messages,
         "bytes": {"before": sizes.before, "after": sizes.after},
     }
+
+
+async def referred_on(run: Run, location: Location) -> set[str]:
+    """Return the names of the blobs that the messages of a store, or undo runs on it, need.
+
+    Raises:
+        MemctlError: the store or the record of a run cannot be read as a whole.
+    """
+    async with opened(make_store(location), run.output) as store:
+        found = await referred(store)
+    for kept in runs_on(run, location):
+        found |= kept_by_undo(Runs().parts(kept))
+    return found

@@ -24,6 +24,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import all_held, nothing_but_held
+from memctl.commands._rewrites import referred_on
 from memctl.commands._run import (
     files_of,
     hold_source,
@@ -32,6 +33,7 @@ from memctl.commands._run import (
     runs_on,
     wait_for,
 )
+from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
@@ -39,6 +41,7 @@ from memctl.numbers import count
 from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
+from memctl.ops.offload.blobs import Blobs
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
@@ -71,6 +74,14 @@ def erase(
             "--archives",
             metavar="FILE",
             help="Also erase from this archive, or all files of a rotation; they are rewritten.",
+        ),
+    ] = None,
+    blobs: Annotated[
+        str | None,
+        typer.Option(
+            "--blobs",
+            metavar="DIR|URL",
+            help="Also remove offloaded contents here that only erased messages refer to.",
         ),
     ] = None,
     yes: YesOption = False,
@@ -106,7 +117,8 @@ def erase(
     if not dry_run:
         refuse_unasked(yes)
         path = prepare_path(receipt, force=force)
-    targets = _targets(run, subject, stores or [], archives or [])
+    place = blobs or read_offload(run.configuration()).to
+    targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
     outcome = _Outcome(subject, targets, dry_run=dry_run)
     output.report = Report("erase", outcome.data, outcome.rows, outcome.table, of_run=not dry_run)
     if dry_run or not yes:
@@ -139,6 +151,8 @@ def erase(
         _refuse_nobody(output, targets, subject)
         _refuse_held(targets)
     else:
+        if place:
+            outcome.remove_blobs(run, Blobs(place))
         receipts.end()
         receipts.save()
     outcome.end(output)
@@ -204,6 +218,9 @@ class _Outcome:
         self.targets = targets
         self.dry_run = dry_run
         self.receipt: Receipt | None = None
+        self.blobs: list[str] | None = None
+        """The names of the removed blobs; None if no place of blobs is known."""
+        self._blobs_error: MemctlError | None = None
         self._ended = False
 
     @property
@@ -218,6 +235,26 @@ class _Outcome:
             erasing.Line(one.location.label, one.run.report, one.entry.not_reached, one.why)
             for one in self.targets
         ]
+
+    def remove_blobs(self, run: Run, place: Blobs) -> None:
+        """Remove the blobs to which only erased messages referred; keep an error for ``end``.
+
+        Messages of the stores of this erase, and undo runs on them, keep what they refer to.
+        """
+        found = {name for target in self.targets for name in target.run.blobs}
+        self.blobs = []
+        try:
+            if any(target.error is not None for target in self.targets):
+                return  # its messages may refer to them
+            for target in self.targets if found else ():
+                found -= wait_for(referred_on(run, target.location))
+            for name in sorted(found):
+                place.remove(name)
+                self.blobs.append(name)
+        except MemctlError as error:
+            self._blobs_error = error
+        if self.receipt is not None:
+            self.receipt.blobs = [self.receipt.digests.of(name) for name in self.blobs]
 
     def end(self, output: Output) -> None:
         """Write the report; raise an error if the erase of a store is incomplete.
@@ -247,6 +284,11 @@ class _Outcome:
                 f"{label}: {first.why.removeprefix(f'{label}: ')}",
                 self._hint(first),
             )
+        if self._blobs_error is not None:
+            raise Partial(
+                f"offloaded contents were not removed: {self._blobs_error.message}",
+                "the messages are erased; memctl offload --prune removes the contents",
+            )
         output.emit()
 
     def _hint(self, failed: _Target) -> str:
@@ -270,6 +312,8 @@ class _Outcome:
         }
         if self.receipt is not None:
             data["receipt"] = str(self.receipt.path)
+        if self.blobs is not None:
+            data["blobs"] = self.blobs
         return data
 
     def _store(self, target: _Target) -> dict[str, Any]:
@@ -314,7 +358,7 @@ class _Outcome:
         if not self.begun:
             return None
         path = None if self.receipt is None else str(self.receipt.path)
-        return erasing.outcome(self.lines, path)
+        return erasing.outcome(self.lines, path, len(self.blobs or ()))
 
 
 def _failures(target: _Target) -> list[dict[str, Any]]:
@@ -339,10 +383,12 @@ def _failures(target: _Target) -> list[dict[str, Any]]:
     return rows
 
 
-def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str]) -> list[_Target]:
+def _targets(
+    run: Run, subject: Subject, stores: list[str], archives: list[str], *, notes_blobs: bool
+) -> list[_Target]:
     """Return the stores and archives to erase from, each once, even if named in several ways.
 
-    The name of a rotation stands for all its files.
+    The name of a rotation stands for all its files.  ``notes_blobs`` is as for ``EraseRun``.
 
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.
@@ -365,7 +411,11 @@ def _targets(run: Run, subject: Subject, stores: list[str], archives: list[str])
             refuse_missing(location)
         kept = record(run, "erase", name, location)
         entry = ErasedStore(location.label, kept.argument, location.kind)
-        erasure = EraseRun(subject, entry, partial(runs_on, run), run.output, holds=holds)
+        erasure = EraseRun(
+            *(subject, entry, partial(runs_on, run), run.output),
+            holds=holds,
+            notes_blobs=notes_blobs,
+        )
         found.setdefault((location.label, str(location.options)), _Target(location, entry, erasure))
     return list(found.values())
 

@@ -17,23 +17,18 @@ from memctl.commands._options import (
     opens_stores,
     selecting,
 )
-from memctl.commands._rewrites import RewriteOutcome
-from memctl.commands._run import changeable, record, run_options, runs_on, wait_for
+from memctl.commands._rewrites import RewriteOutcome, referred_on
+from memctl.commands._run import changeable, record, run_options, wait_for
 from memctl.config.offload import OffloadSettings, read_offload
 from memctl.errors import UsageError
-from memctl.journal.runs import Runs
 from memctl.location import visible
 from memctl.numbers import count, size
-from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.prune import kept_by_undo, referred
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
 from memctl.output import offloading
 from memctl.output.report import Report
-from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import OpenMode
 from memctl.system import at_terminal
 from memctl.values import data_size, deletion_limit
 
@@ -192,14 +187,10 @@ async def _unreferred(run: Run, stores: list[str], blobs: Blobs) -> dict[str, in
     """Return the sizes in bytes of the blobs that nothing refers to, by name.
 
     Raises:
-        MemctlError: a store or the record of a run cannot be read as a whole.
+        MemctlError: as ``referred_on``.
     """
     sizes = blobs.sizes()
     kept: set[str] = set()
     for name in stores:
-        location = run.locate(name)
-        async with opened(make_store(location, OpenMode.READ), run.output) as store:
-            kept |= await referred(store)
-        for one in runs_on(run, location):
-            kept |= kept_by_undo(Runs().parts(one))
+        kept |= await referred_on(run, run.locate(name))
     return {name: size for name, size in sizes.items() if name not in kept}

@@ -24,6 +24,7 @@ from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names
 from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.offload.prune import referred
 from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.side_effects import refuse_side_effects
@@ -79,18 +80,24 @@ class EraseRun:
         observer: Observer | None = None,
         folder: Runs | None = None,
         holds: HoldSource | None = None,
+        *,
+        notes_blobs: bool = False,
     ) -> None:
         """``entry`` is the part of the receipt for the store; the erase fills it in.
 
         ``runs`` returns the undo runs on the store at a location.  ``folder`` is the folder of all
         runs; None means the usual folder.  ``holds`` says which memories to leave alone; None means
-        the holds in the record of ``memctl hold``.
+        the holds in the record of ``memctl hold``.  With ``notes_blobs``, the plan notes in
+        ``blobs`` which offloaded contents the erased messages refer to.
         """
         self.subject = subject
         self.entry = entry
         self.report = EraseReport()
         self.begun = False
         """True as soon as data may have been erased; False again if the store refused it all."""
+        self.blobs: set[str] = set()
+        """The names of the offloaded contents to which the erased messages may refer."""
+        self._notes_blobs = notes_blobs
         self._runs = runs
         self._kept = folder or Runs()
         self._holds = holds or HoldSource()
@@ -123,6 +130,8 @@ class EraseRun:
             found = self._leave_held(store, found)
             if found:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
+            if found and self._notes_blobs:
+                self.blobs |= await referred(store, self._where)
         if found:
             await refuse_side_effects(store, self._where, Deletion.MEMORIES)
         runs = await self._erase_runs(store, dry_run=True)

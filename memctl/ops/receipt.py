@@ -3,7 +3,8 @@
 A receipt holds no content, no name of a user or session, and no id in the clear.  Names and message
 ids are kept as HMAC-SHA256 under a random key, which the receipt holds.  With the key, a guess can
 be tested, but no name can be read, and two receipts cannot be compared.  A receipt has no digest of
-texts.  Short ids have no digest, either: they could be guessed or belong to several messages.
+texts.  The names of removed blobs, which are digests of contents, are kept as HMAC, too.  Short
+ids have no digest, either: they could be guessed or belong to several messages.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ class Receipt:
     """The digest of the user, or of the user and the session."""
     digests: Digests
     stores: list[ErasedStore] = field(default_factory=list)
+    blobs: list[str] = field(default_factory=list)
+    """The digest of the name of each offloaded content that was removed."""
     created: str = ""
     ended: str | None = None
     saved: bool = False
@@ -191,6 +194,7 @@ class Receipt:
                 "messages": base64.b64encode(self.digests.packed).decode(),
             },
             "stores": [asdict(one) for one in self.stores],
+            "blobs": self.blobs,
             "not_reached": list(ALWAYS),
         }
         with AtomicFile(self.path, 0o600) as file:
@@ -230,6 +234,7 @@ def read_receipt(path: Path) -> Receipt:
         return Receipt(
             *(path, record["memctl"], record["scope"], kept["subject"], digests),
             stores=[ErasedStore(**one) for one in record["stores"]],
+            blobs=record["blobs"],
             created=record["created"],
             ended=record["ended"],
         )

@@ -41,12 +41,15 @@ def plan(lines: list[Line]) -> RenderableType:
     return Stack(*parts, _limits(lines))
 
 
-def outcome(lines: list[Line], receipt: str | None) -> RenderableType:
+def outcome(lines: list[Line], receipt: str | None, blobs: int) -> RenderableType:
     """Draw the result of an erase for each store, and the path of the receipt.
 
-    Data that memctl cannot erase are named, too.
+    ``blobs`` is the number of removed files with offloaded contents.  Data that memctl cannot erase
+    are named, too.
     """
     parts: list[RenderableType] = [_head(line, "erased", line.report.erased) for line in lines]
+    if blobs:
+        parts.append(Text(f"{count(blobs, 'file')} with offloaded contents removed"))
     if receipt is not None:
         parts.append(Text(f"receipt: {visible(receipt)}"))
     return Stack(*parts, Text(), _limits(lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
 import resource
@@ -257,6 +258,40 @@ def test_offload_leaves_held_memories_alone(run: Run, store: str, blobs: Path) -
     fails(run("offload", store, "--to", blobs, *WORDS, "--yes"), 7, "held")
     assert texts(store)[ADA] == before[ADA]
     assert texts(store)[BOB] != before[BOB]
+
+
+def test_erase_removes_what_only_the_user_had(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    shared = hashlib.sha256(base64.b64decode(IMAGE)).hexdigest()
+    [only] = {path.name.partition(".")[0] for path in blobs.iterdir()} & {
+        hashlib.sha256(OTHER.encode()).hexdigest()
+    }
+    receipt = tmp_path / "receipt.json"
+    words = ["erase", "--user", "bob", store, "--yes", "--json", "--receipt", receipt]
+    assert report(run(*words, "--blobs", blobs))["blobs"] == [f"{only}.txt"]
+    assert not [name for name in names(blobs) if name.startswith(only)]
+    assert [name for name in names(blobs) if name.startswith(shared)]
+    said = json.loads(receipt.read_text())
+    assert len(said["blobs"]) == 1
+    assert only not in receipt.read_text()
+    assert run("verify", "--receipt", receipt).exit_code == 0
+    assert run("rehydrate", store, "--from", blobs).exit_code == 0
+    found = report(run("erase", "--user", "ada", store, "--yes", "--json", "--blobs", blobs))
+    assert found["blobs"] == []  # they were rehydrated
+    assert len(names(blobs)) == 2
+
+
+def test_erase_without_the_place_of_blobs(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert "blobs" not in report(run("erase", "--user", "bob", store, "--yes", "--json"))
+    assert len(names(blobs)) == 3
+    words = ["erase", "--user", "ada", store, "--yes", "--blobs", tmp_path / "file" / "none"]
+    (tmp_path / "file").touch()
+    fails(run(*words), 7, "offloaded contents were not removed")
 
 
 def test_offload_usage(run: Run, store: str, blobs: Path, tmp_path: Path, write: Path) -> None:

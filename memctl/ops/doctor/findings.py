@@ -210,7 +210,7 @@ _KINDS = (
         Severity.WARNING,
         "tool results larger than --max-result",
         "each is sent for every reply: it costs tokens, and may exceed the context of the model",
-        "compress the memory, or delete the pair: memctl delete STORE --id ID --with-tool-pairs",
+        "move them to files: memctl offload STORE --to DIR; or compress the memory",
     ),
     FindingKind(
         "leftover-hint",

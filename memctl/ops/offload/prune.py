@@ -16,15 +16,17 @@ from memctl.selection import Selection
 from memctl.store import Store
 
 
-async def referred(store: Store) -> set[str]:
-    """Return the names of all blobs that the messages of a store may refer to.
+async def referred(store: Store, where: Selection | None = None) -> set[str]:
+    """Return the names of all blobs to which the selected messages of a store may refer.
+
+    ``where`` is the selection; None selects all messages.
 
     Raises:
         BadData: a memory is damaged, so it may refer to blobs that nobody sees.
         MemctlError: as ``Store.read``.
     """
     found: set[str] = set()
-    async with aclosing(store.read(Selection())) as pages:
+    async with aclosing(store.read(where or Selection())) as pages:
         async for page in pages:
             found |= await asyncio.to_thread(_names, [*map(_texts, page.messages)])
             del page
