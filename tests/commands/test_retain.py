@@ -26,6 +26,8 @@ from tests.commands.test_asking import Session
 from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.places import Held, edited, held, put, runs_kept
 from tests.support.schemas import check_row
+from tests.support.servers.gate import Gate, refusal
+from tests.support.servers.objects import Bucket
 
 KYOTO, BERLIN, ROME = (
     *(MemoryKey("quokka", "kyoto"), MemoryKey("quokka", "berlin"), MemoryKey("bob", "rome")),
@@ -378,6 +380,105 @@ def test_retain_leaves_what_changed_after_the_export(
         }
     else:
         assert here == {KYOTO: [late_id], BERLIN: [marked]}
+
+
+# Archives in object storage
+
+
+def archive_in(bucket: Bucket, endpoint: str = "") -> str:
+    url = bucket.url("retired/p-DATE.ndjson.zst", endpoint=endpoint)
+    return url.replace("DATE", "{date}")
+
+
+def port_of(bucket: Bucket) -> int:
+    return int(bucket.endpoint.rpartition(":")[2])
+
+
+def test_retain_to_object_storage(
+    run: Run, store: str, policies: Policies, bucket: Bucket, target: str
+) -> None:
+    before = contents(store)
+    policies.write(store, {"select": {"keep_last": 3}, "archive": archive_in(bucket)})
+    planned = one_row(report(run("retain", "--dry-run", "--json")))
+    assert (planned["messages"], bucket.files()) == (15, [])
+    row = one_row(report(run("retain", "--yes", "--json")))
+    name = f"retired/p-{TODAY}.ndjson.zst"
+    assert (row["state"], row["messages"], row["archive"]) == ("done", 15, planned["archive"])
+    assert (bucket.url(name), bucket.files()) == (row["archive"], [name])
+    after = contents(store)
+    archived = contents(str(bucket.folder / name))
+    assert {key: archived[key] + after[key] for key in before} == before
+    again = one_row(report(run("retain", "--yes", "--json")))
+    assert (again["state"], bucket.files()) == ("nothing", [name])
+    report(run("import", row["archive"], target, "--json"))
+    assert contents(target) == archived
+    report(run("undo", *row["runs"], "--json"))
+    assert contents(store) == before
+    assert one_row(report(run("retain", "--yes", "--json")))["archive"] == bucket.url(
+        f"retired/p-{TODAY}-2.ndjson.zst"
+    )
+
+
+@pytest.mark.parametrize("broken", [b"PUT /", b"GET /"])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "cannot reach"),
+        (refusal("403 Forbidden", "AccessDenied"), "no permission"),
+        (refusal("403 Forbidden", "SignatureDoesNotMatch"), "refuses the credentials"),
+        (refusal("404 Not Found", "NoSuchBucket"), "there is no bucket"),
+    ],
+)
+def test_retain_object_storage_that_breaks(
+    run: Run,
+    store: str,
+    policies: Policies,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: bytes,
+    answer: bytes,
+    said: str,
+) -> None:
+    """A server that ends, or refuses, in the upload or when the archive is read back."""
+    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    before = contents(store)
+    rules = [lambda data: answer if data.startswith(broken) else None]
+    with Gate(port_of(bucket), lambda data: rules[0](data) if rules else None) as gate:
+        policies.write(
+            store, {"select": {"keep_last": 3}, "archive": archive_in(bucket, gate.endpoint)}
+        )
+        gone = broken == b"GET /" and b"NoSuchBucket" in answer
+        fails(run("retain", "--yes"), 4 if gone else 3, said)
+        assert contents(store) == before
+        rules.clear()
+        row = one_row(report(run("retain", "--yes", "--json")))
+    assert (row["state"], row["messages"], len(row["resumed"])) == (
+        *("done", 15),
+        int(broken == b"GET /"),
+    )
+    [name] = bucket.files()
+    assert sum(map(len, contents(str(bucket.folder / name)).values())) == 15
+
+
+def test_retain_goes_on_without_an_archive_out_of_reach(
+    run: Run,
+    store: str,
+    policies: Policies,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    policy = {"select": {"keep_last": 3}}
+    with Gate(port_of(bucket), lambda data: b"" if data.startswith(b"GET /") else None) as gate:
+        policies.write(store, policy | {"archive": archive_in(bucket, gate.endpoint)})
+        fails(run("retain", "--yes"), 3, "cannot reach")
+    policies.write(store, policy)  # the server is gone for good: the archives go elsewhere
+    found = report(run("retain", "--yes", "--json"))
+    assert (one_row(found)["messages"], one_row(found)["resumed"]) == (15, [])
+    [said] = found["warnings"]
+    assert f"retired/p-{TODAY}.ndjson.zst" in said
+    assert "is the archive of a killed run, left as it is" in said
+    assert report(run("retain", "--yes", "--json"))["warnings"] == []
 
 
 # Killed runs

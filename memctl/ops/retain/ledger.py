@@ -21,9 +21,10 @@ from memctl.journal.runs import state_folder
 _NAME = "ledger.ndjson"
 _TORN = b" torn\n"
 """The end that the next run gives to the line that a killed run left without one."""
-BEGUN, ACTED, ABSENT = "begun", "acted", "absent"
+BEGUN, ACTED, ABSENT, LEFT = "begun", "acted", "absent", "left"
 """The events of an archive: a run is about to write it; a run has acted on it; it never came to be,
-because the run was killed before."""
+because the run was killed before; it could not be read, and a later run needed no archive, or has
+acted on another."""
 
 
 @dataclass(frozen=True, slots=True)
