@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from memctl.testing.samples import sample
 from tests.commands.test_asking import Session
 from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.places import Held, edited, held, put, runs_kept
+from tests.support.processes import start
 from tests.support.schemas import check_row
 from tests.support.servers.gate import Gate, refusal
 from tests.support.servers.objects import Bucket
@@ -479,6 +482,35 @@ def test_retain_goes_on_without_an_archive_out_of_reach(
     assert f"retired/p-{TODAY}.ndjson.zst" in said
     assert "is the archive of a killed run, left as it is" in said
     assert report(run("retain", "--yes", "--json"))["warnings"] == []
+
+
+def test_retain_stopped_by_a_signal(
+    run: Run, store: str, policies: Policies, bucket: Bucket
+) -> None:
+    before = contents(store)
+    reading, goes_on = Event(), Event()
+
+    def rule(data: bytes) -> None:
+        if data.startswith(b"GET /"):
+            reading.set()
+            goes_on.wait(60)
+
+    with Gate(port_of(bucket), rule) as gate:
+        policies.write(
+            store,
+            {"select": {"keep_last": 3}, "archive": archive_in(bucket, gate.endpoint)},
+            {"select": {"keep_last": 2}},
+        )
+        stopped = start("retain", "--yes", "--json")
+        assert reading.wait(60)
+        stopped.send_signal(signal.SIGTERM)
+        goes_on.set()
+        said, _ = stopped.communicate()
+        assert stopped.returncode == 143
+        assert [row["state"] for row in json.loads(said)["policies"]] == ["stopped", "pending"]
+        assert contents(store) == before
+        found = report(run("retain", "--yes", "--json"))
+    assert [row["messages"] for row in found["policies"]] == [15, 3]
 
 
 # Killed runs

@@ -119,9 +119,10 @@ class PruneAction(RetentionAction):
                 await lock(store)
                 await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
-                with self.around.observer.progress("pruning") as progress:
+                stop, observer = self.around.stop, self.around.observer
+                with stop.cooperative_while(), observer.progress("pruning") as progress:
                     for thread in threads:
-                        if self.around.stop.asked:
+                        if stop.asked:
                             raise Interrupted(
                                 "stopped as asked", "what was reported as done is complete"
                             )

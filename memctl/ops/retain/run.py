@@ -45,9 +45,11 @@ ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
     PolicyAction.ERASE: ErasureAction,
     PolicyAction.PRUNE: PruneAction,
 }
-PENDING, PLANNED, NOTHING, DONE, FAILED = "pending", "planned", "nothing", "done", "failed"
+PENDING, PLANNED, STOPPED = "pending", "planned", "stopped"
+NOTHING, DONE, FAILED = "nothing", "done", "failed"
 """The states of a policy in a run.  NOTHING is the state if nothing was selected, or all is held;
-PENDING, if a signal came before the policy was reached."""
+PENDING, if a signal came before the policy was reached; STOPPED, if it came while the policy was
+carried out."""
 
 
 @dataclass(slots=True)
@@ -179,7 +181,7 @@ class Retention:
                     raise Interrupted("stopped as asked", "what was reported as done is complete")
                 self._warn_of_damage(task)
                 task.found, task.acted, task.error = Found(), Acted(), None
-                task.resumed, task.archive, task.state = [], None, PENDING
+                task.resumed, task.archive, task.state = [], None, STOPPED
                 try:
                     await self._carry_out(task)
                 except Interrupted:
