@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -534,6 +535,29 @@ def test_retain_goes_on_with_the_archive_of_a_killed_run(
     new = policies.archives / f"p1-{TODAY}-2.ndjson.zst"
     assert {key: len(one) for key, one in contents(str(new)).items()} == {KYOTO: 1}
     assert "damaged" not in run("retain", "--yes").stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of files")
+def test_retain_no_room_for_a_line_of_the_ledger(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    report(run("retain", "--yes", "--json"))
+    report(run("undo", "--yes", "--json"))
+    before = contents(store)
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True) * 1000))
+    room = ledger.stat().st_size + 20
+
+    def limit() -> None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    limited = start("retain", "--yes", preexec_fn=limit)
+    _, said = limited.communicate()
+    assert (limited.returncode, "ledger.ndjson cannot be used" in said) == (3, True), said
+    assert contents(store) == before
+    assert len(policies.names()) == 1
+    assert one_row(report(run("retain", "--yes", "--json")))["messages"] == 15
 
 
 def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:

@@ -112,7 +112,9 @@ class Ledger:
             try:
                 size = os.fstat(handle).st_size
                 torn = size and system.read_at(handle, 1, size - 1) != b"\n"
-                os.write(handle, (_TORN if torn else b"") + sealed(record))
+                line = (_TORN if torn else b"") + sealed(record)
+                while line:  # a disk with too little room for the line takes a part of the line
+                    line = line[os.write(handle, line) :]
                 os.fsync(handle)
             finally:
                 os.close(handle)
