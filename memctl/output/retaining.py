@@ -42,7 +42,9 @@ def _did(task: PolicyTask, *, dry_run: bool) -> str:
         return f"stopped; removed {amount}"
     if done.memories:
         return f"would remove {amount}" if dry_run else f"removed {amount}"
-    return "failed" if task.state == FAILED else "nothing to remove"
+    if task.state == FAILED:
+        return "failed"
+    return "removed nothing" if task.archive is not None and not dry_run else "nothing to remove"
 
 
 def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:
