@@ -24,11 +24,15 @@ class CheckpointArchive(BadData):
 
 
 class CheckpointRow(NamedTuple):
-    """A row: the line, and whether the row is a checkpoint; if so, its local time."""
+    """A row: the line, and whether the row is a checkpoint; if so, its local time.
+
+    A row with a ``failure`` cannot be put back, so that the row and its checkpoint must stay.
+    """
 
     line: bytes
     is_checkpoint: bool = False
     moment: datetime | None = None
+    failure: Failure | None = None
 
 
 @dataclass(slots=True)

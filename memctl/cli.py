@@ -506,9 +506,18 @@ def _unusable(error: OSError) -> Unavailable:
     return Unavailable(f"{visible(str(name))} cannot be used: {error.strerror}")
 
 
+_SQLITE_UNWRITTEN = (10, 13)
+"""SQLITE_IOERR and SQLITE_FULL.  The errors of stores in SQLite have other classes here."""
+
+
 def _exhausted(error: Exception) -> Unavailable | None:
-    """Return the error of memctl if, by ``error``, memory or file handles ran out; else None."""
+    """Return the error of memctl if memory, file handles or temporary files ran out; else None."""
     number, text = getattr(error, "errno", None), str(error)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_UNWRITTEN:
+        return Unavailable(
+            f"cannot write a temporary file: {visible(text)}",
+            "free some space, or set TMPDIR to a folder with more",
+        )
     if number in EXHAUSTED and number != errno.ENOMEM:
         return Unavailable("too many open files", "raise the limit: ulimit -n")
     if (

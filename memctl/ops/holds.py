@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from functools import partial
 
 from memctl.errors import MemctlError, UsageError
 from memctl.holds import Hold, Holds
 from memctl.journal.holds import HoldRecord
-from memctl.location import Location, visible
+from memctl.layouts.files import SUFFIX, split_stem
+from memctl.location import Location, same_file, visible
+from memctl.model import MemoryKey
 from memctl.ops.places import Locate, is_at
 from memctl.ops.subject import readings
 from memctl.registry import parse
 from memctl.store import Store
+
+_OF_SESSIONS = {"state", "sessions", "agentscope2-files"}
+"""The kinds of folders of sessions, and of the files in them."""
 
 
 class HoldSource:
@@ -55,19 +62,22 @@ class HoldSource:
             Unavailable: the operating system refuses to read the record.
         """
         recorded = [one.hold for one in self._record.all() if one.removed is None]
-        found = [hold for hold in (*self._given(), *recorded) if self._is_on(hold, store.location)]
+        holds = (self._on(hold, store.location) for hold in (*self._given(), *recorded))
+        found = [hold for hold in holds if hold is not None]
         today = date.today()
         self._note_ended([hold for hold in found if hold.ended(today)])
         in_force = (hold for hold in found if not hold.ended(today))
-        return Holds(in_force, partial(readings, store.kind))
+        return Holds(in_force, partial(_readings, store))
 
-    def _is_on(self, hold: Hold, location: Location) -> bool:
-        """Return whether a hold is on the store at ``location``.
+    def _on(self, hold: Hold, location: Location) -> Hold | None:
+        """Return a hold as it is on the store at ``location``; None if it is on another store.
 
-        The name of the store in the hold may mean another store by now: both are held.
+        The name of the store in the hold may mean another store by now: both are held.  A hold on a
+        folder of sessions is on each file of the folder.  A hold on a file is on the session of the
+        file in the folder.
         """
         if hold.store is None:
-            return True
+            return hold
         known = []
         for locate, text in ((self._locate, hold.store), (parse, hold.place)):
             with suppress(MemctlError):
@@ -77,7 +87,14 @@ class HoldSource:
                 f"the hold {hold.id} is on a store that is not known: {visible(hold.store)}",
                 "name the store in the configuration again, or remove the hold",
             )
-        return any(is_at(one, location) for one in known)
+        if any(is_at(one, location) or _is_in(location, one) for one in known):
+            return hold
+        file = next((one for one in known if _is_in(one, location)), None)
+        if file is None or hold.user is not None or hold.session is not None:
+            return None if file is None else hold
+        stem = os.path.relpath(same_file(file.path), same_file(location.path))
+        user, session = split_stem(stem.removesuffix(SUFFIX))
+        return replace(hold, user=user, session=session)
 
     def _note_ended(self, ended: list[Hold]) -> None:
         """Note, once, that holds have ended and no longer hold."""
@@ -92,6 +109,24 @@ class HoldSource:
                 f"{len(ended):,} holds ended, the last {when}: their memories are no longer held"
             )
         self._note = None
+
+
+def _is_in(file: Location, folder: Location) -> bool:
+    """Return whether one location is a file in the folder of sessions at the other."""
+    if not {file.kind, folder.kind} <= _OF_SESSIONS:
+        return False
+    return same_file(file.path).startswith(os.path.join(same_file(folder.path), ""))
+
+
+def _readings(store: Store, key: MemoryKey) -> Iterable[MemoryKey]:
+    """Yield the keys that a memory of a store may have, as ``readings``.
+
+    The user may give other names to the memory of a file of sessions than the name of the file.
+    """
+    yield from readings(store.kind, key)
+    if store.kind in _OF_SESSIONS and store.location.path.suffix == SUFFIX:
+        named = MemoryKey(*split_stem(store.location.path.stem), key.part)
+        yield from readings("sessions", named)
 
 
 class NoHolds(HoldSource):

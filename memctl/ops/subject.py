@@ -14,6 +14,7 @@ _JOINTS = {
     "redis-session": ":session:",
     "redis-runtime-state": ":",
     "sessions": "_",
+    "agentscope2-files": "_",
 }
 """By kind of store, the text between user and session in a name.
 

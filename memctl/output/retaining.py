@@ -11,7 +11,7 @@ from rich.text import Text
 
 from memctl.location import visible
 from memctl.numbers import count, size
-from memctl.ops.retain.run import FAILED, PENDING, PolicyTask
+from memctl.ops.retain.run import FAILED, PENDING, STOPPED, PolicyTask
 from memctl.retention import PolicyAction
 
 
@@ -38,9 +38,13 @@ def _did(task: PolicyTask, *, dry_run: bool) -> str:
     amount = f"{count(done.messages, found.noun)} in {count(done.memories, 'memory')}"
     if task.state == PENDING:
         return "not reached"
+    if task.state == STOPPED:
+        return f"stopped; removed {amount}"
     if done.memories:
         return f"would remove {amount}" if dry_run else f"removed {amount}"
-    return "failed" if task.state == FAILED else "nothing to remove"
+    if task.state == FAILED:
+        return "failed"
+    return "removed nothing" if task.archive is not None and not dry_run else "nothing to remove"
 
 
 def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:

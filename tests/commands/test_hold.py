@@ -532,6 +532,32 @@ def test_hold_on_a_name_that_a_file_writes_in_several_ways(run: Run, tmp_path: P
     assert run("delete", f"{folder}/", "--user", "a", "--yes").exit_code == 9
 
 
+@pytest.mark.parametrize("prefix", ["", "agentscope2:"])
+def test_hold_on_a_folder_holds_its_files(run: Run, tmp_path: Path, prefix: str) -> None:
+    folder = tmp_path / "states"
+    style = samples.Style("agentscope2", frozenset()) if prefix else samples.Style()
+    samples.use(style)
+    keys = [MemoryKey("ada", "kyoto"), MemoryKey("bob", "a_b")]
+    asyncio.run(fill(f"{prefix}{folder}/", {key: samples.entries(3) for key in keys}))
+    samples.use(samples.Style())
+    kyoto, ab = (f"{prefix}{folder}/{name}.json" for name in ("ada_kyoto", "bob_a_b"))
+
+    def code(place: str, *words: str) -> int:
+        return run("delete", place, "--role", "user", "--dry-run", *words).exit_code
+
+    assert [code(place) for place in (kyoto, ab, f"{prefix}{folder}/")] == [0, 0, 0]
+    added = hold(run, "--store", f"{prefix}{folder}/")
+    assert [code(place) for place in (kyoto, ab)] == [9, 9]
+    run("hold", "remove", added["id"], "--yes")
+    added = hold(run, "--store", ab)
+    assert [code(place) for place in (kyoto, ab, f"{prefix}{folder}/")] == [0, 9, 7]
+    run("hold", "remove", added["id"], "--yes")
+    hold(run, "--user", "bob_a", "--session", "b")  # as the name of the file may be read, too
+    assert [code(place) for place in (kyoto, ab, f"{prefix}{folder}/")] == [0, 9, 7]
+    # The name that the user gives to the memory of a file does not count.
+    assert code(ab, "--user", "zoe", "--session", "oslo") == 9
+
+
 # When
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, MemoryKey
+from memctl.ops.retain import digests
 from memctl.ops.retain.actions import Acted
 from memctl.ops.retain.delete import DeletionAction
 from memctl.registry import make_store, parse
@@ -25,7 +29,10 @@ from memctl.testing.samples import sample
 from tests.commands.test_asking import Session
 from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.places import Held, edited, held, put, runs_kept
+from tests.support.processes import start
 from tests.support.schemas import check_row
+from tests.support.servers.gate import Gate, refusal
+from tests.support.servers.objects import Bucket
 
 KYOTO, BERLIN, ROME = (
     *(MemoryKey("quokka", "kyoto"), MemoryKey("quokka", "berlin"), MemoryKey("bob", "rome")),
@@ -266,7 +273,7 @@ def test_retain_asks_once(run: Run, store: str, policies: Policies) -> None:
     before = contents(store)
     session = Session("retain")
     session.until("[y/N] ")
-    assert session.said.count("would remove") == 2
+    assert " ".join(session.said.split()).count("would remove") == 2
     session.types("n\n")
     assert session.ends() == 130
     assert contents(store) == before
@@ -380,6 +387,134 @@ def test_retain_leaves_what_changed_after_the_export(
         assert here == {KYOTO: [late_id], BERLIN: [marked]}
 
 
+# Archives in object storage
+
+
+def archive_in(bucket: Bucket, endpoint: str = "") -> str:
+    url = bucket.url("retired/p-DATE.ndjson.zst", endpoint=endpoint)
+    return url.replace("DATE", "{date}")
+
+
+def port_of(bucket: Bucket) -> int:
+    return int(bucket.endpoint.rpartition(":")[2])
+
+
+def test_retain_to_object_storage(
+    run: Run, store: str, policies: Policies, bucket: Bucket, target: str
+) -> None:
+    before = contents(store)
+    policies.write(store, {"select": {"keep_last": 3}, "archive": archive_in(bucket)})
+    planned = one_row(report(run("retain", "--dry-run", "--json")))
+    assert (planned["messages"], bucket.files()) == (15, [])
+    row = one_row(report(run("retain", "--yes", "--json")))
+    name = f"retired/p-{TODAY}.ndjson.zst"
+    assert (row["state"], row["messages"], row["archive"]) == ("done", 15, planned["archive"])
+    assert (bucket.url(name), bucket.files()) == (row["archive"], [name])
+    after = contents(store)
+    archived = contents(str(bucket.folder / name))
+    assert {key: archived[key] + after[key] for key in before} == before
+    again = one_row(report(run("retain", "--yes", "--json")))
+    assert (again["state"], bucket.files()) == ("nothing", [name])
+    report(run("import", row["archive"], target, "--json"))
+    assert contents(target) == archived
+    report(run("undo", *row["runs"], "--json"))
+    assert contents(store) == before
+    assert one_row(report(run("retain", "--yes", "--json")))["archive"] == bucket.url(
+        f"retired/p-{TODAY}-2.ndjson.zst"
+    )
+
+
+@pytest.mark.parametrize("broken", [b"PUT /", b"GET /"])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "cannot reach"),
+        (refusal("403 Forbidden", "AccessDenied"), "no permission"),
+        (refusal("403 Forbidden", "SignatureDoesNotMatch"), "refuses the credentials"),
+        (refusal("404 Not Found", "NoSuchBucket"), "there is no bucket"),
+    ],
+)
+def test_retain_object_storage_that_breaks(
+    run: Run,
+    store: str,
+    policies: Policies,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: bytes,
+    answer: bytes,
+    said: str,
+) -> None:
+    """A server that ends, or refuses, in the upload or when the archive is read back."""
+    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    before = contents(store)
+    rules = [lambda data: answer if data.startswith(broken) else None]
+    with Gate(port_of(bucket), lambda data: rules[0](data) if rules else None) as gate:
+        policies.write(
+            store, {"select": {"keep_last": 3}, "archive": archive_in(bucket, gate.endpoint)}
+        )
+        gone = broken == b"GET /" and b"NoSuchBucket" in answer
+        fails(run("retain", "--yes"), 4 if gone else 3, said)
+        assert contents(store) == before
+        rules.clear()
+        row = one_row(report(run("retain", "--yes", "--json")))
+    assert (row["state"], row["messages"], len(row["resumed"])) == (
+        *("done", 15),
+        int(broken == b"GET /"),
+    )
+    [name] = bucket.files()
+    assert sum(map(len, contents(str(bucket.folder / name)).values())) == 15
+
+
+def test_retain_goes_on_without_an_archive_out_of_reach(
+    run: Run,
+    store: str,
+    policies: Policies,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    policy = {"select": {"keep_last": 3}}
+    with Gate(port_of(bucket), lambda data: b"" if data.startswith(b"GET /") else None) as gate:
+        policies.write(store, policy | {"archive": archive_in(bucket, gate.endpoint)})
+        fails(run("retain", "--yes"), 3, "cannot reach")
+    policies.write(store, policy)  # the server is gone for good: the archives go elsewhere
+    found = report(run("retain", "--yes", "--json"))
+    assert (one_row(found)["messages"], one_row(found)["resumed"]) == (15, [])
+    [said] = found["warnings"]
+    assert f"retired/p-{TODAY}.ndjson.zst" in said
+    assert "is the archive of a killed run, left as it is" in said
+    assert report(run("retain", "--yes", "--json"))["warnings"] == []
+
+
+def test_retain_stopped_by_a_signal(
+    run: Run, store: str, policies: Policies, bucket: Bucket
+) -> None:
+    before = contents(store)
+    reading, goes_on = Event(), Event()
+
+    def rule(data: bytes) -> None:
+        if data.startswith(b"GET /"):
+            reading.set()
+            goes_on.wait(60)
+
+    with Gate(port_of(bucket), rule) as gate:
+        policies.write(
+            store,
+            {"select": {"keep_last": 3}, "archive": archive_in(bucket, gate.endpoint)},
+            {"select": {"keep_last": 2}},
+        )
+        stopped = start("retain", "--yes", "--json")
+        assert reading.wait(60)
+        stopped.send_signal(signal.SIGTERM)
+        goes_on.set()
+        said, _ = stopped.communicate()
+        assert stopped.returncode == 143
+        assert [row["state"] for row in json.loads(said)["policies"]] == ["stopped", "pending"]
+        assert contents(store) == before
+        found = report(run("retain", "--yes", "--json"))
+    assert [row["messages"] for row in found["policies"]] == [15, 3]
+
+
 # Killed runs
 
 
@@ -401,6 +536,64 @@ def test_retain_goes_on_with_the_archive_of_a_killed_run(
     new = policies.archives / f"p1-{TODAY}-2.ndjson.zst"
     assert {key: len(one) for key, one in contents(str(new)).items()} == {KYOTO: 1}
     assert "damaged" not in run("retain", "--yes").stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of files")
+def test_retain_no_room_for_a_line_of_the_ledger(run: Run, store: str, policies: Policies) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    report(run("retain", "--yes", "--json"))
+    report(run("undo", "--yes", "--json"))
+    before = contents(store)
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True) * 1000))
+    room = ledger.stat().st_size + 20
+
+    def limit() -> None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    limited = start("retain", "--yes", preexec_fn=limit)
+    _, said = limited.communicate()
+    assert (limited.returncode, "ledger.ndjson cannot be used" in said) == (3, True), said
+    assert contents(store) == before
+    assert len(policies.names()) == 1
+    assert one_row(report(run("retain", "--yes", "--json")))["messages"] == 15
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of files")
+def test_retain_no_room_for_temporary_files(
+    run: Run, database: str, policies: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource  # not on Windows
+
+    asyncio.run(fill(database, {KYOTO: samples.entries(5000)}))
+    before = contents(database)
+    policies.write(database, {"select": {"keep_last": 3}})
+    small = digests._SCHEMA.replace("-65536", "1")  # as if there were more digests
+    monkeypatch.setattr(digests, "_SCHEMA", small)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, limits[1]))
+    try:
+        fails(run("retain", "--yes"), 3, "cannot write a temporary file", "TMPDIR")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert contents(database) == before
+    assert len(policies.names()) == 1
+    assert len(one_row(report(run("retain", "--yes", "--json")))["resumed"]) == 1
+
+
+def test_retain_whose_summaries_fail(run: Run, store: str, policies: Policies) -> None:
+    before = contents(store)
+    policies.write(
+        store,
+        {"action": "compress", "keep_recent": 3, "summarizer": "broken"},
+        more='[summarizers.broken]\nkind = "command"\ncommand = "false"\n',
+    )
+    done = run("retain", "--yes")
+    fails(done, 7, "3 memories failed")
+    assert "removed nothing" in done.stdout
+    assert contents(store) == before
 
 
 def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Run, fails, report
+from tests.support.servers.objects import Bucket
 from tests.support.servers.pool import Servers, start
 from tests.support.worker import TESTS, program
 
@@ -166,6 +167,45 @@ def test_younger_checkpoints_stay(run: Run, url: str, policy: Callable[..., Path
     policy(url, 'older_than = "1h"')
     assert report(run("retain", "--yes", "--json"))["policies"][0]["state"] == "nothing"
     assert graphs(url, "history") == before
+
+
+def test_a_row_that_cannot_be_put_back_stays(
+    run: Run, file: str, policy: Callable[..., Path]
+) -> None:
+    with closing(sqlite3.connect(file)) as database:
+        text = "SELECT min(rowid) FROM writes WHERE thread_id = 'chat'"
+        database.execute(f"UPDATE writes SET channel = CAST(X'ff' AS TEXT) WHERE rowid = ({text})")
+        database.commit()
+    archives = policy(file)
+    found = report(run("retain", "--yes", "--json"), 7)
+    assert [(row["session"], row["code"]) for row in found["failures"]] == [("chat", "unprunable")]
+    row = found["policies"][0]
+    assert (row["archived"] - row["messages"], row["left"]) == (1, 1)
+    [archive] = [str(archives / name) for name in os.listdir(archives)]
+    written = report(run("import", archive, file, "--json"))["messages"]["written"]
+    assert written == row["messages"]
+
+
+def test_an_archive_that_cannot_be_written(
+    run: Run, file: str, policy: Callable[..., Path], bucket: Bucket
+) -> None:
+    before = rows(file)
+    archives = policy(file)
+    archives.rmdir()
+    fails(run("retain", "--yes"), 3, "does not exist")
+    config = Path(os.environ["MEMCTL_CONFIG"])
+    url = bucket.url("old-DATE.ndjson.zst").replace("DATE", "{date}")
+    config.write_text(
+        config.read_text().replace(f"{archives}/old-{{date}}-{{time}}.ndjson.zst", url)
+    )
+    bucket.folder.rmdir()
+    fails(run("retain", "--yes"), 3, "there is no bucket")
+    assert rows(file) == before
+    bucket.folder.mkdir()
+    done = report(run("retain", "--yes", "--json"))["policies"][0]
+    assert rows(file) != before
+    report(run("import", done["archive"], file, "--json"))
+    assert rows(file) == before
 
 
 def test_a_limit_stops_the_prune(run: Run, url: str, policy: Callable[..., Path]) -> None:

@@ -57,13 +57,14 @@ class ErasureAction(MessageAction):
             await guard.read(archive, self.around.observer)
             async with self.opened(OpenMode.CHANGE) as store:
                 idle = await self._idle(store)
-                for user, messages in guard.users():
-                    if self.around.stop.asked:
-                        break
-                    if user in idle:
-                        await self._erase(store, guard, user, messages, acted)
-                    elif await _exists(store, user):
-                        acted.left += 1
+                with self.around.stop.cooperative_while():
+                    for user, messages in guard.users():
+                        if self.around.stop.asked:
+                            break
+                        if user in idle:
+                            await self._erase(store, guard, user, messages, acted)
+                        elif await _exists(store, user):
+                            acted.left += 1
         if acted.receipts:
             note_unrecorded(self.record(archive), self.around.observer.warn)
 

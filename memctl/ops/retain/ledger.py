@@ -21,9 +21,10 @@ from memctl.journal.runs import state_folder
 _NAME = "ledger.ndjson"
 _TORN = b" torn\n"
 """The end that the next run gives to the line that a killed run left without one."""
-BEGUN, ACTED, ABSENT = "begun", "acted", "absent"
+BEGUN, ACTED, ABSENT, LEFT = "begun", "acted", "absent", "left"
 """The events of an archive: a run is about to write it; a run has acted on it; it never came to be,
-because the run was killed before."""
+because the run was killed before; it could not be read, and a later run needed no archive, or has
+acted on another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,9 @@ class Ledger:
             try:
                 size = os.fstat(handle).st_size
                 torn = size and system.read_at(handle, 1, size - 1) != b"\n"
-                os.write(handle, (_TORN if torn else b"") + sealed(record))
+                line = (_TORN if torn else b"") + sealed(record)
+                while line:  # a disk with too little room for the line takes a part of the line
+                    line = line[os.write(handle, line) :]
                 os.fsync(handle)
             finally:
                 os.close(handle)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
 from memctl.concurrency import in_thread
-from memctl.errors import Failure, Interrupted, Loss
+from memctl.errors import Failure, Interrupted, Loss, NotFound, Unavailable
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -44,12 +44,14 @@ class PruneAction(RetentionAction):
         async with opened(make_store(self.location), self.around.observer) as store:
             engine = store.checkpoints().engine
             await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
-            with await in_thread(
-                partial(write_checkpoints, archive, store.label, engine)
-            ) as writer:
-                found = await self._counted(store, writer)
-                if found.messages:
-                    await in_thread(writer.commit)
+            begin = partial(write_checkpoints, archive, store.label, engine)
+            try:
+                with await in_thread(begin) as writer:
+                    found = await self._counted(store, writer)
+                    if found.messages:
+                        await in_thread(writer.commit)
+            except NotFound as error:  # the folder or the bucket of the archive
+                raise Unavailable(error.message, error.hint) from error
             return found
 
     async def _counted(self, store: Store, writer: CheckpointWriter | None) -> Found:
@@ -92,7 +94,9 @@ class PruneAction(RetentionAction):
                 else:
                     found.bytes += len(row.line)
                 self._refuse_many(found)
-                if writer is not None and not await in_thread(partial(writer.row, row.line)):
+                if row.failure is not None:
+                    found.damaged[key] = row.failure
+                elif writer is not None and not await in_thread(partial(writer.row, row.line)):
                     text = "a row is too large for an archive: its checkpoint stays"
                     found.damaged[key] = Failure("too-large", text)
 
@@ -119,9 +123,10 @@ class PruneAction(RetentionAction):
                 await lock(store)
                 await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
-                with self.around.observer.progress("pruning") as progress:
+                stop, observer = self.around.stop, self.around.observer
+                with stop.cooperative_while(), observer.progress("pruning") as progress:
                     for thread in threads:
-                        if self.around.stop.asked:
+                        if stop.asked:
                             raise Interrupted(
                                 "stopped as asked", "what was reported as done is complete"
                             )

@@ -21,7 +21,6 @@ from memctl.errors import (
     Interrupted,
     Loss,
     MemctlError,
-    NotFound,
     Partial,
     UsageError,
 )
@@ -34,7 +33,7 @@ from memctl.ops.retain.actions import Acted, Found, RetentionAction, Surrounding
 from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
-from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, Entry, Ledger
+from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Entry, Ledger
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
@@ -46,9 +45,11 @@ ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
     PolicyAction.ERASE: ErasureAction,
     PolicyAction.PRUNE: PruneAction,
 }
-PENDING, PLANNED, NOTHING, DONE, FAILED = "pending", "planned", "nothing", "done", "failed"
+PENDING, PLANNED, STOPPED = "pending", "planned", "stopped"
+NOTHING, DONE, FAILED = "nothing", "done", "failed"
 """The states of a policy in a run.  NOTHING is the state if nothing was selected, or all is held;
-PENDING, if a signal came before the policy was reached."""
+PENDING, if a signal came before the policy was reached; STOPPED, if it came while the policy was
+carried out."""
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ class Retention:
                     raise Interrupted("stopped as asked", "what was reported as done is complete")
                 self._warn_of_damage(task)
                 task.found, task.acted, task.error = Found(), Acted(), None
-                task.resumed, task.archive, task.state = [], None, PENDING
+                task.resumed, task.archive, task.state = [], None, STOPPED
                 try:
                     await self._carry_out(task)
                 except Interrupted:
@@ -201,8 +202,15 @@ class Retention:
 
     async def _carry_out(self, task: PolicyTask) -> None:
         action, policy = task.action(), task.policy
-        for entry in self.ledger.pending(policy.name):
-            await self._resume(task, action, entry)
+        pending = self.ledger.pending(policy.name)
+        left = [entry for entry in pending if not await self._resume(task, action, entry)]
+        await self._begin(task, action)
+        for entry in left:
+            self.ledger.add(LEFT, policy.name, entry.archive, entry.store)
+
+    async def _begin(self, task: PolicyTask, action: RetentionAction) -> None:
+        """Export to a new archive, and act on what the archive holds."""
+        policy = task.policy
         name, archive = await self._new_archive(policy)
         self.ledger.add(BEGUN, policy.name, name, task.location.label)
         try:
@@ -221,24 +229,32 @@ class Retention:
         self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
         task.state = DONE
 
-    async def _resume(self, task: PolicyTask, action: RetentionAction, entry: Entry) -> None:
-        """Act on the archive of a killed run, if the archive is complete."""
+    async def _resume(self, task: PolicyTask, action: RetentionAction, entry: Entry) -> bool:
+        """Act on the archive of a killed run, if the archive is complete.
+
+        Return False for an archive that is damaged or cannot be reached.
+        """
         archive, policy = self._locate(entry.archive), task.policy.name
+        rest = "left as it is; its messages that are in the store go to a new archive"
+        try:
+            exists = await _exists(archive)
+        except MemctlError as error:
+            task.around.observer.warn(
+                f"{error.message}: {archive.label} is the archive of a killed run, {rest}"
+            )
+            return False
+        if not exists:
+            self.ledger.add(ABSENT, policy, entry.archive, entry.store)
+            return True
         try:
             await self._act(task, action, archive)
-        except NotFound:
-            if await _exists(archive):  # the store does not exist
-                raise
-            self.ledger.add(ABSENT, policy, entry.archive, entry.store)
         except BadData as error:
-            task.around.observer.warn(
-                f"{error.message}: left as it is; its messages that are in the store go to a new "
-                "archive"
-            )
-        else:
-            task.acted.left = 0  # the new archive takes what this archive lacks
-            task.resumed.append(archive.label)
-            self.ledger.add(ACTED, policy, entry.archive, entry.store)
+            task.around.observer.warn(f"{error.message}: {rest}")
+            return False
+        task.acted.left = 0  # the new archive takes what this archive lacks
+        task.resumed.append(archive.label)
+        self.ledger.add(ACTED, policy, entry.archive, entry.store)
+        return True
 
     async def _act(self, task: PolicyTask, action: RetentionAction, archive: Location) -> None:
         await action.carry_out(archive, task.acted)

@@ -161,13 +161,15 @@ class LangGraphCheckpoints(Checkpoints):
     ) -> AsyncGenerator[CheckpointRow]:
         """Yield the rows of old checkpoints, of their writes, and of blobs that only they need."""
         for one in old:
-            for line in await self._lines(connection, self.tables[0], _of_checkpoint(thread, one)):
-                yield CheckpointRow(line, is_checkpoint=True, moment=one.moment)
-            for line in await self._lines(connection, self.tables[1], _of_checkpoint(thread, one)):
-                yield CheckpointRow(line)
+            where = _of_checkpoint(thread, one)
+            for line in await self._lines(connection, self.tables[0], where):
+                failure = _unrestorable(line)
+                yield CheckpointRow(line, is_checkpoint=True, moment=one.moment, failure=failure)
+            for line in await self._lines(connection, self.tables[1], where):
+                yield CheckpointRow(line, failure=_unrestorable(line))
         for blob in self._blobs(thread, old, stay):
             for line in await self._lines(connection, self.tables[2], blob):
-                yield CheckpointRow(line)
+                yield CheckpointRow(line, failure=_unrestorable(line))
 
     def _blobs(
         self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
@@ -324,6 +326,16 @@ def _line(table: Table, columns: Sequence[str], row: Sequence[Any]) -> bytes:
         for name, value in zip(columns, row, strict=True)
     }
     return jsonio.dumps({"table": table.name, "row": values})
+
+
+def _unrestorable(line: bytes) -> Failure | None:
+    """Return why the row of a line cannot be put back; None if the row can."""
+    if b"\\ud" not in line:  # no surrogate, neither in a pair nor alone
+        return None
+    values = jsonio.loads(line)["row"].values()
+    if all(is_text(value) for value in values if isinstance(value, str)):
+        return None
+    return Failure(LEFT_ALONE, "a row has a text that is not UTF-8: its checkpoint stays")
 
 
 def _stored(value: Any) -> Any:
