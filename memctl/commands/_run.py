@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
@@ -41,7 +42,7 @@ from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
-from memctl.stores.archive.rotation import RotatedFile, Series, latest_of
+from memctl.stores.archive.rotation import LATEST, RotatedFile, Series, latest_of
 from memctl.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -279,9 +280,11 @@ def _refuse_rotation(location: Location) -> None:
         return  # the bucket may be readable, but not listable
     if files:
         label, newest = location.label, visible(files[0].file.name)
+        # The label lacks the secret, which an alias gave.
+        name = f"ALIAS{LATEST}" if urlsplit(location.url).password else latest_of(label)
         raise NotFound(
             f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
-            f"use {latest_of(label)} for its newest file, {newest}",
+            f"use {name} for its newest file, {newest}",
         )
 
 

@@ -245,8 +245,12 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     assert report(run("inspect", target, "--json"))["totals"]["messages"] == 40
     assert "message 3" in run("context", f"{nights}@latest", "--user", "user1").stdout
     config = tmp_path / "config.toml"
-    config.write_text(f'[stores.backup]\nurl = "{nights}@latest"\n')
-    assert str(newest) in run("--config", config, "inspect", "backup").stdout
+    config.write_text(
+        f'[stores.backup]\nurl = "{nights}@latest"\n[stores.night]\nurl = "{nights}"\n'
+    )
+    for name in ("backup", "night@latest"):
+        assert str(newest) in run("--config", config, "inspect", name).stdout
+    assert "memctl inspect night@latest" in run("--config", config, "inspect", "night").stdout
     fails(
         *(run("import", f"{tmp_path}/none.ndjson@latest", target), 4, "there is no rotation"),
         "hint: create one with: memctl export STORE -o",
