@@ -37,7 +37,6 @@ from memctl.ops import places
 from memctl.ops.change import RunOptions
 from memctl.ops.holds import HoldSource
 from memctl.ops.stop import Stop
-from memctl.registry import is_object
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
@@ -159,18 +158,21 @@ def narrowed_for_change(location: Location, where: Selection, path: str | None) 
     return location
 
 
-def object_of(run: Run, output: str) -> str:
-    """Return the URL of an object, with its secret, if ``output`` is its alias; else ``output``.
+def output_of(run: Run, output: str) -> str:
+    """Return the path or URL, with its secret, if ``output`` is an alias of an archive.
+
+    Any other ``output`` is returned unchanged.
 
     Raises:
         UsageError, NotFound: as ``Config.locate``.
     """
     alias = run.configuration().stores.get(output)
-    if alias is None or not is_object(alias.url):
+    if alias is None or alias.url.endswith(LATEST) or alias.location().kind != "archive":
         return output
     from memctl import config  # only needed for an alias
 
-    return alias.locate(config.environment()).url
+    location = alias.locate(config.environment())
+    return location.url or str(location.path)
 
 
 def encrypting(location: Location, encrypt_to: list[str] | None) -> Location:

@@ -260,6 +260,18 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     assert report(run("inspect", odd, "--json"))["store"]["url"] == str(odd)
 
 
+def test_rotate_of_an_alias(run: Run, write: Path, filled: str, tmp_path: Path) -> None:
+    write.write_text(
+        f'[stores.prod]\nurl = "{filled}"\n[stores.night]\nurl = "{tmp_path}/n.ndjson.zst"\n'
+    )
+    assert run("export", "prod", "-o", "night", "--rotate", "last:2").exit_code == 0
+    [file] = tmp_path.glob("n-*.ndjson.zst")
+    assert report(run("verify", "night@latest", "prod", "--json"))["differences"] == []
+    assert run("export", "prod", "-o", "night").exit_code == 0
+    assert (tmp_path / "n.ndjson.zst").stat().st_size == file.stat().st_size
+    fails(run("export", "prod", "-o", "prod"), 2, "unrecognised file extension")
+
+
 def test_rotate_inspect_lists_the_files(run: Run, nights: Path, tmp_path: Path) -> None:
     names = [f"b-202611{day}T031500.ndjson.zst" for day in (21, 20, 19)]
     found = report(run("inspect", nights, "--json"))["rotation"]
