@@ -243,6 +243,11 @@ def rotation(location: Location) -> list[RotatedFile]:
     return [] if file is None or file.exists() else Series(file).files()
 
 
+def has_place(location: Location) -> bool:
+    """Return whether the folder of a file exists; the place of an object may be missing."""
+    return _file_at(location) is not None
+
+
 def _file_at(location: Location) -> NamedFile | None:
     """Return the file that a location names; None if the location is no file, or has no folder."""
     if location.path.name:

@@ -200,8 +200,11 @@ def test_objects_alias_has_the_endpoint_and_the_secret(
         f'password_command = "echo {SECRET}"\n'
     )
     monkeypatch.setenv("MEMCTL_CONFIG", str(config))
-    found = report(run("config", "check", "--json"), 3)
-    assert "does not exist" in found["checks"][0]["error"]["message"]
+    checked = report(run("config", "check", "--json"))
+    assert checked["checks"][0]["note"] == "there is no archive yet; usable as a target"
+    report(run("export", store, "-o", "backup", "--rotate", "last:3", "--json"))
+    checked = report(run("config", "check", "--json"))
+    assert "the name of a rotation; newest of 1 file: chats-" in checked["checks"][0]["note"]
     report(run("migrate", store, "backup", "--json"))
     checked = report(run("config", "check", "--json"))
     assert checked["checks"][0]["note"] == "opened as memctl archive; memories found"
@@ -211,6 +214,22 @@ def test_objects_alias_has_the_endpoint_and_the_secret(
         assert SECRET not in done.output
     config.write_text('[stores.prod]\nurl = "redis://h/0"\nendpoint = "http://h"\n')
     fails(run("config", "check"), 2, "endpoint does not fit its url")
+
+
+def test_objects_alias_of_no_bucket_fails_its_check(
+    run: Run, bucket: Bucket, write: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.url("chats.ndjson")
+    write.write_text(f'[stores.backup]\nurl = "{url.replace(bucket.name, "none")}"\n')
+    found = report(run("config", "check", "--json"), 3)
+    assert found["checks"][0]["error"]["message"] == "there is no bucket 'none'"
+    write.write_text(f'[stores.backup]\nurl = "{url.replace("?", "@latest?")}"\n')
+    found = report(run("config", "check", "--json"), 3)
+    assert "there is no rotation" in found["checks"][0]["error"]["message"]
+    write.write_text(f'[stores.backup]\nurl = "{url}"\n')
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    found = report(run("config", "check", "--json"), 3)
+    assert "refuses the credentials" in found["checks"][0]["error"]["message"]
 
 
 def test_objects_profile_of_aws(
