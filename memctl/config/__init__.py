@@ -207,6 +207,12 @@ class Config:
                     f"unrecognised file extension: {text!r} is neither a file nor an alias",
                     EXTENSIONS,
                 )
+            if not self.found:
+                raise UsageError(
+                    f"there is no store named {text!r}: {self.path} does not exist",
+                    "name the configuration with --config or MEMCTL_CONFIG, or write "
+                    f"./{text} for a file or folder",
+                )
             raise UsageError(
                 f"there is no store named {text!r} in the configuration",
                 f"{known}write ./{text} for a file or folder",
