@@ -262,8 +262,11 @@ def test_config_check_of_an_archive_to_come(
     said = run("config", "check")
     assert said.exit_code == 0
     assert "the name of a rotation; newest of 1 file: n-" in said.stdout
-    write.write_text(f'[stores.night]\nurl = "{tmp_path}/none/n.ndjson.zst"')
+    write.write_text(f'[stores.night]\nurl = "{tmp_path}/none/n.ndjson.zst@latest"')
     assert run("config", "check").exit_code == 3
+    shown = run("config", "show")
+    assert shown.exit_code == 0
+    assert "n.ndjson.zst@latest" in shown.stdout
 
 
 def test_config_check_warns_of_a_readable_password(run: Run, write: Path, tmp_path: Path) -> None:
