@@ -72,7 +72,7 @@ class Run:
 
         text = self.named(text)
         found = self.configuration()
-        alias = found.stores.get(text)
+        alias = found.alias(text)
         if alias is not None:
             return found.with_keys(alias.location(), config.environment())
         return found.locate(text, config.environment())

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from memctl import foreign, signals
 from memctl.commands._context import Run
@@ -36,12 +37,11 @@ from memctl.ops import places
 from memctl.ops.change import RunOptions
 from memctl.ops.holds import HoldSource
 from memctl.ops.stop import Stop
-from memctl.registry import is_object
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
-from memctl.stores.archive.rotation import RotatedFile, Series, latest_of
+from memctl.stores.archive.rotation import LATEST, RotatedFile, Series, latest_of
 from memctl.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -158,18 +158,21 @@ def narrowed_for_change(location: Location, where: Selection, path: str | None) 
     return location
 
 
-def object_of(run: Run, output: str) -> str:
-    """Return the URL of an object, with its secret, if ``output`` is its alias; else ``output``.
+def output_of(run: Run, output: str) -> str:
+    """Return the path or URL, with its secret, if ``output`` is an alias of an archive.
+
+    Any other ``output`` is returned unchanged.
 
     Raises:
         UsageError, NotFound: as ``Config.locate``.
     """
     alias = run.configuration().stores.get(output)
-    if alias is None or not is_object(alias.url):
+    if alias is None or alias.url.endswith(LATEST) or alias.location().kind != "archive":
         return output
     from memctl import config  # only needed for an alias
 
-    return alias.locate(config.environment()).url
+    location = alias.locate(config.environment())
+    return location.url or str(location.path)
 
 
 def encrypting(location: Location, encrypt_to: list[str] | None) -> Location:
@@ -240,6 +243,11 @@ def rotation(location: Location) -> list[RotatedFile]:
     return [] if file is None or file.exists() else Series(file).files()
 
 
+def has_place(location: Location) -> bool:
+    """Return whether the folder of a file exists; the place of an object may be missing."""
+    return _file_at(location) is not None
+
+
 def _file_at(location: Location) -> NamedFile | None:
     """Return the file that a location names; None if the location is no file, or has no folder."""
     if location.path.name:
@@ -279,9 +287,11 @@ def _refuse_rotation(location: Location) -> None:
         return  # the bucket may be readable, but not listable
     if files:
         label, newest = location.label, visible(files[0].file.name)
+        # The label lacks the secret, which an alias gave.
+        name = f"ALIAS{LATEST}" if urlsplit(location.url).password else latest_of(label)
         raise NotFound(
             f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
-            f"use {latest_of(label)} for its newest file, {newest}",
+            f"use {name} for its newest file, {newest}",
         )
 
 

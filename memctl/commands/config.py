@@ -22,21 +22,22 @@ from memctl.commands._defaults import (
     options,
 )
 from memctl.commands._options import group, takes_options
-from memctl.commands._run import wait_for
+from memctl.commands._run import has_place, rotation, wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
 from memctl.config.encryption import exposed, read_encryption
 from memctl.config.holds import read_holds
 from memctl.config.retention import read_policies
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.encryption import check_recipients, parse_identities
-from memctl.errors import MemctlError, Unavailable, Uninitialised, UsageError
+from memctl.errors import MemctlError, NotFound, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.installation import conflict_warnings
+from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.output import tables
 from memctl.output.report import Report
-from memctl.registry import make_store, title_of
+from memctl.registry import make_store, newest, title_of
 from memctl.store import Store
 from memctl.wrappers.timeout import Timeout
 
@@ -381,6 +382,7 @@ class _Trial:
         location = await asyncio.to_thread(alias.locate, self.environment, self.seconds)
         location = self.config.with_keys(location, self.environment)
         check.kind = location.kind
+        location = await asyncio.to_thread(newest, location)
         store = await asyncio.to_thread(make_store, location)
         check.capabilities = store.features.capabilities()
         try:
@@ -389,6 +391,10 @@ class _Trial:
                 check.note = f"opened as {title_of(opened.location)}; {await _contents(opened)}"
         except Uninitialised as error:
             check.note = f"{error.message}; usable as a target"
+        except NotFound:
+            if location.kind != "archive" or not has_place(location):
+                raise
+            check.note = await asyncio.to_thread(_files_note, location)
 
     async def summarizer(self, check: Check) -> None:
         from memctl.summarizers.registry import make_summarizer  # only needed for a summarizer
@@ -443,3 +449,16 @@ async def _contents(store: Store) -> str:
 def _model_kind(table: Any) -> str | None:
     kind = table.get("kind") if isinstance(table, dict) else None
     return kind if isinstance(kind, str) else None
+
+
+def _files_note(archive: Location) -> str:
+    """Return the note on an archive that does not exist, which may be the name of a rotation.
+
+    Raises:
+        MemctlError: the folder or the bucket cannot be listed.
+    """
+    files = rotation(archive)
+    if not files:
+        return "there is no archive yet; usable as a target"
+    newest = visible(files[0].file.name)
+    return f"the name of a rotation; newest of {count(len(files), 'file')}: {newest}"

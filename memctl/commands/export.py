@@ -20,7 +20,7 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import hold_source, object_of, readable, wait_for
+from memctl.commands._run import hold_source, output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
@@ -116,7 +116,8 @@ def export(
     A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
     keys, as services for fine-tuning want it.
     CSV and Parquet have a row for each message, atif has a trajectory for each memory.
-    An object appears when it is complete, too: s3://, gs://, az://, or an alias of one.
+    An object appears when it is complete, too: s3://, gs://, az://. FILE may be an alias of an
+    archive.
     A file whose name ends in .age is encrypted, for --encrypt-to or the recipients of the
     configuration.
 
@@ -129,7 +130,7 @@ def export(
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
         )
-    output = object_of(run, output)
+    output = output_of(run, output)
     options = ExportOptions(
         *(force, rotate, prune, lossy, path, dry_run),
         must_exist=True,

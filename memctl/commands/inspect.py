@@ -31,7 +31,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, read_checkpoints, title_of
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.archive.rotation import RotatedFile
+from memctl.stores.archive.rotation import RotatedFile, latest_of
 
 
 @divisible
@@ -78,7 +78,8 @@ def inspect(
     place = run.locate(store)
     lists = not (messages or by) and where == Selection()
     if lists and (files := rotation(place)):
-        output.report = _rotation(place.label, files, limit or None)
+        newest = latest_of(store if store in run.configuration().stores else place.label)
+        output.report = _rotation(place.label, files, newest, limit or None)
         output.finish()
         return
     with paged(output, wanted=pager), readable(place, where, path) as location:
@@ -166,7 +167,7 @@ def _catalogue(
     return data, rows
 
 
-def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
+def _rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None) -> Report:
     def rows() -> list[dict[str, Any]]:
         return [
             {"file": one.file.text, "time": one.time.isoformat(), "bytes": one.bytes}
@@ -176,7 +177,7 @@ def _rotation(name: str, files: list[RotatedFile], limit: int | None) -> Report:
     def data() -> dict[str, Any]:
         return {"rotation": {"name": name, "files": rows()}}
 
-    return Report("inspect", data, rows, lambda: tables.rotation(name, files, limit))
+    return Report("inspect", data, rows, lambda: tables.rotation(name, files, newest, limit))
 
 
 def _checkpoints(archive: Location, limit: int | None) -> Report:

@@ -20,6 +20,7 @@ from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.runs import Retention
 from memctl.location import Location
 from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
+from memctl.stores.archive.rotation import LATEST, latest_of
 
 if TYPE_CHECKING:
     from memctl.inference.settings import Settings
@@ -178,8 +179,23 @@ class Config:
 
         return replace(location, encryption=read_encryption(self, environment))
 
+    def alias(self, text: str) -> Alias | None:
+        """Return the store named ``text``, or the newest file of its rotation for ``NAME@latest``.
+
+        The result is None if there is no such store, and for ``@latest`` if it is no archive.
+
+        Raises:
+            UsageError: the URL of the store is not valid.
+        """
+        if text in self.stores or not text.endswith(LATEST):
+            return self.stores.get(text)
+        named = self.stores.get(text.removesuffix(LATEST))
+        if named is None or named.location().kind != "archive":
+            return None
+        return replace(named, url=latest_of(named.url))
+
     def _locate(self, text: str, environment: Mapping[str, str]) -> Location:
-        alias = self.stores.get(text)
+        alias = self.alias(text)
         if alias is not None:
             return alias.locate(environment)
         if (fleet := self.fleet(text)) is not None:
@@ -193,6 +209,12 @@ class Config:
                 raise UsageError(
                     f"unrecognised file extension: {text!r} is neither a file nor an alias",
                     EXTENSIONS,
+                )
+            if not self.found:
+                raise UsageError(
+                    f"there is no store named {text!r}: {self.path} does not exist",
+                    "name the configuration with --config or MEMCTL_CONFIG, or write "
+                    f"./{text} for a file or folder",
                 )
             raise UsageError(
                 f"there is no store named {text!r} in the configuration",

@@ -49,12 +49,11 @@ def read_encryption(
 def exposed(config: Config) -> list[Path]:
     """Return the files with secrets that other users of the machine can read.
 
-    These are the file with the identity, and the configuration file if a URL has a password.
+    These are the files with the identity and with passwords, and the configuration file if a URL
+    has a password.
     """
-    files = []
-    source = identity_source(config)
-    if source is not None and source.key == "identity_file":
-        files.append(Path(source.where).expanduser())
+    sources = [identity_source(config), *(alias.password for alias in config.stores.values())]
+    files = [Path(one.where).expanduser() for one in sources if one and one.key.endswith("_file")]
     if any("***" in redact(alias.url) for alias in config.stores.values()):
         files.append(config.path)
     return [file for file in files if system.readable_by_others(file)]

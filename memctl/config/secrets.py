@@ -88,8 +88,10 @@ def fetch(
                 content = system.read_file(Path(source.where).expanduser())
                 return content.decode().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not valid UTF-8"
                 raise UsageError(
-                    f"{what} cannot be read from {source.where}", str(error)
+                    f"{what} cannot be read from {source.where}: {why}",
+                    f"check {source.key} in the configuration, and the permissions of the file",
                 ) from error
         case "keyring":
             return _from_keyring(what, source.where, timeout, secrets)

@@ -11,7 +11,7 @@ from memctl.config import Config, secrets
 from memctl.config.encryption import identity_source, read_encryption
 from memctl.config.holds import read_holds
 from memctl.encryption import is_secret
-from memctl.errors import UsageError
+from memctl.errors import NotFound, UsageError
 
 HIDDEN = "***"
 
@@ -34,6 +34,8 @@ def shown(config: Config) -> Iterator[Shown]:
         place = f"stores.{name}"
         try:
             label = alias.location().label
+        except NotFound:  # NAME@latest, before the first file
+            label = redacted(alias.url)
         except UsageError as error:
             raise UsageError(f"{config.path}: {place}.url: {error.message}", error.hint) from error
         if alias.factory is None:

@@ -878,7 +878,8 @@ def _address(argument: str, location: Location) -> str:
             return path
         query = urlencode(_absolute(location.options), safe="/:")
         return f"sqlite:///{path}" + (f"?{query}" if query else "")
-    parts = urlsplit(argument)
+    # In object storage, the newest file of a rotation may be another later.
+    parts = urlsplit(location.url if location.kind == "archive" else argument)
     login, at, host = parts.netloc.rpartition("@")
     query = "&".join(
         _kept(pair)

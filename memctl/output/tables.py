@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from shlex import quote
 from typing import Any
 
 from rich.cells import cell_len
@@ -26,7 +27,7 @@ from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
-from memctl.stores.archive.rotation import RotatedFile, latest_of
+from memctl.stores.archive.rotation import RotatedFile
 from memctl.summarizer import Summarizer
 
 GAP = 2
@@ -273,8 +274,11 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
     return Grid(columns)
 
 
-def rotation(name: str, files: list[RotatedFile], limit: int | None) -> RenderableType:
-    """Draw the files of nightly exports, a row each, at most ``limit``, and their total size."""
+def rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None) -> RenderableType:
+    """Draw the files of nightly exports, a row each, at most ``limit``, and their total size.
+
+    ``newest`` is the STORE that names the newest of them.
+    """
     rows = files[:limit]
     grid = Grid(
         [
@@ -289,7 +293,7 @@ def rotation(name: str, files: list[RotatedFile], limit: int | None) -> Renderab
     last = Text(style="dim")
     if hidden := len(files) - len(rows):
         last.append(f"and {count(hidden, 'file')} more: --limit 0 shows all")
-    last.append(f"\nshow the newest with: memctl inspect {visible(latest_of(name))}")
+    last.append(f"\nshow the newest with: memctl inspect {visible(quote(newest))}")
     return Stack(head, Text(), grid, last)
 
 

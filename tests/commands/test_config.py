@@ -117,6 +117,19 @@ def test_config_alias_comes_before_a_path(
     assert report(run("inspect", "./prod", "--json"))["totals"]["messages"] == 0
 
 
+def test_config_alias_without_a_configuration(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a cron job with another HOME."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MEMCTL_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    fails(
+        *(run("inspect", "prod"), 2, f"{tmp_path}/none/memctl/config.toml does not exist"),
+        "name the configuration with --config or MEMCTL_CONFIG, or write ./prod",
+    )
+
+
 def test_config_named_configuration(run: Run, tmp_path: Path, filled: str) -> None:
     path = tmp_path / "other.toml"
     path.write_text(f'[stores.prod]\nurl = "{filled}"\n')

@@ -253,6 +253,31 @@ def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     assert "no stores and no summarizers are configured" in run("config", "check").stdout
 
 
+def test_config_check_of_an_archive_to_come(
+    run: Run, write: Path, tmp_path: Path, filled: str
+) -> None:
+    write.write_text(f'[stores.night]\nurl = "{tmp_path}/n.ndjson.zst"')
+    assert "there is no archive yet; usable as a target" in run("config", "check").stdout
+    assert run("export", filled, "-o", "night", "--rotate", "last:2").exit_code == 0
+    said = run("config", "check")
+    assert said.exit_code == 0
+    assert "the name of a rotation; newest of 1 file: n-" in said.stdout
+    write.write_text(f'[stores.night]\nurl = "{tmp_path}/none/n.ndjson.zst@latest"')
+    assert run("config", "check").exit_code == 3
+    shown = run("config", "show")
+    assert shown.exit_code == 0
+    assert "n.ndjson.zst@latest" in shown.stdout
+
+
+def test_config_check_warns_of_a_readable_password(run: Run, write: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    secret.chmod(0o644)
+    write.write_text(f'[stores.a]\nurl = "redis://h/0"\npassword_file = "{secret}"')
+    said = run("config", "check", "--timeout", "0.1").stderr
+    assert f"{secret} has a secret, and other users can read it: chmod 600 {secret}" in said
+
+
 def test_config_check_says_what_a_database_holds(
     run: Run, write: Path, servers: Servers, filled: str
 ) -> None:

@@ -196,7 +196,7 @@ def test_missing_and_wrong_identities(
     configure(write, age_key(keys), key.recipient)
     refused(3, "a.ndjson.age is encrypted for other keys")
     configure(write, Key("", keys / "missing"), key.recipient)
-    refused(3, "cannot be read from", "missing")
+    refused(3, "cannot be read from", "missing: No such file or directory", "check identity_file")
     for text, said in (
         ("# nothing\n", "no secret key"),
         ("AGE-SECRET-KEY-1NONSENSE\n", "line 1"),

@@ -213,7 +213,13 @@ def test_export_objects_alias_has_the_credentials(
         assert quote(SECRET, safe="") not in done.output
     assert bucket.files() == ["b-20261121T031500.ndjson"]
     assert report(done)["file"].endswith(f"b-20261121T031500.ndjson?{url.partition('?')[2]}")
-    assert report(run("--config", config, "inspect", "last", "--json"))["totals"]["messages"] == 15
+    for name in ("last", "night@latest"):
+        found = report(run("--config", config, "inspect", name, "--json"))
+        assert found["totals"]["messages"] == 15
+        assert "20261121T031500" in found["store"]["url"]
+    assert "memctl inspect night@latest" in run("--config", config, "inspect", "night").stdout
+    refused = run("--config", config, "import", "night", tmp_path / "back.db")
+    fails(refused, 4, "use ALIAS@latest for its newest file, b-20261121T031500.ndjson")
     erased = run(
         "--config", config, "erase", store, "--user", "ada", "--archives", "night", "--yes"
     )
@@ -223,6 +229,22 @@ def test_export_objects_alias_has_the_credentials(
     assert run("--config", config, "export", store, "-o", "nigh").exit_code == 2
     assert run("--config", config, "export", store, "-o", "other.csv").exit_code == 0
     assert (tmp_path / "other.csv").is_file()
+
+
+def test_export_objects_change_of_the_newest_is_undone_there(
+    run: Run, bucket: Bucket, store: Path, clock: Clock
+) -> None:
+    """The newest file of a rotation is another when the change is undone."""
+    url = bucket.url("b.ndjson")
+    for day in (20, 21):
+        clock.time = datetime(2026, 11, day, 3, 15)
+        assert run("export", store, "-o", url, "--rotate", "last:9").exit_code == 0
+        if day == 20:
+            latest = url.replace("?", "@latest?")
+            assert run("mark", "add", latest, "seen", "--user", "ada").exit_code == 0
+    report(run("undo", "--yes", "--json"))
+    for name in bucket.files():
+        assert contents(str(bucket.folder / name)) == contents(str(store))
 
 
 def test_export_objects_rotation_of_encrypted_files(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -26,6 +27,7 @@ from tests.support.servers.azure import Azure
 from tests.support.servers.gate import Gate, refusal
 from tests.support.servers.objects import KEY_ID, SECRET, Bucket
 from tests.support.servers.pool import Servers
+from tests.support.servers.tls import Tls
 
 ADA, BOB = MemoryKey("ada", "s1"), MemoryKey("bob", "s2")
 
@@ -101,8 +103,6 @@ def test_objects_large_archive_takes_several_parts(
 def test_objects_memory_is_added_to_an_archive(
     run: Run, archive: str, tmp_path: Path, bucket: Bucket
 ) -> None:
-    import asyncio
-
     asyncio.run(fill(str(tmp_path / "more.db"), {MemoryKey("eve", "s"): [message(1)]}))
     assert report(run("migrate", tmp_path / "more.db", archive, "--json"))
     assert {key.user for key in contents(archive)} == {"ada", "bob", "eve"}
@@ -200,8 +200,11 @@ def test_objects_alias_has_the_endpoint_and_the_secret(
         f'password_command = "echo {SECRET}"\n'
     )
     monkeypatch.setenv("MEMCTL_CONFIG", str(config))
-    found = report(run("config", "check", "--json"), 3)
-    assert "does not exist" in found["checks"][0]["error"]["message"]
+    checked = report(run("config", "check", "--json"))
+    assert checked["checks"][0]["note"] == "there is no archive yet; usable as a target"
+    report(run("export", store, "-o", "backup", "--rotate", "last:3", "--json"))
+    checked = report(run("config", "check", "--json"))
+    assert "the name of a rotation; newest of 1 file: chats-" in checked["checks"][0]["note"]
     report(run("migrate", store, "backup", "--json"))
     checked = report(run("config", "check", "--json"))
     assert checked["checks"][0]["note"] == "opened as memctl archive; memories found"
@@ -211,6 +214,22 @@ def test_objects_alias_has_the_endpoint_and_the_secret(
         assert SECRET not in done.output
     config.write_text('[stores.prod]\nurl = "redis://h/0"\nendpoint = "http://h"\n')
     fails(run("config", "check"), 2, "endpoint does not fit its url")
+
+
+def test_objects_alias_of_no_bucket_fails_its_check(
+    run: Run, bucket: Bucket, write: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.url("chats.ndjson")
+    write.write_text(f'[stores.backup]\nurl = "{url.replace(bucket.name, "none")}"\n')
+    found = report(run("config", "check", "--json"), 3)
+    assert found["checks"][0]["error"]["message"] == "there is no bucket 'none'"
+    write.write_text(f'[stores.backup]\nurl = "{url.replace("?", "@latest?")}"\n')
+    found = report(run("config", "check", "--json"), 3)
+    assert "there is no rotation" in found["checks"][0]["error"]["message"]
+    write.write_text(f'[stores.backup]\nurl = "{url}"\n')
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    found = report(run("config", "check", "--json"), 3)
+    assert "refuses the credentials" in found["checks"][0]["error"]["message"]
 
 
 def test_objects_profile_of_aws(
@@ -223,6 +242,13 @@ def test_objects_profile_of_aws(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
     monkeypatch.setenv("AWS_PROFILE", "work")
     report(run("inspect", archive, "--json"))
+    name, _, query = archive.partition("?endpoint=")
+    path = tmp_path / "config"
+    path.write_text(f"[profile work]\nregion=us-east-1\nendpoint_url={query}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(path))
+    report(run("inspect", name, "--json"))
+    path.write_text("[profile work]\nendpoint_url=minio:9000\n")
+    fails(run("inspect", name), 2, "endpoint_url=minio:9000 is not the URL of a server")
 
 
 def test_objects_driver_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +268,11 @@ def test_objects_wrong_credentials(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     fails(run("inspect", archive), 3, "refuses the credentials (InvalidAccessKeyId)")
     fails(run("inspect", archive.replace("s3://", "s3://other@")), 3, "no secret for the key ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    fails(run("inspect", archive), 3, "no secret for the key ID 'nobody'")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    fails(run("inspect", archive), 3, "no credentials for s3://", "set AWS_ACCESS_KEY_ID")
 
 
 def test_objects_missing_bucket_and_object(run: Run, bucket: Bucket, store: Path) -> None:
@@ -254,6 +285,49 @@ def test_objects_missing_bucket_and_object(run: Run, bucket: Bucket, store: Path
 def test_objects_server_is_down(run: Run, bucket: Bucket) -> None:
     url = bucket.url("chats.ndjson", endpoint="http://127.0.0.1:1")
     fails(run("inspect", url), 3, "cannot reach http://127.0.0.1:1: Connection refused")
+
+
+def test_objects_server_without_tls(run: Run, bucket: Bucket) -> None:
+    secure = bucket.endpoint.replace("http:", "https:")
+    url = bucket.url("chats.ndjson", endpoint=secure)
+    fails(run("inspect", url), 3, f"cannot reach {secure}: it does not speak HTTPS", "is it http:")
+
+
+async def test_objects_server_with_a_certificate_of_its_own(
+    servers: Servers, bucket: Bucket, store: Path, tmp_path: Path
+) -> None:
+    async with Tls(servers.objects.port, tmp_path) as tls:
+        url = bucket.url("chats.ndjson", endpoint=f"https://127.0.0.1:{tls.port}")
+        failed = start("migrate", store, url)
+        said = (await asyncio.to_thread(failed.communicate))[1]
+        assert failed.returncode == 3
+        assert "its certificate is not trusted (UnknownIssuer)" in said
+        trusting = os.environ | {"SSL_CERT_FILE": str(tls.authority)}
+        done = start("migrate", store, url, env=trusting)
+        assert (await asyncio.to_thread(done.communicate))[1] == ""
+        assert done.returncode == 0
+    assert bucket.files() == ["chats.ndjson"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("AWS_ENDPOINT_URL", "minio:9000", "AWS_ENDPOINT_URL=minio:9000 is not the URL"),
+        (
+            "AWS_ENDPOINT_URL_S3",
+            "https://id:hush@minio",
+            "AWS_ENDPOINT_URL_S3=https://id:***@minio",
+        ),
+        ("AWS_REGION", "eu-central-1\r", "the region 'eu-central-1\\r' is not valid"),
+    ],
+)
+def test_objects_environment_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    done = run("inspect", "s3://bucket/chats.ndjson")
+    fails(done, 2, said)
+    assert "hush" not in done.output
 
 
 @pytest.mark.parametrize(

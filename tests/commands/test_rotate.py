@@ -245,8 +245,12 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     assert report(run("inspect", target, "--json"))["totals"]["messages"] == 40
     assert "message 3" in run("context", f"{nights}@latest", "--user", "user1").stdout
     config = tmp_path / "config.toml"
-    config.write_text(f'[stores.backup]\nurl = "{nights}@latest"\n')
-    assert str(newest) in run("--config", config, "inspect", "backup").stdout
+    config.write_text(
+        f'[stores.backup]\nurl = "{nights}@latest"\n[stores.night]\nurl = "{nights}"\n'
+    )
+    for name in ("backup", "night@latest"):
+        assert str(newest) in run("--config", config, "inspect", name).stdout
+    assert "memctl inspect night@latest" in run("--config", config, "inspect", "night").stdout
     fails(
         *(run("import", f"{tmp_path}/none.ndjson@latest", target), 4, "there is no rotation"),
         "hint: create one with: memctl export STORE -o",
@@ -254,6 +258,18 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     odd = tmp_path / "odd.ndjson@latest"
     newest.rename(odd)
     assert report(run("inspect", odd, "--json"))["store"]["url"] == str(odd)
+
+
+def test_rotate_of_an_alias(run: Run, write: Path, filled: str, tmp_path: Path) -> None:
+    write.write_text(
+        f'[stores.prod]\nurl = "{filled}"\n[stores.night]\nurl = "{tmp_path}/n.ndjson.zst"\n'
+    )
+    assert run("export", "prod", "-o", "night", "--rotate", "last:2").exit_code == 0
+    [file] = tmp_path.glob("n-*.ndjson.zst")
+    assert report(run("verify", "night@latest", "prod", "--json"))["differences"] == []
+    assert run("export", "prod", "-o", "night").exit_code == 0
+    assert (tmp_path / "n.ndjson.zst").stat().st_size == file.stat().st_size
+    fails(run("export", "prod", "-o", "prod"), 2, "unrecognised file extension")
 
 
 def test_rotate_inspect_lists_the_files(run: Run, nights: Path, tmp_path: Path) -> None:

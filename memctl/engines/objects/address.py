@@ -96,6 +96,11 @@ def is_object(text: str) -> bool:
     return scheme.lower() in SCHEMES
 
 
+def is_endpoint(text: str) -> bool:
+    """Return whether a text is the URL of a server, without a login."""
+    return _ENDPOINT.fullmatch(text) is not None
+
+
 def parse_address(text: str) -> Address:
     """Return the address in a URL.
 
@@ -175,7 +180,7 @@ def _with_options(address: Address, text: str, query: str) -> Address:
         raise UsageError(
             f"endpoint={redact(endpoint)} contains a login", "write the key ID before the bucket"
         )
-    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+    if endpoint and not is_endpoint(endpoint):
         raise UsageError(
             f"endpoint={redact(endpoint)} is not a URL", "write endpoint=https://HOST:PORT"
         )

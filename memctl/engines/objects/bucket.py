@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from memctl.engines.objects.address import AZ, GS, S3, Address
+from memctl.engines.objects.address import AZ, GS, S3, Address, is_endpoint
 from memctl.engines.objects.errors import object_errors
 from memctl.errors import PasswordMissing, UsageError
-from memctl.location import visible
+from memctl.location import redact, visible
 
 _RETRIES = 5
+_REGION = re.compile(r"[\w.-]+", re.ASCII)
 _TIMEOUTS = {"connect_timeout": "10s", "timeout": "30d", "read_timeout": "5m"}
 """A part of an object, or what a server sends at once, may take ``read_timeout``."""
 
@@ -70,31 +72,37 @@ def _s3(address: Address, label: str) -> dict[str, Any]:
     """Return the settings of a client of S3.
 
     Raises:
-        PasswordMissing: the address has a key ID, and nothing gives its secret.
+        PasswordMissing: there is a key ID, and nothing gives its secret.
+        UsageError: the endpoint or the region is not valid.
     """
     settings: dict[str, Any] = {}
     given = os.environ
     profile = {} if address.secret or given.get("AWS_ACCESS_KEY_ID") else _profile("credentials")
     known = given.get("AWS_ACCESS_KEY_ID") or profile.get("aws_access_key_id")
+    secret = profile.get("aws_secret_access_key") or given.get("AWS_SECRET_ACCESS_KEY")
+    login = address.login or known
     if address.secret:
         settings |= {"access_key_id": address.login, "secret_access_key": address.secret}
-    elif address.login and address.login != known:
+    elif login and (login != known or not secret):
         raise PasswordMissing(
-            f"there is no secret for the key ID {visible(address.login)!r} of {label}",
+            f"there is no secret for the key ID {visible(login)!r} of {label}",
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or an alias with password_command",
         )
     elif "aws_access_key_id" in profile:
         settings |= {
             "access_key_id": profile["aws_access_key_id"],
-            "secret_access_key": profile.get("aws_secret_access_key", ""),
+            "secret_access_key": secret,
         }
         if token := profile.get("aws_session_token"):
             settings["token"] = token
     region = address.region or given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     settings["region"] = region or _profile("config").get("region") or "us-east-1"
-    endpoint = (
-        address.endpoint or given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or ""
-    )
+    if not _REGION.fullmatch(settings["region"]):
+        raise UsageError(
+            f"the region {visible(repr(settings['region']))} is not valid",
+            "write AWS_REGION=eu-central-1, or ?region=eu-central-1",
+        )
+    endpoint = address.endpoint or _endpoint()
     if address.path_style is not None:
         settings["virtual_hosted_style_request"] = not address.path_style
     if endpoint and address.path_style is False:
@@ -103,6 +111,22 @@ def _s3(address: Address, label: str) -> dict[str, Any]:
     if endpoint:
         settings["endpoint"] = endpoint
     return settings
+
+
+def _endpoint() -> str:
+    """Return the endpoint of S3 in the environment or the profile; empty without one.
+
+    Raises:
+        UsageError: the endpoint is not the URL of a server.
+    """
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    found = next(((name, os.environ[name]) for name in names if os.environ.get(name)), None)
+    name, text = found or ("endpoint_url", _profile("config").get("endpoint_url", ""))
+    if text and not is_endpoint(text):
+        raise UsageError(
+            f"{name}={redact(text)} is not the URL of a server", f"write {name}=https://HOST:PORT"
+        )
+    return text
 
 
 def _profile(file: str) -> dict[str, str]:

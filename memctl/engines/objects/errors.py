@@ -14,14 +14,18 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _ADDRESS = re.compile(r"performing [A-Z]+ (https?://[^/\s]+)")
 _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"}
 _WRONG_LOGIN = {
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
     *("TokenRefreshRequired", "AuthenticationFailed", "InvalidAuthenticationInfo"),
     "InvalidSecurity",
 }
-_METADATA = ("169.254.169.254", "metadata.google.internal", "token request", "MissingAccount")
-"""Texts in the errors of a service that gives credentials to machines."""
+_NO_CREDENTIALS = (
+    *("169.254.169.254", "metadata.google.internal", "token request"),
+    *("MissingAccount", "MissingAccessKeyId"),
+)
+"""Texts in the errors of a service that gives credentials to machines, or if a setting lacks."""
 _CREDENTIALS = {
     S3: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or an alias with "
     "password_command",
@@ -75,7 +79,7 @@ def translated(error: Exception, address: Address, label: str, verb: str) -> Mem
         return NotFound(
             f"there is no {what} {visible(address.bucket)!r}", "create it, or check the name"
         )
-    if any(one in text for one in _METADATA):
+    if any(one in text for one in _NO_CREDENTIALS):
         return Unavailable(f"no credentials for {label}", _CREDENTIALS[address.scheme])
     if isinstance(error, FileNotFoundError) or status == "404":
         return NotFound(f"{label} does not exist", "check the bucket and the key")
@@ -104,12 +108,27 @@ def translated(error: Exception, address: Address, label: str, verb: str) -> Mem
         return changed(label)
     where = _ADDRESS.search(text)
     if "HTTP error" in text or "HttpError" in text or (status.startswith("5") and status != "501"):
+        why, hint = _why(text, status)
         server = where[1] if where else label
-        cause = _CAUSE.search(text)
-        why = f": {cause[1]}" if cause else f": it answers {status}" if status else ""
-        return Lost(f"cannot reach {server}{visible(why)}", "check the endpoint and the network")
+        return Lost(f"cannot reach {server}{': ' if why else ''}{visible(why)}", hint)
     first = redact_text(text.partition("\n")[0].strip())
     return Unavailable(f"cannot {verb} {label}: {visible(first)[:300]}", "see the server's log")
+
+
+def _why(text: str, status: str) -> tuple[str, str]:
+    """Return why a server cannot be reached, as far as an error of obstore says so, and a hint."""
+    if found := _CERTIFICATE.search(text):
+        return (
+            f"its certificate is not trusted ({found[1]})",
+            "set SSL_CERT_FILE to a file with the certificate of its authority",
+        )
+    if "InvalidContentType" in text:
+        return "it does not speak HTTPS", "check the endpoint: is it http:// or another port?"
+    hint = "check the endpoint and the network"
+    if "IncompleteMessage" in text:
+        return "it ended the connection without an answer", hint
+    cause = _CAUSE.search(text)
+    return cause[1] if cause else f"it answers {status}" if status else "", hint
 
 
 def _in_brackets(code: str) -> str:
