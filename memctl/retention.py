@@ -25,6 +25,8 @@ class PolicyAction(StrEnum):
     """Users whose newest message is older than the selection says are erased."""
     PRUNE = "prune"
     """Old checkpoints of LangGraph are deleted."""
+    OFFLOAD = "offload"
+    """Large contents of the selected messages become files; there is no archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Policy:
     percentage.  Without ``backup``, the run cannot be undone.
 
     ``summarizer``, ``keep_recent``, ``trigger_tokens`` and ``trigger_messages`` are for COMPRESS.
+    ``blobs`` is the place of the files of OFFLOAD; ``larger``, ``keep`` (in bytes) and
+    ``url_prefix`` are its rule.
     """
 
     name: str
@@ -51,6 +55,10 @@ class Policy:
     keep_recent: int = 3
     trigger_tokens: int | None = None
     trigger_messages: int | None = None
+    blobs: str = ""
+    larger: int = 0
+    keep: int = 0
+    url_prefix: str = ""
 
     @property
     def limit_text(self) -> str:

@@ -98,10 +98,14 @@ def _ask(output: Output, tasks: list[PolicyTask]) -> None:
     stores = len({task.location.label for task in planned})
     nouns = {task.found.noun for task in planned}
     noun = nouns.pop() if len(nouns) == 1 else "message"
-    confirm(
-        f"archive {count(messages, noun)} of {count(stores, 'store')}, and then remove them from "
-        f"{'it' if stores == 1 else 'them'}?"
-    )
+    archived = [task for task in planned if task.policy.archive]
+    them = f"{count(messages, noun)} of {count(stores, 'store')}"
+    if not archived:
+        confirm(f"offload large contents of {them}?")
+    elif len(archived) == len(planned):
+        confirm(f"archive {them}, and then remove them from {'it' if stores == 1 else 'them'}?")
+    else:
+        confirm(f"archive and then remove, or offload, {them}?")
 
 
 def _report(tasks: list[PolicyTask], *, dry_run: bool) -> Report:
@@ -135,7 +139,7 @@ def _row(task: PolicyTask, *, dry_run: bool) -> dict[str, Any]:
         "archive": task.archive,
         "memories": done.memories,
         "messages": done.messages,
-        "archived": 0 if dry_run else found.messages,
+        "archived": 0 if dry_run or task.archive is None else found.messages,
         "oldest": found.oldest and found.oldest.isoformat(sep=" ", timespec="seconds"),
         "newest": found.newest and found.newest.isoformat(sep=" ", timespec="seconds"),
         "bytes": found.bytes,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from memctl.config import Config, nearest, refuse_unknown
+from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
@@ -17,6 +19,7 @@ from memctl.selection import Selection
 from memctl.values import deletion_limit, period
 
 _KEYS = ("name", "store", "select", "action", "archive", "max_delete", "backup")
+_OFFLOAD_KEYS = ("to", "url_prefix", "larger", "keep")
 _COMPRESS_KEYS = ("summarizer", "keep_recent", "trigger_tokens", "trigger_messages")
 _NAMES = {
     "user": "users",
@@ -39,6 +42,7 @@ _SELECT: dict[PolicyAction, tuple[str, ...]] = {
     PolicyAction.COMPRESS: _MESSAGES,
     PolicyAction.ERASE: ("user", "older_than", "until"),
     PolicyAction.PRUNE: ("session", "older_than", "until"),
+    PolicyAction.OFFLOAD: (*_MESSAGES, "last", "keep_last"),
 }
 """The keys of ``select`` by action."""
 _NAME = re.compile(r"[\w.-]{1,100}")
@@ -99,7 +103,11 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
     place = f"retention {name!r}"
     action = _action(path, place, table.get("action"))
     compresses = action is PolicyAction.COMPRESS
-    refuse_unknown(path, f"{place}.", table, (*_KEYS, *(_COMPRESS_KEYS if compresses else ())))
+    offloads = action is PolicyAction.OFFLOAD
+    keys: Collection[str] = (*_KEYS, *(_COMPRESS_KEYS if compresses else ()))
+    if offloads:
+        keys = [*(key for key in _KEYS if key != "archive"), *_OFFLOAD_KEYS]
+    refuse_unknown(path, f"{place}.", table, keys)
     store = _text(path, place, table, "store", 'write store = "ALIAS"')
     if store not in config.stores:
         near = nearest(store, config.stores)
@@ -126,12 +134,27 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
         raise UsageError(
             f"{path}: {place}.max_delete is a percentage", "write a number of checkpoints: 5000"
         )
+    if offloads:
+        found = read_offload(replace(config, offload=_offload(config, place, table)))
+        settings |= {"blobs": found.to, "larger": found.larger, "keep": found.keep}
+        settings["url_prefix"] = found.url_prefix
     return Policy(
-        *(name, store, action, _archive(config, place, table), where),
+        *(name, store, action, "" if offloads else _archive(config, place, table), where),
         pairs=_pairs(path, place, select),
         limit=limit,
         **settings,
     )
+
+
+def _offload(config: Config, place: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table ``[offload]`` with the keys of a policy in place of its own.
+
+    Raises:
+        UsageError: neither names the place of the files.
+    """
+    found = config.offload | {key: table[key] for key in _OFFLOAD_KEYS if key in table}
+    _text(config.path, place, found, "to", 'write to = "DIR", or configure [offload]')
+    return found
 
 
 def _action(path: Path, place: str, value: Any) -> PolicyAction:
@@ -246,7 +269,8 @@ def _refuse_unclear(
             'write select = { older_than = "365d" }: users whose newest message is older',
         )
     chosen = settings.keys() & {"keep_recent", "trigger_tokens", "trigger_messages"}
-    if action is not PolicyAction.PRUNE and where == Selection() and not chosen:
+    selects = action in (PolicyAction.PRUNE, PolicyAction.OFFLOAD) or where != Selection()
+    if not (selects or chosen):
         raise UsageError(
             f"{path}: {place} selects nothing", 'write select = { older_than = "90d" }, for example'
         )

@@ -36,15 +36,17 @@ def _did(task: PolicyTask, *, dry_run: bool) -> str:
     found, acted = task.found, task.acted
     done = found if dry_run else acted
     amount = f"{count(done.messages, found.noun)} in {count(done.memories, 'memory')}"
+    offloads = task.policy.action is PolicyAction.OFFLOAD
+    remove, removed = ("offload", "offloaded") if offloads else ("remove", "removed")
     if task.state == PENDING:
         return "not reached"
     if task.state == STOPPED:
-        return f"stopped; removed {amount}"
+        return f"stopped; {removed} {amount}"
     if done.memories:
-        return f"would remove {amount}" if dry_run else f"removed {amount}"
+        return f"would {remove} {amount}" if dry_run else f"{removed} {amount}"
     if task.state == FAILED:
         return "failed"
-    return "removed nothing" if task.archive is not None and not dry_run else "nothing to remove"
+    return "removed nothing" if task.archive is not None and not dry_run else f"nothing to {remove}"
 
 
 def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:
@@ -54,6 +56,8 @@ def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:
         lines.append(f"{_period(found.oldest, found.newest)}{size(found.bytes)}")
         if task.archive is not None:
             lines.append(f"archive: {task.archive}")
+        elif task.policy.blobs:
+            lines.append(f"files: {task.policy.blobs}")
     goes = "would go on with" if dry_run else "went on with"
     lines += [f"{goes} the archive of a killed run: {one}" for one in task.resumed]
     if acted.left:

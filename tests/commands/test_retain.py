@@ -188,6 +188,34 @@ def test_retain_compresses(run: Run, one: Callable[[str], Place], policies: Poli
     assert texts(held(place)) == before
 
 
+def test_retain_offloads(run: Run, store: str, policies: Policies, tmp_path: Path) -> None:
+    output = [{"type": "tool_result", "id": "c1", "name": "read", "output": "line\n" * 3000}]
+    asyncio.run(fill(store, {MemoryKey("eve", "s"): [samples.entry("m1", 2, content=output)]}))
+    before = contents(store)
+    blobs = tmp_path / "blobs"
+    policy = {"action": "offload", "archive": None, "to": str(blobs), "larger": "8kB"}
+    policies.write(store, policy)
+    found = report(run("retain", "--dry-run", "--json"))["policies"][0]
+    assert (found["state"], found["messages"], found["archive"]) == ("planned", 1, None)
+    assert "would offload 1 message in 1 memory" in run("retain", "--dry-run").stdout
+    assert not blobs.exists()
+    found = report(run("retain", "--yes", "--json"))["policies"][0]
+    assert (found["state"], found["messages"], found["archived"]) == ("done", 1, 0)
+    assert policies.names() == []
+    assert len(list(blobs.iterdir())) == 1
+    assert report(run("retain", "--yes", "--json"))["policies"][0]["state"] == "nothing"
+    [undoable] = found["runs"]
+    report(run("undo", undoable, "--yes", "--json"))
+    assert contents(store) == before
+    policies.write(store, policy | {"max_delete": 0})
+    fails(run("retain", "--yes"), 9, "more than max_delete 0")
+    assert contents(store) == before
+    policies.write(store, policy | {"to": None})
+    fails(run("retain", "--yes"), 2, "has no to", "[offload]")
+    policies.write(store, policy | {"archive": "x-{date}.ndjson"})
+    fails(run("retain", "--yes"), 2, "archive")
+
+
 def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) -> None:
     before = texts(held(place))
     now = int((datetime.now() - samples.BEGIN).total_seconds() // 60)

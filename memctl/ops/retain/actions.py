@@ -7,6 +7,8 @@ An action is a class for one ``PolicyAction``, made for one policy and one store
     found = await action.export(location)     # a new archive; no file if nothing is selected
     await action.carry_out(location, acted)   # acts on what the archive holds
 
+An action that removes nothing is an ``InPlaceAction``, whose ``act`` is called after ``plan``.
+
 ``carry_out`` is also called, before ``export``, for the archive of a run that was killed after the
 archive was complete.  So an action keeps nothing between the calls: ``carry_out`` reads the archive
 back from where it lies, and acts only on data that the archive holds as they are in the store now.
@@ -112,6 +114,23 @@ class RetentionAction(ABC):
             Loss: more than the limit of the policy is selected.
             MemctlError: as ``Store.read``.
         """
+
+
+class InPlaceAction(RetentionAction):
+    """An action that removes nothing, and needs no archive."""
+
+    @abstractmethod
+    async def act(self, acted: Acted) -> None:
+        """Act on what the policy selects; add what was done to ``acted``, even before an error.
+
+        Raises:
+            Interrupted: a stop was asked for; no memory is half changed.
+            MemctlError: as the operation that acts.
+        """
+
+
+class ArchivingAction(RetentionAction):
+    """An action that removes data after they are in an archive."""
 
     @abstractmethod
     async def export(self, archive: Location) -> Found:

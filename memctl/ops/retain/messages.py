@@ -18,7 +18,7 @@ from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.observer import opened
 from memctl.ops.report import Progress
-from memctl.ops.retain.actions import Acted, Found, RetentionAction
+from memctl.ops.retain.actions import Acted, ArchivingAction, Found, RetentionAction
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.registry import make_store
@@ -27,7 +27,55 @@ from memctl.store import OpenMode, Store
 T = TypeVar("T")
 
 
-class MessageAction(RetentionAction):
+class RunAction(RetentionAction):
+    """An action that is carried out by a ``ChangeRun``."""
+
+    def opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
+        """Return a context manager that opens the store of the policy."""
+        return opened(make_store(self.location, mode), self.around.observer)
+
+    def record(self, archive: Location | None = None) -> Run:
+        """Return the record of a new run, which may act on an archive, for the history."""
+        record = self.around.record()
+        record.policy = self.policy.name
+        record.archive = "" if archive is None else archive.label
+        return record
+
+    async def execute(self, run: ChangeRun, acted: Acted, left: Collection[MemoryKey] = ()) -> None:
+        """Carry out a run that acts on an archive; add what was done to ``acted``.
+
+        ``left`` are the memories that the run leaves alone, filled in meanwhile.  Memories that
+        agents changed again and again are left for the next run, too.
+
+        Raises:
+            MemctlError: as ``ChangeRun.execute``.
+        """
+        run.stop = self.around.stop
+        try:
+            with run.recorded():
+                async with self.opened(run.mode) as store:
+                    await run.execute(store)
+        finally:
+            done, failures = run.report.done, run.report.failures
+            changed = {key for key, failure in failures if failure.code == "changed"}
+            acted.memories += done.memories
+            acted.messages += done.deleted
+            acted.left += len(changed.union(left))
+            acted.failures += [item for item in failures if item[0] not in changed]
+            acted.runs += [run.id] if run.id is not None else []
+
+    def options(self, *, dry_run: bool = False) -> RunOptions:
+        """Return the options of the run."""
+        around = self.around
+        return RunOptions(
+            *(self.policy.backup, dry_run),
+            keep=around.keep,
+            observer=around.observer,
+            holds=around.holds,
+        )
+
+
+class MessageAction(RunAction, ArchivingAction):
     """An action on the messages of a store."""
 
     @abstractmethod
@@ -101,46 +149,6 @@ class MessageAction(RetentionAction):
                 progress.advance(memories=int(page.last), messages=len(page.messages))
                 yield page
                 del page  # free a large page before the next read
-
-    def opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
-        """Return a context manager that opens the store of the policy."""
-        return opened(make_store(self.location, mode), self.around.observer)
-
-    def record(self, archive: Location) -> Run:
-        """Return the record of a new run that acts on an archive, for the history."""
-        record = self.around.record()
-        record.policy, record.archive = self.policy.name, archive.label
-        return record
-
-    async def execute(self, run: ChangeRun, acted: Acted, left: Collection[MemoryKey] = ()) -> None:
-        """Carry out a run that acts on an archive; add what was done to ``acted``.
-
-        ``left`` are the memories that the run leaves alone, filled in meanwhile.  Memories that
-        agents changed again and again are left for the next run, too.
-
-        Raises:
-            MemctlError: as ``ChangeRun.execute``.
-        """
-        run.stop = self.around.stop
-        try:
-            with run.recorded():
-                async with self.opened(run.mode) as store:
-                    await run.execute(store)
-        finally:
-            done, failures = run.report.done, run.report.failures
-            changed = {key for key, failure in failures if failure.code == "changed"}
-            acted.memories += done.memories
-            acted.messages += done.deleted
-            acted.left += len(changed.union(left))
-            acted.failures += [item for item in failures if item[0] not in changed]
-            acted.runs += [run.id] if run.id is not None else []
-
-    def options(self) -> RunOptions:
-        """Return the options of the run that acts on the archive."""
-        around = self.around
-        return RunOptions(
-            self.policy.backup, keep=around.keep, observer=around.observer, holds=around.holds
-        )
 
 
 def in_pages(memory: Memory, messages: Iterable[StoredMessage]) -> Iterable[Page]:

@@ -20,7 +20,7 @@ from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
-from memctl.ops.retain.actions import Acted, Found, RetentionAction
+from memctl.ops.retain.actions import Acted, ArchivingAction, Found
 from memctl.ops.retain.digests import DigestSet, digest
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.registry import make_store, read_checkpoints, write_checkpoints
@@ -33,7 +33,7 @@ NOUN = "checkpoint"
 _LINES = 1000
 
 
-class PruneAction(RetentionAction):
+class PruneAction(ArchivingAction):
     """The action of a policy that prunes the threads of a LangGraph store."""
 
     async def plan(self) -> Found:

@@ -29,11 +29,19 @@ from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.report import DOCTOR
-from memctl.ops.retain.actions import Acted, Found, RetentionAction, Surroundings
+from memctl.ops.retain.actions import (
+    Acted,
+    ArchivingAction,
+    Found,
+    InPlaceAction,
+    RetentionAction,
+    Surroundings,
+)
 from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
 from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Entry, Ledger
+from memctl.ops.retain.offload import OffloadAction
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
@@ -44,6 +52,7 @@ ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
     PolicyAction.COMPRESS: CompressionAction,
     PolicyAction.ERASE: ErasureAction,
     PolicyAction.PRUNE: PruneAction,
+    PolicyAction.OFFLOAD: OffloadAction,
 }
 PENDING, PLANNED, STOPPED = "pending", "planned", "stopped"
 NOTHING, DONE, FAILED = "nothing", "done", "failed"
@@ -144,6 +153,8 @@ class Retention:
         """
         for task in self.tasks:
             task.action()
+            if not task.policy.archive:
+                continue
             name = task.policy.archive_name(self._now)
             archive = self._locate(_absolute(name))
             if is_encrypted(name.partition("?")[0] if "://" in name else name):
@@ -155,7 +166,8 @@ class Retention:
         for task in self.tasks:
             task.resumed = [self._label(one) for one in self.ledger.pending(task.policy.name)]
             try:
-                task.archive = (await self._new_archive(task.policy))[1].label
+                if task.policy.archive:
+                    task.archive = (await self._new_archive(task.policy))[1].label
                 task.found = await task.action().plan()
                 task.state = PLANNED
             except Interrupted:
@@ -202,13 +214,23 @@ class Retention:
 
     async def _carry_out(self, task: PolicyTask) -> None:
         action, policy = task.action(), task.policy
+        if isinstance(action, InPlaceAction):
+            task.found = await action.plan()
+            task.state = NOTHING
+            if task.found.messages:
+                await action.act(task.acted)
+                task.state = DONE
+            if task.around.stop.asked:
+                raise Interrupted("stopped as asked", "what was reported as done is complete")
+            return
+        assert isinstance(action, ArchivingAction)
         pending = self.ledger.pending(policy.name)
         left = [entry for entry in pending if not await self._resume(task, action, entry)]
         await self._begin(task, action)
         for entry in left:
             self.ledger.add(LEFT, policy.name, entry.archive, entry.store)
 
-    async def _begin(self, task: PolicyTask, action: RetentionAction) -> None:
+    async def _begin(self, task: PolicyTask, action: ArchivingAction) -> None:
         """Export to a new archive, and act on what the archive holds."""
         policy = task.policy
         name, archive = await self._new_archive(policy)
@@ -229,7 +251,7 @@ class Retention:
         self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
         task.state = DONE
 
-    async def _resume(self, task: PolicyTask, action: RetentionAction, entry: Entry) -> bool:
+    async def _resume(self, task: PolicyTask, action: ArchivingAction, entry: Entry) -> bool:
         """Act on the archive of a killed run, if the archive is complete.
 
         Return False for an archive that is damaged or cannot be reached.
@@ -256,7 +278,7 @@ class Retention:
         self.ledger.add(ACTED, policy, entry.archive, entry.store)
         return True
 
-    async def _act(self, task: PolicyTask, action: RetentionAction, archive: Location) -> None:
+    async def _act(self, task: PolicyTask, action: ArchivingAction, archive: Location) -> None:
         await action.carry_out(archive, task.acted)
         if task.around.stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
