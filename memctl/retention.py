@@ -51,6 +51,8 @@ class Policy:
     keep_recent: int = 3
     trigger_tokens: int | None = None
     trigger_messages: int | None = None
+    archive_alias: str = ""
+    """The alias that has ``archive`` as its URL, and the source of its password; empty without."""
 
     @property
     def limit_text(self) -> str:

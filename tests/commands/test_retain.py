@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.commands.test_asking import Session
 from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.places import Held, edited, held, put, runs_kept
 from tests.support.schemas import check_row
+from tests.support.servers.objects import KEY_ID, SECRET, Bucket
 
 KYOTO, BERLIN, ROME = (
     *(MemoryKey("quokka", "kyoto"), MemoryKey("quokka", "berlin"), MemoryKey("bob", "rome")),
@@ -401,6 +403,34 @@ def test_retain_goes_on_with_the_archive_of_a_killed_run(
     new = policies.archives / f"p1-{TODAY}-2.ndjson.zst"
     assert {key: len(one) for key, one in contents(str(new)).items()} == {KYOTO: 1}
     assert "damaged" not in run("retain", "--yes").stderr
+
+
+def test_retain_archive_of_an_alias_has_its_password(
+    run: Run, store: str, policies: Policies, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("THE_SECRET", SECRET)
+    url = f"s3://{KEY_ID}@{bucket.name}/old-{{date}}.ndjson.zst"
+    alias = f'[stores.retired]\nurl = "{url}"\nendpoint = "{bucket.endpoint}"\n'
+    policy = {"archive": "retired", "select": {"keep_last": 3}}
+    policies.write(store, policy, more=f'{alias}password_env = "THE_SECRET"')
+    assert one_row(report(run("retain", "--dry-run", "--json")))["messages"] == 15
+    done = run("retain", "--yes", "--json")
+    row = one_row(report(done))
+    assert (row["state"], row["messages"]) == ("done", 15)
+    assert bucket.files() == [f"old-{TODAY}.ndjson.zst"]
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    for text in (done.output, ledger.read_text(), run("history").output):
+        assert SECRET not in text
+        assert quote(SECRET, safe="") not in text
+    report(run("undo", "--yes", "--json"))
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # as if killed
+    assert one_row(report(run("retain", "--yes", "--json")))["resumed"] == [row["archive"]]
+    policies.write(store, policy, more=alias)
+    fails(run("retain", "--yes"), 3, f"there is no secret for the key ID '{KEY_ID}'")
+    policies.write(store, policy | {"archive": "prod"})
+    fails(run("retain", "--yes"), 2, "archive has no {date}")
 
 
 def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:
