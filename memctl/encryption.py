@@ -80,7 +80,7 @@ def read_recipients(encryption: Encryption, name: str) -> list[Any]:
             f"there is no recipient to encrypt {name} for",
             "set recipients in [encryption] of the configuration, or add --encrypt-to RECIPIENT",
         )
-    return [_recipient(text, "recipient") for text in encryption.recipients]
+    return [_recipient(text, "encryption.recipients") for text in encryption.recipients]
 
 
 def read_identities(encryption: Encryption, name: str) -> list[Any]:

@@ -59,6 +59,8 @@ class Policy:
     larger: int = 0
     keep: int = 0
     url_prefix: str = ""
+    archive_alias: str = ""
+    """The alias that has ``archive`` as its URL, and the source of its password; empty without."""
 
     @property
     def limit_text(self) -> str:

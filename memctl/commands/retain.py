@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -11,6 +13,7 @@ from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
 from memctl.commands._run import changeable, hold_source, record, runs_on, wait_for
+from memctl.location import Location
 from memctl.numbers import count
 from memctl.ops.retain.actions import Surroundings
 from memctl.ops.retain.run import PolicyTask, Retention
@@ -52,7 +55,7 @@ def retain(
         refuse_unasked(yes)
     stop = Stop()
     tasks = [_task(run, policy, stop) for policy in policies]
-    retention = Retention(tasks, run.address)
+    retention = Retention(tasks, _locator(run, policies))
     retention.check()
     output.report = _report(tasks, dry_run=dry_run)
     if dry_run or not yes:
@@ -78,6 +81,29 @@ def _task(run: Run, policy: Policy, stop: Stop) -> PolicyTask:
         _summarizer(run, policy) if policy.action is PolicyAction.COMPRESS else None,
     )
     return PolicyTask(policy, location, around)
+
+
+def _locator(run: Run, policies: list[Policy]) -> Callable[[Policy, str], Location]:
+    """Return the function that locates an archive, with the password of its policy's alias.
+
+    Raises:
+        UsageError: a password cannot be fetched.
+    """
+    from memctl import config  # not needed to show the help
+
+    stores = run.configuration().stores
+    names = {policy.archive_alias for policy in policies} & stores.keys()
+    found = {name: stores[name].locate(config.environment()).url for name in names}
+    passwords = {name: urlsplit(url).password for name, url in found.items()}
+
+    def locate(policy: Policy, name: str) -> Location:
+        location = run.address(name)
+        password = passwords.get(policy.archive_alias)
+        if not password or not location.url:  # a killed run may have named a path
+            return location
+        return location.with_password(unquote(password))
+
+    return locate
 
 
 def _summarizer(run: Run, policy: Policy) -> Summarizer:

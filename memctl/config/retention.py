@@ -138,8 +138,10 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
         found = read_offload(replace(config, offload=_offload(config, place, table)))
         settings |= {"blobs": found.to, "larger": found.larger, "keep": found.keep}
         settings["url_prefix"] = found.url_prefix
+    archive, archive_alias = ("", "") if offloads else _archive(config, place, table)
     return Policy(
-        *(name, store, action, "" if offloads else _archive(config, place, table), where),
+        *(name, store, action, archive, where),
+        archive_alias=archive_alias,
         pairs=_pairs(path, place, select),
         limit=limit,
         **settings,
@@ -276,10 +278,14 @@ def _refuse_unclear(
         )
 
 
-def _archive(config: Config, place: str, table: Mapping[str, Any]) -> str:
+def _archive(config: Config, place: str, table: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of the archive of a policy, and the alias that has the name as its URL."""
     path = config.path
     example = "archive = 'retired/NAME-{date}.ndjson.zst'"
     text = _text(path, place, table, "archive", f"write {example}")
+    alias = config.stores.get(text)
+    if alias is not None:
+        text = alias.url
     shown = redact(text)
     if DATE not in text:
         raise UsageError(
@@ -298,7 +304,7 @@ def _archive(config: Config, place: str, table: Mapping[str, Any]) -> str:
     if "***" in shown and "***" not in text:
         raise UsageError(
             f"{path}: {place}.archive has a secret in its URL",
-            "leave it to the environment or the profile of the storage",
+            "leave it to the environment, the profile, or an alias with password_command",
         )
     filled = text.replace(DATE, "2026-01-31").replace(TIME, "061500")
     try:
@@ -307,7 +313,7 @@ def _archive(config: Config, place: str, table: Mapping[str, Any]) -> str:
         raise UsageError(f"{path}: {place}.archive: {error.message}", error.hint) from error
     if location.kind != "archive":
         raise UsageError(f"{path}: {place}.archive is not an archive: {shown}", f"write {example}")
-    return text
+    return text, alias.name if alias is not None else ""
 
 
 def _limit(path: Path, place: str, value: Any) -> tuple[float, bool] | None:

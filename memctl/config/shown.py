@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import date
 from typing import Any, NamedTuple
 
 from memctl import location
 from memctl.config import Config, secrets
 from memctl.config.encryption import identity_source, read_encryption
 from memctl.config.holds import read_holds
+from memctl.config.retention import read_policies
 from memctl.encryption import is_secret
 from memctl.errors import NotFound, UsageError
 
@@ -58,6 +60,10 @@ def shown(config: Config) -> Iterator[Shown]:
         about = table if hold.until is None else {**table, "until": str(hold.until)}
         for key, value in about.items():
             yield Shown(f"hold {number}.{key}", redacted(value))
+    for policy, table in zip(read_policies(config), config.retention, strict=True):
+        for key, value in table.items():
+            if key != "name":
+                yield Shown(f"retention {policy.name}.{key}", _redacted(key, value))
     if config.encryption:
         read_encryption(config, {})  # raises if the table is not valid
         for key, value in config.encryption.items():
@@ -84,7 +90,9 @@ def _of_model(key: str, value: Any) -> Any:
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """Return a setting with ``***`` for each text that looks like a secret."""
+    """Return a setting with ``***`` for each text that looks like a secret, and times as texts."""
+    if isinstance(value, date):  # a datetime is a date, too
+        return value.isoformat()
     if isinstance(value, dict):
         return {
             name: HIDDEN

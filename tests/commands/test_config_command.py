@@ -118,6 +118,24 @@ def test_config_show_without_a_file(run: Run) -> None:
     assert "defaults.delete.yes" not in every
 
 
+def test_config_show_shows_the_policies(run: Run, write: Path, filled: str) -> None:
+    write.write_text(f"""
+[stores.prod]
+url = "{filled}"
+[[retention]]
+name = "chats"
+store = "prod"
+select = {{ until = 2026-01-31, keep_last = 5 }}
+action = "delete"
+archive = "old-{{date}}.ndjson"
+""")
+    found = settings(run)
+    assert found["retention chats.select"]["value"] == {"until": "2026-01-31", "keep_last": 5}
+    assert found["retention chats.archive"]["value"] == "old-{date}.ndjson"
+    for form in ("table", "csv"):
+        assert "2026-01-31" in run("config", "show", "--format", form).stdout
+
+
 def test_config_show_shows_no_secret(run: Run, write: Path) -> None:
     write.write_text(f"""
 [stores.url]

@@ -281,6 +281,9 @@ def test_refused_recipients(run: Run, filled: str, tmp_path: Path, key: Key, wri
         run("migrate", filled, tmp_path / "b.db", "--encrypt-to", key.recipient),
         "would not be encrypted",
     )
+    write.write_text(f'[encryption]\nrecipients = ["{secret}"]\n')
+    refused(run("export", filled, "-o", file), "encryption.recipients is a secret key")
+    write.write_text("")
     result = run("migrate", filled, file, "--encrypt-to", key.recipient)
     fails(result, 3, "without an identity it cannot be compared", "--no-verify")
     assert not file.exists()

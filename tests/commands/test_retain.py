@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -32,7 +33,7 @@ from tests.support.places import Held, edited, held, put, runs_kept
 from tests.support.processes import start
 from tests.support.schemas import check_row
 from tests.support.servers.gate import Gate, refusal
-from tests.support.servers.objects import Bucket
+from tests.support.servers.objects import KEY_ID, SECRET, Bucket
 
 KYOTO, BERLIN, ROME = (
     *(MemoryKey("quokka", "kyoto"), MemoryKey("quokka", "berlin"), MemoryKey("bob", "rome")),
@@ -622,6 +623,34 @@ def test_retain_whose_summaries_fail(run: Run, store: str, policies: Policies) -
     fails(done, 7, "3 memories failed")
     assert "removed nothing" in done.stdout
     assert contents(store) == before
+
+
+def test_retain_archive_of_an_alias_has_its_password(
+    run: Run, store: str, policies: Policies, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("THE_SECRET", SECRET)
+    url = f"s3://{KEY_ID}@{bucket.name}/old-{{date}}.ndjson.zst"
+    alias = f'[stores.retired]\nurl = "{url}"\nendpoint = "{bucket.endpoint}"\n'
+    policy = {"archive": "retired", "select": {"keep_last": 3}}
+    policies.write(store, policy, more=f'{alias}password_env = "THE_SECRET"')
+    assert one_row(report(run("retain", "--dry-run", "--json")))["messages"] == 15
+    done = run("retain", "--yes", "--json")
+    row = one_row(report(done))
+    assert (row["state"], row["messages"]) == ("done", 15)
+    assert bucket.files() == [f"old-{TODAY}.ndjson.zst"]
+    ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
+    for text in (done.output, ledger.read_text(), run("history").output):
+        assert SECRET not in text
+        assert quote(SECRET, safe="") not in text
+    report(run("undo", "--yes", "--json"))
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # as if killed
+    assert one_row(report(run("retain", "--yes", "--json")))["resumed"] == [row["archive"]]
+    policies.write(store, policy, more=alias)
+    fails(run("retain", "--yes"), 3, f"there is no secret for the key ID '{KEY_ID}'")
+    policies.write(store, policy | {"archive": "prod"})
+    fails(run("retain", "--yes"), 2, "archive has no {date}")
 
 
 def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:

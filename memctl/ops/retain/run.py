@@ -134,11 +134,11 @@ class Retention:
     def __init__(
         self,
         tasks: Sequence[PolicyTask],
-        locate: Callable[[str], Location],
+        locate: Callable[[Policy, str], Location],
         ledger: Ledger | None = None,
         now: datetime | None = None,
     ) -> None:
-        """``locate`` returns the location of an archive.  ``now`` is the local time of the run."""
+        """``locate`` returns the location of an archive of a policy; ``now`` is the local time."""
         self.tasks = tasks
         self.ledger = ledger or Ledger()
         self._locate = locate
@@ -156,7 +156,7 @@ class Retention:
             if not task.policy.archive:
                 continue
             name = task.policy.archive_name(self._now)
-            archive = self._locate(_absolute(name))
+            archive = self._locate(task.policy, _absolute(name))
             if is_encrypted(name.partition("?")[0] if "://" in name else name):
                 read_recipients(archive.encryption, archive.label)
                 read_identities(archive.encryption, archive.label)
@@ -164,7 +164,8 @@ class Retention:
     async def plan(self) -> None:
         """Find what each policy selects; write nothing, not even an archive."""
         for task in self.tasks:
-            task.resumed = [self._label(one) for one in self.ledger.pending(task.policy.name)]
+            pending = self.ledger.pending(task.policy.name)
+            task.resumed = [self._locate(task.policy, one.archive).label for one in pending]
             try:
                 if task.policy.archive:
                     task.archive = (await self._new_archive(task.policy))[1].label
@@ -256,7 +257,7 @@ class Retention:
 
         Return False for an archive that is damaged or cannot be reached.
         """
-        archive, policy = self._locate(entry.archive), task.policy.name
+        archive, policy = self._locate(task.policy, entry.archive), task.policy.name
         rest = "left as it is; its messages that are in the store go to a new archive"
         try:
             exists = await _exists(archive)
@@ -288,13 +289,10 @@ class Retention:
         number = 1
         while True:
             name = _absolute(policy.archive_name(self._now, number))
-            location = self._locate(name)
+            location = self._locate(policy, name)
             if not await _exists(location):
                 return name, location
             number += 1
-
-    def _label(self, entry: Entry) -> str:
-        return self._locate(entry.archive).label
 
     def error(self) -> MemctlError | None:
         """Return the error with which the run ends; None if no policy failed or left something."""
