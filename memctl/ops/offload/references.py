@@ -18,14 +18,20 @@ TEXT, LITERAL, BASE64 = "txt", "json", "b64"
 EXTENSIONS = {
     "image/png": "png",
     "image/jpeg": "jpeg",
+    "image/jpg": "jpg",
     "image/gif": "gif",
     "image/webp": "webp",
     "audio/wav": "wav",
     "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
     "video/mp4": "mp4",
     "application/pdf": "pdf",
 }
-"""The extensions of media that programs tell the type from, by media type."""
+"""The extensions of media that programs tell the type from, by media type.
+
+Of two types with one extension, the last one is the type of a URL in a dialect whose URLs have no
+media type: AgentScope 1.x names MP3 ``audio/mp3`` and knows no other name.
+"""
 OTHER = "bin"
 """The extension of all other media."""
 IN_URL = re.compile(rb"[0-9a-f]{64}\.(?:" + "|".join(EXTENSIONS.values()).encode() + rb")\"")
