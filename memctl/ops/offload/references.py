@@ -89,10 +89,13 @@ def end_of_text(name: str, size: int) -> str:
     return f"\n[memctl: {size:,} bytes, offloaded as {name}; memctl rehydrate restores them]"
 
 
-def name_of_text(text: str) -> str | None:
-    """Return the name of the blob that the end of a text refers to; None without a reference."""
+def text_reference(text: str) -> tuple[str, str] | None:
+    """Return the name of the blob that the end of a text refers to, and the text before that end.
+
+    None if the text does not end with a reference.
+    """
     found = _END_OF_TEXT.search(text) if text.endswith("restores them]") else None
-    return found["name"] if found else None
+    return (found["name"], text[: found.start()]) if found else None
 
 
 def media_of_text(text: str) -> MediaReference | None:

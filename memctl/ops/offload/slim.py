@@ -112,7 +112,7 @@ def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
     """Put the contents of blobs back into the message ``text``.
 
     Raises:
-        BadData: a reference cannot be replaced in this dialect.
+        BadData: a reference cannot be replaced in this dialect, or is quoted.
         MemctlError: as ``fetch``.
     """
     splices = [(span, make(fetch(name))) for name, span, make in _references(dialect, text)]
@@ -164,9 +164,8 @@ def _piece(dialect: Dialect, text: bytes, block: Block, rule: Rule) -> _Piece | 
         case TextBlock(LocatedText() as said):
             return _of_text(text, said, rule.keep)
         case MediaBlock(data=str(data), value=LocatedObject() as value):
-            literal = _literal(value, data)
-            if literal is not None:
-                return _of_media(dialect, text, block, literal, rule.url_prefix)
+            if found := _literal(value, data):
+                return _of_media(dialect, text, block, *found, rule.url_prefix)
     return None
 
 
@@ -194,18 +193,24 @@ def _beginning(literal: bytes, size: int) -> bytes:
     return literal[:1]
 
 
-def _literal(block: LocatedObject, data: str) -> LocatedText | None:
-    """Return the string of a block that holds base64 data, alone or in a ``data:`` URL."""
+def _literal(block: LocatedObject, data: str) -> tuple[LocatedText, str] | None:
+    """Return the string of a block that holds base64 data, and the data as the string has them.
+
+    The string is the data, or a ``data:`` URL.  The data may have the alphabet of URLs, which the
+    view of ADK's messages replaces.
+    """
     for found in strings(block):
-        if found == data or (found.startswith("data:") and found.endswith(f",{data}")):
-            return found
+        if found.startswith("data:") and found.endswith(f",{data}"):
+            return found, data
+        if found == data or found.replace("-", "+").replace("_", "/") == data:
+            return found, found
     return None
 
 
 def _of_media(
-    dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, prefix: str
+    dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, said: str, prefix: str
 ) -> _Piece | None:
-    data = (media.data or "").encode("utf-8", "surrogatepass")
+    data = said.encode("utf-8", "surrogatepass")
     if text[literal.span.stop - 1 - len(data) : literal.span.stop - 1] != data:
         return None  # escaped
     content = _decoded(data)
@@ -218,7 +223,7 @@ def _of_media(
         piece = None
         if swap is not None and isinstance(swap.old, LocatedObject):
             piece = _Piece(swap.old.span, _object(swap.new, text, swap.old.span), blob)
-        elif literal != media.data:
+        elif literal != said:
             piece = _Piece(literal.span, _in_json(url), blob)
         if piece is not None and _is_proven(dialect, text, [piece]):
             return piece
@@ -265,18 +270,37 @@ def _references(
     for block, in_result in _walk(view):
         match block:
             case TextBlock(LocatedText() as said, value):
-                if in_result and (name := references.name_of_text(said)):
-                    yield name, said.span, _literal_maker(name)
+                if in_result and (known := references.text_reference(said)):
+                    yield known[0], said.span, _literal_maker(*known)
                 elif found := references.media_of_text(said):
                     yield _reference_to_media(dialect, found, value)
-            case MediaBlock(url=LocatedText() as url) if known := references.name_of_url(url):
-                yield _reference_at(dialect, text, block, url, *known)
+            case MediaBlock(url=LocatedText() as url) if place := references.name_of_url(url):
+                yield _reference_at(dialect, text, block, url, *place)
 
 
-def _literal_maker(name: str) -> Callable[[bytes], bytes]:
-    if name.endswith(f".{references.LITERAL}"):
-        return lambda data: data
-    return lambda data: _in_json(data.decode("utf-8", "surrogatepass"))
+def _literal_maker(name: str, kept: str) -> Callable[[bytes], bytes]:
+    """Return what makes the JSON string of a text from the blob ``name``.
+
+    That function raises BadData if the text does not begin with ``kept``, the text before the
+    reference: then the text was changed, quoted or joined with another.
+    """
+    is_literal = name.endswith(f".{references.LITERAL}")
+
+    def make(data: bytes) -> bytes:
+        text: str = _string(data) if is_literal else data.decode("utf-8", "surrogatepass")
+        if not text.startswith(kept):
+            raise BadData(
+                f"the text before the reference to {name} is not the beginning of the blob",
+                "memctl puts back no text that was changed, quoted or joined with another",
+            )
+        return data if is_literal else _in_json(text)
+
+    return make
+
+
+def _string(literal: bytes) -> str:
+    found: str = json.loads(literal.decode("utf-8", "surrogatepass"))
+    return found
 
 
 def _reference_to_media(
