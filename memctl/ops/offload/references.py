@@ -38,8 +38,8 @@ IN_URL = re.compile(rb"[0-9a-f]{64}\.(?:" + "|".join(EXTENSIONS.values()).encode
 """The end of a string that may be the URL of a blob."""
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}\.[a-z0-9]+")
 _TYPES = {extension: media_type for media_type, extension in EXTENSIONS.items()}
-_DATA = '@"'
-"""What stands for the end of the base64 data in the block of a reference."""
+_DATA = b'@"'
+"""What stands for base64 data, and the quote after them, in the block of a reference."""
 
 _END_OF_TEXT = re.compile(
     r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+); "
@@ -74,14 +74,13 @@ class MediaReference(NamedTuple):
 
     def with_data(self, data: bytes) -> bytes:
         """Return the JSON of the block with base64 data."""
-        block = self.block.encode("utf-8", "surrogatepass")
-        return block.replace(_DATA.encode(), data + b'"', 1)
+        before, mark, after = self.block.encode("utf-8", "surrogatepass").partition(_DATA)
+        return b"".join((before, data, b'"', after)) if mark else before
 
 
-def without_data(block: bytes, data: bytes) -> str:
-    """Return the JSON of a block without the base64 data, for ``MediaReference``."""
-    short = block.replace(data + b'"', _DATA.encode(), 1)
-    return short.decode("utf-8", "surrogatepass")
+def without_data(before: bytes, after: bytes) -> str:
+    """Return the JSON of a block for ``MediaReference``: the bytes before and after the data."""
+    return b"".join((before, _DATA, after[1:])).decode("utf-8", "surrogatepass")
 
 
 def end_of_text(name: str, size: int) -> str:
