@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from memctl.json_scan import TEXT, Walk
+from memctl.json_scan import TEXT, Walk, value_end
 
 
 class Span(NamedTuple):
@@ -66,14 +66,17 @@ def _value(walk: Walk) -> Any:
 
 
 def _string(walk: Walk) -> LocatedText:
-    start = walk.at
-    literal = walk.skip()
-    if b"\\" in literal or not TEXT.fullmatch(literal, 1, len(literal) - 1):
-        text = json.loads(literal.decode("utf-8", "surrogatepass"))
-    else:
-        text = literal[1:-1].decode("utf-8", "surrogatepass")
-    found = LocatedText(text)
-    found.span = Span(start, walk.at)
+    text, start = walk.text, walk.at
+    stop = value_end(text, start)
+    if stop is None:
+        raise walk.fault("a string does not end")
+    walk.at = stop
+    if text.find(b"\\", start, stop) >= 0 or not TEXT.fullmatch(text, start + 1, stop - 1):
+        found = LocatedText(json.loads(text[start:stop].decode("utf-8", "surrogatepass")))
+    else:  # a large text is not copied more often than needed
+        inside = memoryview(text)[start + 1 : stop - 1]
+        found = LocatedText(inside, "utf-8", "surrogatepass")
+    found.span = Span(start, stop)
     return found
 
 

@@ -18,7 +18,7 @@ import pytest
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.offload.blobs import Blobs
 from memctl.testing.backend import Place
-from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.processes import start, wait_until
 from tests.support.servers.gate import Gate, refusal
 from tests.support.servers.objects import Bucket
@@ -218,6 +218,16 @@ def test_rehydrate_without_a_blob_does_the_rest(run: Run, store: str, blobs: Pat
     picture.write_bytes(content)
     assert run("rehydrate", store, "--from", blobs).exit_code == 0
     assert texts(store) == before
+
+
+def test_rehydrate_leaves_a_quoted_reference_alone(run: Run, store: str, blobs: Path) -> None:
+    before = texts(store)
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    [shortened] = json.loads(texts(store)[ADA][2])["content"]
+    quote = message("a5", "system", result(f"I found: {shortened['output']}"))
+    add(Path(store), ADA, [quote], len(before[ADA]))
+    fails(run("rehydrate", store, "--from", blobs), 7, "'a5'", "is not the beginning of the blob")
+    assert texts(store) == before | {ADA: [*before[ADA], quote.message]}
 
 
 def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None:

@@ -11,7 +11,7 @@ from agentscope.agent import ReActAgent
 from agentscope.formatter import OpenAIChatFormatter
 from agentscope.memory import MemoryBase
 from agentscope.message import Msg, TextBlock
-from agentscope.model import ChatModelBase, ChatResponse
+from agentscope.model import ChatModelBase, ChatResponse, OpenAIChatModel
 from agentscope.token import TokenCounterBase
 
 ANSWER = "So be it."
@@ -69,6 +69,14 @@ async def reply(agent: ReActAgent, about: dict[str, Any]) -> dict[str, Any]:
     """The agent answers ``say``, a message; what its model was asked for that."""
     await agent(Msg.from_dict(about["say"]))
     return {"prompts": agent.model.prompts, "compressions": agent.model.compressions}
+
+
+async def go_on(agent: ReActAgent, about: dict[str, Any]) -> str | None:
+    """The agent answers ``say`` by the model at the URL ``model``; returns the answer."""
+    kwargs = {"base_url": about["model"], "max_retries": 0}
+    agent.model = OpenAIChatModel("none", "none", stream=False, client_kwargs=kwargs)
+    answer = await agent(Msg.from_dict(about["say"]))
+    return answer.get_text_content()
 
 
 async def compress(agent: ReActAgent, _: dict[str, Any]) -> dict[str, Any]:

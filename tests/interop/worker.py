@@ -16,8 +16,9 @@ for.
 ``{"do": "call", ...}`` calls methods of each memory: ``calls`` are pairs of a name and keyword
 arguments, and the answer is what they gave, such as ``["delete_by_mark", {"mark": ["hint"]}]``.
 
-``{"do": "reply" | "compress", ...}`` has a real agent answer, or compress its memory: see
-``agents.reply`` and ``agents.compress``; a memory may have a ``compression``, see ``agents.make``.
+``{"do": "reply" | "compress" | "go_on", ...}`` has a real agent answer, compress its memory, or
+answer by a model on loopback: see ``agents.reply``, ``agents.compress`` and ``agents.go_on``; a
+memory may have a ``compression``, see ``agents.make``.
 
 ``{"do": "talk", "until": PATH, ...}`` adds exchanges to memories, in turn, until there is a file at
 the path; each exchange is a question and its reply, added at once.  It answers with their numbers.
@@ -202,7 +203,7 @@ async def talk(
 
 
 WITH_MEMORIES = {"write": write, "read": read, "call": call}
-WITH_AGENTS = {"reply": agents.reply, "compress": agents.compress}
+WITH_AGENTS = {"reply": agents.reply, "compress": agents.compress, "go_on": agents.go_on}
 
 
 async def answer(request: dict[str, Any]) -> list[Any]:

@@ -55,6 +55,11 @@ class AgentScope(Worker):
         [answer] = self.ask(do="reply", place=place_of(place, nested), memories=[memory])
         return answer
 
+    def go_on(self, place: str, memory: dict[str, Any], *, nested: bool = False) -> str:
+        """Return the answer of a real agent by the model at a URL: see ``agents.go_on``."""
+        [answer] = self.ask(do="go_on", place=place_of(place, nested), memories=[memory])
+        return str(answer)
+
     def compress(
         self, place: str, memories: list[dict[str, Any]], *, nested: Nested = False
     ) -> list[dict[str, Any]]:

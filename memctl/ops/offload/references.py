@@ -18,22 +18,28 @@ TEXT, LITERAL, BASE64 = "txt", "json", "b64"
 EXTENSIONS = {
     "image/png": "png",
     "image/jpeg": "jpeg",
+    "image/jpg": "jpg",
     "image/gif": "gif",
     "image/webp": "webp",
     "audio/wav": "wav",
     "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
     "video/mp4": "mp4",
     "application/pdf": "pdf",
 }
-"""The extensions of media that programs tell the type from, by media type."""
+"""The extensions of media that programs tell the type from, by media type.
+
+Of two types with one extension, the last one is the type of a URL in a dialect whose URLs have no
+media type: AgentScope 1.x names MP3 ``audio/mp3`` and knows no other name.
+"""
 OTHER = "bin"
 """The extension of all other media."""
 IN_URL = re.compile(rb"[0-9a-f]{64}\.(?:" + "|".join(EXTENSIONS.values()).encode() + rb")\"")
 """The end of a string that may be the URL of a blob."""
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}\.[a-z0-9]+")
 _TYPES = {extension: media_type for media_type, extension in EXTENSIONS.items()}
-_DATA = '@"'
-"""What stands for the end of the base64 data in the block of a reference."""
+_DATA = b'@"'
+"""What stands for base64 data, and the quote after them, in the block of a reference."""
 
 _END_OF_TEXT = re.compile(
     r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+); "
@@ -68,14 +74,13 @@ class MediaReference(NamedTuple):
 
     def with_data(self, data: bytes) -> bytes:
         """Return the JSON of the block with base64 data."""
-        block = self.block.encode("utf-8", "surrogatepass")
-        return block.replace(_DATA.encode(), data + b'"', 1)
+        before, mark, after = self.block.encode("utf-8", "surrogatepass").partition(_DATA)
+        return b"".join((before, data, b'"', after)) if mark else before
 
 
-def without_data(block: bytes, data: bytes) -> str:
-    """Return the JSON of a block without the base64 data, for ``MediaReference``."""
-    short = block.replace(data + b'"', _DATA.encode(), 1)
-    return short.decode("utf-8", "surrogatepass")
+def without_data(before: bytes, after: bytes) -> str:
+    """Return the JSON of a block for ``MediaReference``: the bytes before and after the data."""
+    return b"".join((before, _DATA, after[1:])).decode("utf-8", "surrogatepass")
 
 
 def end_of_text(name: str, size: int) -> str:
@@ -83,10 +88,13 @@ def end_of_text(name: str, size: int) -> str:
     return f"\n[memctl: {size:,} bytes, offloaded as {name}; memctl rehydrate restores them]"
 
 
-def name_of_text(text: str) -> str | None:
-    """Return the name of the blob that the end of a text refers to; None without a reference."""
+def text_reference(text: str) -> tuple[str, str] | None:
+    """Return the name of the blob that the end of a text refers to, and the text before that end.
+
+    None if the text does not end with a reference.
+    """
     found = _END_OF_TEXT.search(text) if text.endswith("restores them]") else None
-    return found["name"] if found else None
+    return (found["name"], text[: found.start()]) if found else None
 
 
 def media_of_text(text: str) -> MediaReference | None:

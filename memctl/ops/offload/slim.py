@@ -83,19 +83,7 @@ def slim(dialect: Dialect, text: bytes, rule: Rule) -> Slim:
     """
     if len(text) <= rule.larger:
         return Slim(text)
-    view = _view(dialect, text)
-    if view is None:
-        return Slim(text)
-    pieces: list[_Piece] = []
-    left = 0
-    for block, in_result in _walk(view):
-        if not _is_large(block, in_result, rule.larger):
-            continue
-        piece = _piece(dialect, text, block, rule)
-        if piece is None:
-            left += 1
-        else:
-            pieces.append(piece)
+    pieces, left = _pieces(dialect, text, rule)
     if not _is_proven(dialect, text, pieces):
         some = [piece for piece in pieces if _is_proven(dialect, text, [piece])]
         some = some if _is_proven(dialect, text, some) else []
@@ -108,15 +96,46 @@ def slim(dialect: Dialect, text: bytes, rule: Rule) -> Slim:
     return Slim(new, list(blobs.values()), left)
 
 
+def _pieces(dialect: Dialect, text: bytes, rule: Rule) -> tuple[list[_Piece], int]:
+    """Return the parts to replace, and the number of large contents that cannot be replaced."""
+    pieces: list[_Piece] = []
+    left = 0
+    view = _view(dialect, text)
+    for block, in_result in _walk(view) if view else ():
+        if _is_large(block, in_result, rule.larger):
+            piece = _piece(dialect, text, block, rule)
+            if piece is None:
+                left += 1
+            else:
+                pieces.append(piece)
+    return pieces, left
+
+
 def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
     """Put the contents of blobs back into the message ``text``.
 
     Raises:
-        BadData: a reference cannot be replaced in this dialect.
+        BadData: a reference cannot be replaced in this dialect, or is quoted.
         MemctlError: as ``fetch``.
     """
     splices = [(span, make(fetch(name))) for name, span, make in _references(dialect, text)]
     return spliced(text, splices) if splices else text
+
+
+def _restores(dialect: Dialect, text: bytes, fetch: Fetch, wanted: bytes) -> bool:
+    """Return whether ``restored`` gives ``wanted``; needs little RAM besides one content.
+
+    Raises:
+        BadData, MemctlError: as ``restored``.
+    """
+    at = start = 0
+    for name, span, make in sorted(_references(dialect, text), key=lambda one: one[1]):
+        for piece in (text[start : span.start], make(fetch(name))):
+            if not wanted.startswith(piece, at):
+                return False
+            at += len(piece)
+        start = span.stop
+    return len(wanted) - at == len(text) - start and wanted.endswith(text[start:])
 
 
 def names(dialect: Dialect, text: bytes) -> list[str]:
@@ -153,7 +172,7 @@ def _walk(view: MessageView) -> Iterator[tuple[Block, bool]]:
 def _is_large(block: Block, in_result: bool, larger: int) -> bool:
     match block:
         case TextBlock(text) if in_result:
-            return len(text.encode("utf-8", "surrogatepass")) > larger
+            return len(text) > larger or len(text.encode("utf-8", "surrogatepass")) > larger
         case MediaBlock(data=str(data)):
             return len(data) > larger
     return False
@@ -164,21 +183,21 @@ def _piece(dialect: Dialect, text: bytes, block: Block, rule: Rule) -> _Piece | 
         case TextBlock(LocatedText() as said):
             return _of_text(text, said, rule.keep)
         case MediaBlock(data=str(data), value=LocatedObject() as value):
-            literal = _literal(value, data)
-            if literal is not None:
-                return _of_media(dialect, text, block, literal, rule.url_prefix)
+            if found := _literal(value, data):
+                return _of_media(dialect, text, block, *found, rule.url_prefix)
     return None
 
 
 def _of_text(text: bytes, said: LocatedText, keep: int) -> _Piece:
     literal = text[said.span.start : said.span.stop]
     plain = said.encode("utf-8", "surrogatepass")
-    if _in_json(said) == literal:
+    size = len(plain)
+    if size + 2 == len(literal) or _in_json(said) == literal:
         blob = _blob(plain, references.TEXT)
     else:
         blob = _blob(literal, references.LITERAL)
-    end = _in_json(references.end_of_text(blob.name, len(plain)))
-    return _Piece(said.span, _beginning(literal, keep) + end[1:], blob)
+    end = _in_json(references.end_of_text(blob.name, size))
+    return _Piece(said.span, _beginning(literal[: keep + 2], keep) + end[1:], blob)
 
 
 def _beginning(literal: bytes, size: int) -> bytes:
@@ -194,49 +213,68 @@ def _beginning(literal: bytes, size: int) -> bytes:
     return literal[:1]
 
 
-def _literal(block: LocatedObject, data: str) -> LocatedText | None:
-    """Return the string of a block that holds base64 data, alone or in a ``data:`` URL."""
+def _literal(block: LocatedObject, data: str) -> tuple[LocatedText, str] | None:
+    """Return the string of a block that holds base64 data, and the data as the string has them.
+
+    The string is the data, or a ``data:`` URL.  The data may have the alphabet of URLs, which the
+    view of ADK's messages replaces.
+    """
     for found in strings(block):
-        if found == data or (found.startswith("data:") and found.endswith(f",{data}")):
-            return found
+        if found.startswith("data:") and found.endswith(data) and found[-len(data) - 1] == ",":
+            return found, data
+        if found == data or found.replace("-", "+").replace("_", "/") == data:
+            return found, found
     return None
 
 
 def _of_media(
-    dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, prefix: str
+    dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, said: str, prefix: str
 ) -> _Piece | None:
-    data = (media.data or "").encode("utf-8", "surrogatepass")
-    if text[literal.span.stop - 1 - len(data) : literal.span.stop - 1] != data:
-        return None  # escaped
+    start, stop = literal.span.stop - 1 - len(said), literal.span.stop - 1
+    if stop - literal.span.start - 1 != len(literal):
+        return None  # escaped, or not ASCII
+    data = memoryview(text)[start:stop]
     content = _decoded(data)
     extension = references.EXTENSIONS.get(media.media_type or "", references.OTHER)
-    blob = _blob(data, references.BASE64) if content is None else _blob(content, extension)
-    if prefix and content is not None and extension != references.OTHER:
+    blob = _blob(content, extension) if content else _blob(bytes(data), references.BASE64)
+    if prefix and content and extension != references.OTHER:
         blob = blob._replace(linked=True)
         url = prefix + blob.name
         swap = dialect.linked(media.value, url)
         piece = None
         if swap is not None and isinstance(swap.old, LocatedObject):
             piece = _Piece(swap.old.span, _object(swap.new, text, swap.old.span), blob)
-        elif literal != media.data:
+        elif literal != said:
             piece = _Piece(literal.span, _in_json(url), blob)
         if piece is not None and _is_proven(dialect, text, [piece]):
             return piece
         blob = blob._replace(linked=False)
     span = media.value.span
-    block = references.without_data(text[span.start : span.stop], data)
+    block = references.without_data(text[span.start : start], text[stop : span.stop])
     reference = MediaReference(blob.name, media.media_type or "?", dialect.name, block)
     line = dialect.text_block(reference.text(len(content or data)), media.value)
     return _Piece(span, _object(line, text, span), blob)
 
 
-def _decoded(data: bytes) -> bytes | None:
+def _decoded(data: memoryview) -> bytes | None:
     """Return decoded base64; None if ``data`` is not the standard form of its content."""
     try:
         content = base64.b64decode(data, validate=True)
     except binascii.Error:
         return None
-    return content if base64.b64encode(content) == data else None
+    if len(data) != -(-len(content) // _BYTES) * _CHARACTERS:
+        return None
+    for number, start in enumerate(range(0, len(content), _BYTES * _PIECE)):
+        piece = base64.b64encode(memoryview(content)[start : start + _BYTES * _PIECE])
+        at = number * _CHARACTERS * _PIECE
+        if bytes(data[at : at + _CHARACTERS * _PIECE]) != piece:
+            return None
+    return content
+
+
+_BYTES, _CHARACTERS = 3, 4
+"""So many bytes are so many characters of base64."""
+_PIECE = 1 << 18
 
 
 def _blob(data: bytes, extension: str) -> Blob:
@@ -247,7 +285,7 @@ def _is_proven(dialect: Dialect, text: bytes, pieces: list[_Piece]) -> bool:
     new = spliced(text, [(piece.span, piece.new) for piece in pieces])
     blobs = {piece.blob.name: piece.blob.data for piece in pieces}
     try:
-        return restored(dialect, new, blobs.__getitem__) == text
+        return _restores(dialect, new, blobs.__getitem__, text)
     except (BadData, KeyError):
         return False
 
@@ -265,18 +303,37 @@ def _references(
     for block, in_result in _walk(view):
         match block:
             case TextBlock(LocatedText() as said, value):
-                if in_result and (name := references.name_of_text(said)):
-                    yield name, said.span, _literal_maker(name)
+                if in_result and (known := references.text_reference(said)):
+                    yield known[0], said.span, _literal_maker(*known)
                 elif found := references.media_of_text(said):
                     yield _reference_to_media(dialect, found, value)
-            case MediaBlock(url=LocatedText() as url) if known := references.name_of_url(url):
-                yield _reference_at(dialect, text, block, url, *known)
+            case MediaBlock(url=LocatedText() as url) if place := references.name_of_url(url):
+                yield _reference_at(dialect, text, block, url, *place)
 
 
-def _literal_maker(name: str) -> Callable[[bytes], bytes]:
-    if name.endswith(f".{references.LITERAL}"):
-        return lambda data: data
-    return lambda data: _in_json(data.decode("utf-8", "surrogatepass"))
+def _literal_maker(name: str, kept: str) -> Callable[[bytes], bytes]:
+    """Return what makes the JSON string of a text from the blob ``name``.
+
+    That function raises BadData if the text does not begin with ``kept``, the text before the
+    reference: then the text was changed, quoted or joined with another.
+    """
+    is_literal = name.endswith(f".{references.LITERAL}")
+
+    def make(data: bytes) -> bytes:
+        text: str = _string(data) if is_literal else data.decode("utf-8", "surrogatepass")
+        if not text.startswith(kept):
+            raise BadData(
+                f"the text before the reference to {name} is not the beginning of the blob",
+                "memctl puts back no text that was changed, quoted or joined with another",
+            )
+        return data if is_literal else _in_json(text)
+
+    return make
+
+
+def _string(literal: bytes) -> str:
+    found: str = json.loads(literal.decode("utf-8", "surrogatepass"))
+    return found
 
 
 def _reference_to_media(
@@ -298,18 +355,13 @@ def _reference_to_media(
 def _reference_at(
     dialect: Dialect, text: bytes, media: MediaBlock, url: LocatedText, name: str, media_type: str
 ) -> tuple[str, Span, Callable[[bytes], bytes]]:
-    swap = dialect.inlined(media.value, media_type, "")
+    swap = dialect.inlined(media.value, media_type, name)
     if swap is None or not isinstance(swap.old, LocatedObject):
         start = f"data:{media_type};base64,".encode()
-        return name, url.span, lambda data: b'"%s%s"' % (start, base64.b64encode(data))
+        return name, url.span, lambda data: b"".join((b'"', start, base64.b64encode(data), b'"'))
     span = swap.old.span
-
-    def make(data: bytes) -> bytes:
-        found = dialect.inlined(media.value, media_type, base64.b64encode(data).decode())
-        assert found is not None
-        return _object(found.new, text, span)
-
-    return name, span, make
+    before, _, after = _object(swap.new, text, span).partition(name.encode())
+    return name, span, lambda data: b"".join((before, base64.b64encode(data), after))
 
 
 def _in_json(text: str) -> bytes:

@@ -1,0 +1,335 @@
+"""Large contents that leave a message come back byte for byte, whatever the message holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memctl import jsonio
+from memctl.dialects.adk import ADK
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.llamaindex import LLAMAINDEX
+from memctl.dialects.openai import OPENAI
+from memctl.dialects.openai_agents import OPENAI_AGENTS
+from memctl.dialects.registry import DIALECTS
+from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
+from memctl.dialects.view import (
+    Dialect,
+    MediaBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+from memctl.model import StoredMessage
+from memctl.ops.offload.slim import Rule, Slim, names, restored, slim
+from tests.properties.strategies import any_text
+from tests.properties.test_conversion import MEMORY, convert, plain
+from tests.properties.test_frameworks import again
+
+pytestmark = pytest.mark.slow
+
+WAYS: list[Dialect] = [AGENTSCOPE2, LANGCHAIN, LLAMAINDEX, ADK, OPENAI, ROLE_CONTENT]
+"""The dialects from which messages of AgentScope 1.x come back exactly."""
+SERVED = [one for one in DIALECTS.values() if one.offloads]
+MOMENT = datetime(2026, 1, 2, 3, 4, 5)
+LARGER = 1200
+PREFIX = "https://blobs.example.com/a b/"
+HARD = ["\0", "\ud83d", "\udc00", '"', "\\", "\\u0041", "😀", "שלום", "\u202e", "\u2028", "é", "\n"]
+TYPES = [
+    *("image/png", "image/jpeg", "image/jpg", "audio/wav", "audio/mp3", "audio/mpeg", "video/mp4"),
+    *("application/pdf", "image/x-other", "text/plain; charset=utf-8"),
+]
+
+rules = st.builds(
+    Rule, st.just(LARGER), st.sampled_from([0, 1, 2, 50, 200]), st.sampled_from(["", PREFIX])
+)
+short_texts = st.lists(st.sampled_from(HARD) | any_text, max_size=4).map("".join)
+
+
+@st.composite
+def sized_texts(draw: st.DrawFn) -> str:
+    """A text of a size in bytes around the limit, or far above."""
+    size = draw(st.integers(LARGER - 3, LARGER + 3) | st.sampled_from([2 * LARGER, 20 * LARGER]))
+    unit = draw(short_texts) or "x"
+    found = draw(st.sampled_from(["", "x", "xx"]))  # the unit begins at any byte
+    found += unit * ((size - len(found)) // len(encoded(unit)))
+    return found + "y" * (size - len(encoded(found)))
+
+
+@st.composite
+def media(draw: st.DrawFn) -> MediaBlock:
+    """Media whose base64 data are of a size around the limit, or far above; sometimes no base64."""
+    size = draw(st.integers(LARGER - 6, LARGER + 6) | st.just(9 * LARGER)) * 3 // 4
+    data = base64.b64encode(Random(draw(st.integers(0, 9))).randbytes(size)).decode()
+    odd = draw(st.sampled_from(["", "", "", "=", "\n", "é", '"']))
+    media_type = draw(st.sampled_from(TYPES))
+    kind = media_type.partition("/")[0]
+    known = kind if kind in ("image", "audio", "video") else "image"
+    return MediaBlock(known, None, media_type, data + odd)
+
+
+results = st.tuples(
+    short_texts,
+    short_texts,
+    st.lists(sized_texts().map(TextBlock) | media(), min_size=1, max_size=3),
+).map(lambda made: ToolResultBlock(made[0], made[1], lambda: made[2]))
+calls = st.tuples(
+    short_texts, short_texts, st.dictionaries(short_texts, sized_texts(), max_size=2)
+).map(lambda made: ToolCallBlock(*made))
+blocks = st.lists(sized_texts().map(TextBlock) | media() | results | calls, min_size=1, max_size=4)
+WRITINGS: dict[str, Callable[[Any], str]] = {
+    "spaced": json.dumps,
+    "compact": lambda value: json.dumps(value, separators=(",", ":")),
+    "raw": lambda value: json.dumps(value, ensure_ascii=False),
+    "compact and raw": lambda value: json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+    ),
+    "indented": lambda value: json.dumps(value, indent=2),
+    "slashes": lambda value: json.dumps(value).replace("/", "\\/"),
+}
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def written(value: Any, writing: str) -> bytes:
+    """Return JSON as a program writes it; lone surrogates are written as they are, or escaped."""
+    text = WRITINGS[writing](value)
+    return encoded(text) if writing == "raw" else text.encode("utf-8", "backslashreplace")
+
+
+def _langchain(found: MediaBlock, said: str) -> list[Any]:
+    place = f"data:{found.media_type};base64,{found.data}"
+    new = {"type": found.kind, "base64": found.data, "mime_type": found.media_type}
+    old = {"data": found.data, "mime_type": found.media_type, "source_type": "base64"}
+    parts = [new, {"type": found.kind} | old, {"type": "image_url", "image_url": place}, said]
+    about = {"tool_call_id": "c1", "name": None, "status": "success"}
+    return [
+        {"type": "human", "data": {"content": parts[::-1]}},
+        {"type": "tool", "data": {"content": said} | about},
+        {"type": "tool", "data": {"content": [{"text": said, "type": "text"}, *parts]} | about},
+    ]
+
+
+def _openai(found: MediaBlock, said: str) -> list[Any]:
+    place = f"data:{found.media_type};base64,{found.data}"
+    parts = [
+        {"type": "image_url", "image_url": {"url": place, "detail": "auto"}},
+        {"type": "input_audio", "input_audio": {"data": found.data, "format": "wav"}},
+        {"type": "file", "file": {"file_data": place, "filename": said[:9]}},
+    ]
+    return [
+        {"role": "user", "content": [*parts, {"type": "text", "text": said}]},
+        {"role": "tool", "tool_call_id": "c1", "content": said},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": said}]},
+    ]
+
+
+def _openai_agents(found: MediaBlock, said: str) -> list[Any]:
+    place = f"data:{found.media_type};base64,{found.data}"
+    parts = [
+        {"type": "input_image", "image_url": place, "detail": "auto"},
+        {"type": "input_audio", "input_audio": {"data": found.data, "format": "mp3"}},
+        {"type": "input_file", "file_data": place, "filename": "a"},
+        {"type": "input_text", "text": said},
+    ]
+    output = {"type": "function_call_output", "call_id": "c1"}
+    return [
+        {"role": "user", "content": parts},
+        output | {"output": said},
+        output | {"output": parts},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": said},
+    ]
+
+
+def _llamaindex(found: MediaBlock, said: str) -> list[Any]:
+    image = {"block_type": "image", "image": found.data, "image_mimetype": found.media_type}
+    text = {"block_type": "text", "text": said}
+    file = {"block_type": "document", "data": found.data, "document_mimetype": found.media_type}
+    more = {"tool_call_id": "c1", "name": "read"}
+    return [
+        {"role": "user", "blocks": [image | {"path": None, "url": None}, file, text]},
+        {"role": "tool", "blocks": [text, image], "additional_kwargs": more},
+        {"role": "tool", "content": said, "additional_kwargs": more},
+    ]
+
+
+def _adk(found: MediaBlock, said: str) -> list[Any]:
+    data = (found.data or "").replace("+", "-").replace("/", "_")  # as Google writes base64
+    parts = [
+        {"inline_data": {"mime_type": found.media_type, "data": found.data}},
+        {"inline_data": {"data": data, "mime_type": found.media_type, "display_name": "a"}},
+        {"function_response": {"id": "c1", "name": "read", "response": {"output": said}}},
+        {"function_response": {"id": "c2", "name": "read", "response": {"a": said, "b": 1}}},
+    ]
+    return [{"id": "e1", "author": "user", "content": {"role": "user", "parts": parts}}]
+
+
+def _agentscope(found: MediaBlock, said: str) -> list[Any]:
+    source = {"data": found.data, "type": "base64", "media_type": found.media_type}
+    output = [{"text": said, "type": "text"}, {"type": "image", "source": source}]
+    return [
+        [{"source": source, "type": "image"}],  # as PostgreSQL orders keys
+        [{"id": "c1", "name": "read", "type": "tool_result", "output": output}],
+    ]
+
+
+SHAPES: dict[str, Callable[[MediaBlock, str], list[Any]]] = {
+    "langchain": _langchain,
+    "openai": _openai,
+    "openai-agents": _openai_agents,
+    "llamaindex": _llamaindex,
+    "adk": _adk,
+    "agentscope1": _agentscope,
+    "role-content": _agentscope,
+}
+"""Contents as programs write them, besides those that memctl makes."""
+
+
+@st.composite
+def messages(draw: st.DrawFn, dialect: Dialect) -> bytes:
+    """A message of a dialect, as some program writes it."""
+    role = draw(st.sampled_from(["user", "assistant", "system"]))
+    if dialect.name in SHAPES and draw(st.booleans()):
+        content = draw(st.sampled_from(SHAPES[dialect.name](draw(media()), draw(sized_texts()))))
+        value = {"id": "m1", "name": "x", "role": role, "content": content, "metadata": {}}
+    elif isinstance(dialect, RowDialect):
+        rows = dialect.rows(role, draw(short_texts), utc(MOMENT), draw(blocks))
+        value = draw(st.sampled_from(rows))
+    else:
+        value = jsonio.loads(dialect.author(role, draw(short_texts), draw(blocks), MOMENT)[1])
+    return written(value, draw(st.sampled_from(sorted(WRITINGS))))
+
+
+def fetch(found: Slim) -> Callable[[str], bytes]:
+    """Return what reads the blobs of a message, without those that agents would read."""
+    return {blob.name: blob.data for blob in found.blobs}.__getitem__
+
+
+def stays(dialect: Dialect, text: bytes) -> list[Any]:
+    """Return what offloading must not change in a message: all but media and the texts of tools."""
+    view = dialect.parse(text)
+    found: list[Any] = [view.id, view.role, view.name, view.time, view.unread]
+    for block in view.blocks:
+        match block:
+            case ToolResultBlock(id, name):
+                found.append((id, name, len(block.output)))
+            case ToolCallBlock(id, name, input):
+                found.append((id, name, json.dumps(input)))
+            case TextBlock(said) if said.startswith("[memctl: "):
+                found.append("media")
+            case MediaBlock():
+                found.append("media")
+            case _:
+                found.append(block[0])
+    return found
+
+
+def large(dialect: Dialect, text: bytes) -> list[str]:
+    """Return the large contents of a message."""
+    found = []
+    for block in dialect.parse(text).blocks:
+        parts = block.output if isinstance(block, ToolResultBlock) else [block]
+        for part in parts:
+            match part:
+                case TextBlock(said) if isinstance(block, ToolResultBlock):
+                    found.append(said)
+                case MediaBlock(data=str(data)):
+                    found.append(data)
+    return [one for one in found if len(encoded(one)) > LARGER]
+
+
+@pytest.mark.parametrize("dialect", SERVED, ids=lambda one: one.name)
+@given(st.data(), rules)
+def test_offload_comes_back_byte_for_byte(
+    dialect: Dialect, data: st.DataObject, rule: Rule
+) -> None:
+    text = data.draw(messages(dialect))
+    found = slim(dialect, text, rule)
+    assert len(large(dialect, found.text)) == found.left
+    assert restored(dialect, found.text, fetch(found)) == text
+    assert set(names(dialect, found.text)) == {blob.name for blob in found.blobs}
+    assert stays(dialect, found.text) == stays(dialect, text)
+    assert not dialect.parse(found.text).fault or dialect.parse(text).fault
+    again = slim(dialect, found.text, rule)
+    assert (again.text, again.blobs, again.left) == (found.text, [], found.left)
+
+
+@pytest.mark.parametrize("dialect", SERVED, ids=lambda one: one.name)
+def test_offload_leaves_no_plain_content(dialect: Dialect) -> None:
+    """Media in base64 and texts of tools go, but for what ADK makes of a result with fields."""
+    data = base64.b64encode(bytes(range(256)) * 9).decode()
+    picture, said = MediaBlock("image", None, "image/png", data), "\0é" * LARGER
+    result = ToolResultBlock("c1", "read", lambda: [TextBlock(said), picture])
+    values = [{"content": one} for one in SHAPES.get(dialect.name, lambda *_: [])(picture, said)]
+    if isinstance(dialect, RowDialect):
+        values += dialect.rows("user", "x", None, [picture, result])
+    else:
+        values += [jsonio.loads(dialect.author("user", "x", [picture, result], MOMENT)[1])]
+    for value in values:
+        found = slim(dialect, json.dumps(value).encode(), Rule(LARGER, 0, PREFIX))
+        assert found.blobs
+        assert found.left == (dialect is ADK and "'a': " in str(value))
+
+
+conversations = st.lists(blocks, min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@given(st.data(), rules)
+def test_offload_and_conversion_and_back(way: Dialect, data: st.DataObject, rule: Rule) -> None:
+    """What another dialect brings back is rehydrated as if nothing had been offloaded."""
+    entries = []
+    for number, said in enumerate(data.draw(conversations)):
+        role = data.draw(st.sampled_from(["user", "assistant", "system"]))
+        value = jsonio.loads(AGENTSCOPE1.author(role, "x", said, MOMENT)[1])
+        text = written(value | {"id": f"m{number}"}, data.draw(st.sampled_from(sorted(WRITINGS))))
+        entries.append(StoredMessage(f"m{number}", text, ("hint",) if number % 3 == 2 else ()))
+    blobs: dict[str, bytes] = {}
+    slimmed = []
+    for one in entries:
+        found = slim(AGENTSCOPE1, one.message, rule)
+        blobs |= {blob.name: blob.data for blob in found.blobs}
+        slimmed.append(one._replace(message=found.text))
+    back = [
+        one._replace(message=restored(AGENTSCOPE1, one.message, blobs.__getitem__))
+        for one in there_and_back(way, slimmed)
+    ]
+    assert plain(back) == plain(there_and_back(way, entries)) == plain(entries)
+
+
+def there_and_back(way: Dialect, entries: list[StoredMessage]) -> list[StoredMessage]:
+    """Return messages of AgentScope 1.x that were converted, stored, read and converted back."""
+    memory, converted = convert(AGENTSCOPE1, way, MEMORY, entries)
+    return convert(way, AGENTSCOPE1, memory, again(way, converted))[1]
+
+
+@given(st.lists(sized_texts(), max_size=3), rules)
+def test_offload_texts_come_back_where_they_were_migrated(said: list[str], rule: Rule) -> None:
+    """The items of OpenAI's agents have no notes, so they are what they would have been."""
+    entries, slimmed, blobs = [], [], {}
+    for number, one in enumerate(said):
+        output = [TextBlock(one)]
+        result = ToolResultBlock(f"c{number}", "read", output.copy)
+        id, text = AGENTSCOPE1.author("system", "x", [result], MOMENT)
+        entries.append(StoredMessage(id, text))
+        found = slim(AGENTSCOPE1, text, rule)
+        slimmed.append(StoredMessage(id, found.text))
+        blobs |= {blob.name: blob.data for blob in found.blobs}
+    there = convert(AGENTSCOPE1, OPENAI_AGENTS, MEMORY, slimmed)[1]
+    back = [restored(OPENAI_AGENTS, one.message, blobs.__getitem__) for one in there]
+    wanted = convert(AGENTSCOPE1, OPENAI_AGENTS, MEMORY, entries)[1]
+    assert [jsonio.loads(one)["content"] for one in back] == [
+        jsonio.loads(one.message)["content"] for one in wanted
+    ]
