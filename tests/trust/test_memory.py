@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from benchmarks.measure import run
 from memctl import zstd
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.cli import fill
+from tests.commands.test_offload import image, result
+from tests.support.cli import contents, fill
 from tests.support.servers.pool import Servers
 
 pytestmark = pytest.mark.slow
@@ -58,6 +61,28 @@ def test_memory_huge_message(servers: Servers, tmp_path: Path, name: str) -> Non
     assert peak("inspect", target) < LIMIT + SIZE
     assert peak("migrate", target, copied, "--no-verify", "--lossy") < LIMIT + SIZE
     assert peak("verify", source, copied) < LIMIT + SIZE
+
+
+CONTENTS = {
+    "media": lambda: image(base64.b64encode(os.urandom(SIZE * 3 // 4)).decode()),
+    "text": lambda: result('"Größe"\n' * (SIZE // 16)),
+}
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [("media", ""), ("media", "https://x/"), ("text", "")])
+def test_memory_offload_huge_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, prefix: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store, blobs = str(tmp_path / "a.db"), str(tmp_path / "blobs")
+    huge = samples.entry("huge", 1, content=[CONTENTS[kind]()])
+    entries = [samples.entry("before"), huge, samples.entry("after")]
+    asyncio.run(fill(store, {MemoryKey("u", "s"): entries}))
+    offload = ["offload", store, "--to", blobs, "--url-prefix", prefix, "--yes"]
+    assert peak(*offload) < LIMIT + 3 * SIZE
+    assert peak("rehydrate", store, "--from", blobs) < LIMIT + 3 * SIZE
+    [after] = contents(store).values()
+    assert [one.message for one in after] == [one.message for one in entries]
 
 
 @pytest.mark.parametrize("name", ["a.db", "state.json", "a.ndjson"])

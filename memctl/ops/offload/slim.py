@@ -189,15 +189,16 @@ def _piece(dialect: Dialect, text: bytes, block: Block, rule: Rule) -> _Piece | 
 
 
 def _of_text(text: bytes, said: LocatedText, keep: int) -> _Piece:
-    literal = text[said.span.start : said.span.stop]
-    plain = said.encode("utf-8", "surrogatepass")
-    size = len(plain)
-    if size + 2 == len(literal) or _in_json(said) == literal:
-        blob = _blob(plain, references.TEXT)
-    else:
-        blob = _blob(literal, references.LITERAL)
+    start, stop = said.span
+    own = _in_json(said)
+    is_own = len(own) == stop - start and text.startswith(own, start)
+    del own  # a large text is not held more often than needed
+    data = said.encode("utf-8", "surrogatepass")
+    size = len(data)
+    blob = _blob(data, references.TEXT) if is_own else _blob(text[start:stop], references.LITERAL)
     end = _in_json(references.end_of_text(blob.name, size))
-    return _Piece(said.span, _beginning(literal[: keep + 2], keep) + end[1:], blob)
+    begin = _beginning(text[start : start + keep + 1], keep)
+    return _Piece(said.span, begin + end[1:], blob)
 
 
 def _beginning(literal: bytes, size: int) -> bytes:
