@@ -19,7 +19,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._rewrites import RewriteOutcome, referred_on
 from memctl.commands._run import changeable, record, run_options, wait_for
-from memctl.config.offload import OffloadSettings, read_offload
+from memctl.config.offload import OffloadSettings, read_offload, url_prefix
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.numbers import count, size
@@ -54,7 +54,7 @@ def offload(
         str | None,
         typer.Option("--keep", metavar="SIZE", help="The beginning of a text that stays."),
     ] = None,
-    url_prefix: Annotated[
+    prefix: Annotated[
         str | None,
         typer.Option(
             "--url-prefix", metavar="URL", help="Where agents read the folder: media become URLs."
@@ -94,7 +94,7 @@ def offload(
         return
     if len(stores) > 1:
         raise UsageError("offload changes one store at a time", "run it once for each store")
-    rule = _rule(larger, keep, url_prefix, settings)
+    rule = _rule(larger, keep, prefix, settings)
     limit = deletion_limit(max_delete)
     location = changeable(run, stores[0], where, path)
     rewrite = OffloadRun(
@@ -128,12 +128,12 @@ def _place(to: str | None, settings: OffloadSettings) -> str:
 
 
 def _rule(
-    larger: str | None, keep: str | None, url_prefix: str | None, settings: OffloadSettings
+    larger: str | None, keep: str | None, prefix: str | None, settings: OffloadSettings
 ) -> Rule:
     rule = Rule(
         settings.larger if larger is None else data_size("--larger", larger),
         settings.keep if keep is None else data_size("--keep", keep),
-        settings.url_prefix if url_prefix is None else url_prefix,
+        settings.url_prefix if prefix is None else url_prefix(prefix),
     )
     if rule.larger < rule.keep + _REFERENCE:
         raise UsageError(

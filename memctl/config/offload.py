@@ -41,7 +41,12 @@ def read_offload(config: Config) -> OffloadSettings:
             raise UsageError(f"{path}: {_PLACE}.{key} is not a text", f'write {key} = "..."')
     return OffloadSettings(
         table.get("to", ""),
-        table.get("url_prefix", ""),
+        url_prefix(table.get("url_prefix", "")),
         data_size(f"{_PLACE}.larger", table["larger"]) if "larger" in table else LARGER,
         data_size(f"{_PLACE}.keep", table["keep"]) if "keep" in table else KEEP,
     )
+
+
+def url_prefix(text: str) -> str:
+    """Return the beginning of URLs, with the slash at its end that users forget."""
+    return text if not text or text.endswith(("/", "=")) else f"{text}/"

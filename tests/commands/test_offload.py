@@ -141,7 +141,7 @@ def test_offload_only_what_is_selected(run: Run, store: str, blobs: Path) -> Non
 
 def test_offload_media_become_urls(run: Run, store: str, blobs: Path) -> None:
     before = texts(store)
-    prefix = f"file://{blobs}/"
+    prefix = f"file://{blobs}"  # without the slash at the end
     words = ["offload", store, "--to", blobs, *WORDS, "--url-prefix", prefix, "--yes"]
     assert run(*words).exit_code == 0
     source = json.loads(texts(store)[ADA][0])["content"][1]["source"]

@@ -31,7 +31,8 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.model import StoredMessage
-from memctl.ops.offload.slim import Rule, Slim, names, restored, slim
+from memctl.ops.offload.references import names_in
+from memctl.ops.offload.slim import Rule, Slim, restored, slim
 from tests.properties.strategies import any_text
 from tests.properties.test_conversion import MEMORY, convert, plain
 from tests.properties.test_frameworks import again
@@ -259,7 +260,7 @@ def test_offload_comes_back_byte_for_byte(
     found = slim(dialect, text, rule)
     assert len(large(dialect, found.text)) == found.left
     assert restored(dialect, found.text, fetch(found)) == text
-    assert set(names(dialect, found.text)) == {blob.name for blob in found.blobs}
+    assert {blob.name for blob in found.blobs} <= names_in(found.text)
     assert stays(dialect, found.text) == stays(dialect, text)
     assert not dialect.parse(found.text).fault or dialect.parse(text).fault
     again = slim(dialect, found.text, rule)

@@ -92,7 +92,9 @@ def slim(dialect: Dialect, text: bytes, rule: Rule) -> Slim:
     if not pieces:
         return Slim(text, left=left)
     new = spliced(text, [(piece.span, piece.new) for piece in pieces])
-    blobs = {piece.blob.name: piece.blob for piece in pieces}
+    # A content may be linked at one place and not at another: agents read it, so the link counts.
+    by_link = sorted((piece.blob for piece in pieces), key=lambda blob: blob.linked)
+    blobs = {blob.name: blob for blob in by_link}
     return Slim(new, list(blobs.values()), left)
 
 
@@ -136,15 +138,6 @@ def _restores(dialect: Dialect, text: bytes, fetch: Fetch, wanted: bytes) -> boo
             at += len(piece)
         start = span.stop
     return len(wanted) - at == len(text) - start and wanted.endswith(text[start:])
-
-
-def names(dialect: Dialect, text: bytes) -> list[str]:
-    """Return the names of the blobs that a message refers to, as often as it refers to them.
-
-    Raises:
-        BadData: a reference cannot be replaced in this dialect.
-    """
-    return [name for name, _, _ in _references(dialect, text)]
 
 
 def may_refer(text: bytes) -> bool:
