@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -25,11 +27,12 @@ from memctl.commands._options import (
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, record, run_options, wait_for
 from memctl.config import nearest
+from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
-from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.ops.doctor.findings import KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
@@ -105,6 +108,9 @@ def doctor(
         users=frozenset(user or ()), sessions=frozenset(session or ()), shard=run.shard
     )
     limits = Limits(max_result)
+    offered = ""
+    if read_offload(run.configuration()).to:
+        offered = f"memctl offload {shlex.quote(store)} --larger {max_result}"
     limit = deletion_limit(max_delete)
     if repair:
         if not dry_run:
@@ -133,11 +139,11 @@ def doctor(
             if repairing.begun or repairing.report.failures:
                 output.report = _report(location, None, outcome)  # report the work done so far
             raise
-        _finish(output, location, found, wanted, outcome, fail_on)
+        _finish(output, location, found, wanted, outcome, fail_on, offered)
         return
     with readable(run.locate(store), where, path) as location:
         found = wait_for(_examine(output, location, where, limits))
-    _finish(output, location, found, wanted, None, fail_on)
+    _finish(output, location, found, wanted, None, fail_on, offered)
 
 
 class RepairOutcome(ChangeOutcome):
@@ -170,13 +176,20 @@ def _finish(
     wanted: frozenset[str],
     outcome: RepairOutcome | None,
     fail_on: FailOn,
+    offered: str,
 ) -> None:
     """Write the report of the findings with the codes ``wanted``, and of the repair, if any.
+
+    ``offered`` is the command that offloads large results of tools; empty if none is configured.
 
     Raises:
         Unhealthy: the findings include errors or, with ``FailOn.WARNING``, warnings.
     """
-    found.faults = [finding for finding in found.faults if finding.code in wanted]
+    found.faults = [
+        replace(finding, remedy=offered) if finding.code == OVERSIZED and offered else finding
+        for finding in found.faults
+        if finding.code in wanted
+    ]
     output.report = _report(location, found, outcome)
     failing = {Severity.ERROR} if fail_on is FailOn.ERROR else {Severity.ERROR, Severity.WARNING}
     if any(KINDS[finding.code].severity in failing for finding in found.faults):

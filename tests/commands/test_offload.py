@@ -304,6 +304,17 @@ def test_erase_without_the_place_of_blobs(
     fails(run(*words), 7, "offloaded contents were not removed")
 
 
+def test_doctor_offers_to_offload(run: Run, store: str, blobs: Path, write: Path) -> None:
+    write.write_text("")
+    words = ["doctor", store, "oversized-tool-result", "--max-result", "9000"]
+    assert "memctl offload STORE --to DIR" in run(*words).stdout.replace("\n", " ")
+    write.write_text(f'[offload]\nto = "{blobs}"\n')
+    [remedy] = {one["remedy"] for one in report(run(*words, "--json"), 6)["findings"]}
+    assert remedy == f"memctl offload {store} --larger 9000"
+    assert run(*remedy.split()[1:], "--yes").exit_code == 0
+    assert report(run(*words, "--json"))["findings"] == []
+
+
 def test_offload_usage(run: Run, store: str, blobs: Path, tmp_path: Path, write: Path) -> None:
     write.touch()
     to = ["--to", blobs]

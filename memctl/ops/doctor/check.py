@@ -34,7 +34,7 @@ from memctl.errors import Unhealthy, UsageError
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.compare import id_digest
-from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
+from memctl.ops.doctor.findings import KINDS, ORDER, OVERSIZED, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress
@@ -533,7 +533,7 @@ class MemoryExaminer:
     def _take_result(self, result: Result, spot: _Spot) -> None:
         id = result.id
         if result.size > self._limits.max_result:
-            self._note("oversized-tool-result", spot, f"the first has {result.size:,} bytes")
+            self._note(OVERSIZED, spot, f"the first has {result.size:,} bytes")
         if not id:
             self._note("incomplete-tool-call", spot)
             return

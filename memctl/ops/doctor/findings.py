@@ -53,6 +53,9 @@ class FindingKind:
     repair: RepairMethod = RepairMethod.NONE
 
 
+OVERSIZED = "oversized-tool-result"
+"""The code that ``memctl offload`` remedies."""
+
 _KINDS = (
     FindingKind(
         "tool-call-without-result",
@@ -206,7 +209,7 @@ _KINDS = (
         "copy to a SQL or Redis store: memctl migrate --lossy keeps the first of each",
     ),
     FindingKind(
-        "oversized-tool-result",
+        OVERSIZED,
         Severity.WARNING,
         "tool results larger than --max-result",
         "each is sent for every reply: it costs tokens, and may exceed the context of the model",
