@@ -143,6 +143,8 @@ class HoldRecord:
                 if os.path.lexists(self.path):  # a link to nowhere
                     raise
                 return b""
+            except NotADirectoryError:  # a file is where the state folder would be
+                return b""
         if not text:  # a record is written with its first entry
             raise _damaged(self.path, "it is empty")
         return text
