@@ -1,7 +1,10 @@
-"""The report of ``offload`` and ``rehydrate``, and the blobs to which a store refers."""
+"""The report of ``offload`` and ``rehydrate``, and the removal of blobs that nothing needs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from rich.console import RenderableType
@@ -9,14 +12,18 @@ from rich.console import RenderableType
 from memctl.commands._context import Run
 from memctl.commands._reports import ChangeOutcome, flat_row
 from memctl.commands._run import runs_on
+from memctl.concurrency import in_thread
 from memctl.journal.runs import Runs
 from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.ops.lock import lock
 from memctl.ops.observer import opened
+from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import kept_by_undo, referred
-from memctl.ops.offload.run import OffloadRun, RewriteRun
+from memctl.ops.offload.run import OffloadRun, RewriteRun, Sizes
 from memctl.output import offloading
 from memctl.registry import make_store
+from memctl.store import OpenMode, Store
 
 
 class RewriteOutcome(ChangeOutcome):
@@ -61,7 +68,7 @@ class RewriteOutcome(ChangeOutcome):
         return offloading.outcome(self.rewrite, self.target, self.run, dry_run=self.dry_run)
 
 
-def _planned(key: MemoryKey, sizes: Any) -> dict[str, Any]:
+def _planned(key: MemoryKey, sizes: Sizes) -> dict[str, Any]:
     row: dict[str, Any] = {"user": key.user, "session": key.session}
     if key.part:
         row["path"] = key.part
@@ -71,14 +78,42 @@ def _planned(key: MemoryKey, sizes: Any) -> dict[str, Any]:
     }
 
 
-async def referred_on(run: Run, location: Location) -> set[str]:
+async def referred_on(run: Run, store: Store) -> set[str]:
     """Return the names of the blobs that the messages of a store, or undo runs on it, need.
 
     Raises:
         MemctlError: the store or the record of a run cannot be read as a whole.
     """
-    async with opened(make_store(location), run.output) as store:
-        found = await referred(store)
-    for kept in runs_on(run, location):
+    found = await referred(store)
+    for kept in runs_on(run, store.location):
         found |= kept_by_undo(Runs().parts(kept))
     return found
+
+
+async def remove_unreferred(
+    run: Run,
+    locations: Sequence[Location],
+    blobs: Blobs,
+    some: Mapping[str, int],
+    removed: dict[str, int],
+) -> None:
+    """Remove those of ``some`` blobs that neither the stores nor undo runs on them need.
+
+    The stores are locked meanwhile: a run of ``offload`` writes a blob before its message refers to
+    the blob.  Each removed blob is added to ``removed``, with its size in bytes.
+
+    Raises:
+        Busy: another run writes to a store.
+        MemctlError: as ``referred_on``; or a blob cannot be removed.
+    """
+    kept: set[str] = set()
+    async with AsyncExitStack() as stack:
+        for location in {str(one.label): one for one in locations}.values():
+            store = make_store(location, OpenMode.CHANGE)
+            await stack.enter_async_context(opened(store, run.output))
+            await lock(store)
+            kept |= await referred_on(run, store)
+        for name, number in some.items():
+            if name not in kept:
+                await in_thread(partial(blobs.remove, name))
+                removed[name] = number

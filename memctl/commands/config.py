@@ -26,6 +26,7 @@ from memctl.commands._run import has_place, rotation, wait_for
 from memctl.config import Config, ConfiguredModel, nearest, write_sample
 from memctl.config.encryption import exposed, read_encryption
 from memctl.config.holds import read_holds
+from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
 from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.encryption import check_recipients, parse_identities
@@ -141,6 +142,7 @@ def check(
         run.output.warn(warning)
     config = run.configuration()
     read_holds(config)
+    read_offload(config)
     read_policies(config)
     run.encryption()  # raises if its table is not valid
     for file in exposed(config):

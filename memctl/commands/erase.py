@@ -24,7 +24,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import all_held, nothing_but_held
-from memctl.commands._rewrites import referred_on
+from memctl.commands._rewrites import remove_unreferred
 from memctl.commands._run import (
     files_of,
     hold_source,
@@ -241,18 +241,15 @@ class _Outcome:
 
         Messages of the stores of this erase, and undo runs on them, keep what they refer to.
         """
-        found = {name for target in self.targets for name in target.run.blobs}
-        self.blobs = []
+        found = dict.fromkeys((name for target in self.targets for name in target.run.blobs), 0)
+        removed: dict[str, int] = {}
         try:
-            if any(target.error is not None for target in self.targets):
-                return  # its messages may refer to them
-            for target in self.targets if found else ():
-                found -= wait_for(referred_on(run, target.location))
-            for name in sorted(found):
-                place.remove(name)
-                self.blobs.append(name)
+            if found and not any(target.error is not None for target in self.targets):
+                locations = [target.location for target in self.targets]
+                wait_for(remove_unreferred(run, locations, place, found, removed))
         except MemctlError as error:
             self._blobs_error = error
+        self.blobs = sorted(removed)
         if self.receipt is not None:
             self.receipt.blobs = [self.receipt.digests.of(name) for name in self.blobs]
 

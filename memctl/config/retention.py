@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from memctl.config import Config, nearest, refuse_unknown
-from memctl.config.offload import read_offload
+from memctl.config.offload import KEYS, OffloadSettings, read_offload
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
@@ -19,7 +18,6 @@ from memctl.selection import Selection
 from memctl.values import deletion_limit, period
 
 _KEYS = ("name", "store", "select", "action", "archive", "max_delete", "backup")
-_OFFLOAD_KEYS = ("to", "url_prefix", "larger", "keep")
 _COMPRESS_KEYS = ("summarizer", "keep_recent", "trigger_tokens", "trigger_messages")
 _NAMES = {
     "user": "users",
@@ -106,7 +104,7 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
     offloads = action is PolicyAction.OFFLOAD
     keys: Collection[str] = (*_KEYS, *(_COMPRESS_KEYS if compresses else ()))
     if offloads:
-        keys = [*(key for key in _KEYS if key != "archive"), *_OFFLOAD_KEYS]
+        keys = [*(key for key in _KEYS if key != "archive"), *KEYS]
     refuse_unknown(path, f"{place}.", table, keys)
     store = _text(path, place, table, "store", 'write store = "ALIAS"')
     if store not in config.stores:
@@ -135,7 +133,7 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
             f"{path}: {place}.max_delete is a percentage", "write a number of checkpoints: 5000"
         )
     if offloads:
-        found = read_offload(replace(config, offload=_offload(config, place, table)))
+        found = _offload(config, place, table)
         settings |= {"blobs": found.to, "larger": found.larger, "keep": found.keep}
         settings["url_prefix"] = found.url_prefix
     archive, archive_alias = ("", "") if offloads else _archive(config, place, table)
@@ -148,14 +146,22 @@ def _policy(config: Config, number: int, table: dict[str, Any], now: datetime) -
     )
 
 
-def _offload(config: Config, place: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table ``[offload]`` with the keys of a policy in place of its own.
+def _offload(config: Config, place: str, table: Mapping[str, Any]) -> OffloadSettings:
+    """Return the settings of a policy that offloads: its own, and for the others ``[offload]``.
 
     Raises:
-        UsageError: neither names the place of the files.
+        UsageError: a value is not valid, or neither names the place of the files.
     """
-    found = config.offload | {key: table[key] for key in _OFFLOAD_KEYS if key in table}
-    _text(config.path, place, found, "to", 'write to = "DIR", or configure [offload]')
+    own = {
+        key: _text(config.path, place, table, key, f'write {key} = "..."')
+        for key in KEYS
+        if key in table
+    }
+    found = read_offload(config, own, lambda key: f"{config.path}: {place}.{key}")
+    if not found.to:
+        raise UsageError(
+            f"{config.path}: {place} has no to", 'write to = "DIR", or configure [offload]'
+        )
     return found
 
 

@@ -37,7 +37,7 @@ Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 """Plans the edits of the selected memories; called again for memories that changed meanwhile."""
 
 Preparation = Callable[[Store, Sequence[Edit]], Awaitable[None]]
-"""What must be done before the store gets some edits, whose deletions have the deleted texts."""
+"""Called before the store gets some edits, whose deletions have the deleted texts."""
 
 
 @dataclass(slots=True)

@@ -80,12 +80,12 @@ def plan(found: RewriteReport) -> RenderableType:
     )
 
 
-def pruned(found: Mapping[str, int], place: str, *, dry_run: bool, removed: bool) -> RenderableType:
-    """Draw the blobs that nothing refers to, with their sizes in bytes."""
+def pruned(found: Mapping[str, int], place: str, *, dry_run: bool) -> RenderableType:
+    """Draw removed blobs with their sizes in bytes; with ``dry_run``, blobs that would go."""
     text = Text(visible(place), "bold")
     if not found:
-        return text.append("\nevery file is referred to", "not bold")
-    done = "would be removed" if dry_run else "removed" if removed else "not removed"
+        return text.append("\nno file to remove: messages refer to all of them", "not bold")
+    done = "would be removed" if dry_run else "removed"
     total = size(sum(found.values()))
     text.append(f"\n{count(len(found), 'file')} {done}, {total}", "not bold")
     for name, number in list(found.items())[:_SHOWN_BLOBS]:

@@ -10,14 +10,21 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memctl.model import MemoryKey, StoredMessage
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.view import Block, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.offload.blobs import Blobs
+from memctl.registry import make_store, parse
+from memctl.storekit.named_file import LocalFile
 from memctl.testing.backend import Place
+from memctl.testing.drive import read
+from memctl.testing.lock_holder import lock_elsewhere
 from tests.support.cli import Run, add, contents, fails, fill, report
 from tests.support.processes import start, wait_until
 from tests.support.servers.gate import Gate, refusal
@@ -126,6 +133,49 @@ def test_offload_dry_run_writes_nothing(run: Run, store: str, blobs: Path) -> No
     assert "would be offloaded from 4 messages in 2 memories" in run(*words).stdout
     assert texts(store) == before
     assert not blobs.exists()
+
+
+@pytest.mark.parametrize("name", ["archive.ndjson", "other.db"])
+def test_offload_keeps_the_context_of_a_session(
+    run: Run, blobs: Path, tmp_path: Path, name: str
+) -> None:
+    output = [TextBlock(LONG)]
+    said: list[list[Block]] = [
+        [TextBlock("Read it.")],
+        [ToolCallBlock("c1", "read", {}), ToolResultBlock("c1", "read", lambda: output)],
+        [TextBlock("Done.")],
+    ]
+    messages = [
+        StoredMessage(*AGENTSCOPE2.author("assistant", "x", blocks, datetime(2026, 1, 1)))
+        for blocks in said
+    ]
+    # An order of its own, so that the archive has it next to the messages.
+    context = [one.id for one in messages[::-1]]
+    parts = {"record": {}, "payload": {}, "state": {"session_id": "s1"}}
+    extra = parts | {"context": context}
+    first = f"sqlite:///{tmp_path}/first.db?layout=agentscope2"
+    asyncio.run(fill(first, {ADA: messages}, extra=json.dumps(extra)))
+    place = str(tmp_path / name)
+    if name.endswith(".db"):
+        place = f"sqlite:///{place}?layout=agentscope2"
+    assert run("migrate", first, place).exit_code == 0
+    before = memory(place)
+    assert json.loads(before.extra)["context"] == context
+    found = report(run("offload", place, "--to", blobs, *WORDS, "--yes", "--json"))
+    assert found["messages"]["changed"] == 1
+    assert memory(place).extra == before.extra
+    assert run("rehydrate", place, "--from", blobs).exit_code == 0
+    assert memory(place).extra == before.extra
+    assert texts(place) == texts(first)
+
+
+def memory(store: str) -> Memory:
+    async def look() -> Memory:
+        async with make_store(parse(store)) as opened:
+            [found] = (await read(opened)).values()
+            return found.memory
+
+    return asyncio.run(look())
 
 
 def test_offload_only_what_is_selected(run: Run, store: str, blobs: Path) -> None:
@@ -270,6 +320,35 @@ def test_offload_leaves_held_memories_alone(run: Run, store: str, blobs: Path) -
     assert texts(store)[BOB] != before[BOB]
 
 
+def test_offload_prune_waits_for_no_other_run(run: Run, store: str, blobs: Path) -> None:
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("delete", store, "--user", "bob", "--yes", "--no-backup").exit_code == 0
+    every = names(blobs)
+    with lock_elsewhere(store, "pid 42 since then"):  # it may refer to any of them
+        fails(run("offload", "--prune", "--to", blobs, store, "--yes"), 75, "pid 42")
+    assert names(blobs) == every
+    found = report(run("offload", "--prune", "--to", blobs, store, "--yes", "--json"))
+    assert len(found["removed"]) == 1
+
+
+def test_offload_looks_at_an_equal_content_once(
+    run: Run, store: str, blobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes"]
+    many = [message(f"m{n}", "user", image(IMAGE)) for n in range(9)]
+    asyncio.run(fill(store, {MemoryKey("cy", "s"): many}))
+    opened: list[str] = []
+    open_file = LocalFile.open
+
+    def noted(self: LocalFile) -> int:
+        opened.append(self.name)
+        return open_file(self)
+
+    monkeypatch.setattr(LocalFile, "open", noted)
+    assert run(*words).exit_code == 0
+    assert len([name for name in opened if name.endswith(".png")]) <= 1
+
+
 def test_erase_removes_what_only_the_user_had(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -322,7 +401,7 @@ def test_offload_usage(run: Run, store: str, blobs: Path, tmp_path: Path, write:
     fails(run("rehydrate", store), 2, "no folder is named")
     fails(run("offload", store, *to), 2, "--yes")
     fails(run("offload", store, *to, "--larger", "much", "--yes"), 2, "is not a valid size")
-    fails(run("offload", store, *to, "--larger", "1kB", "--yes"), 2, "is too small")
+    fails(run("offload", store, *to, "--larger", "1kB", "--yes"), 2, "too few", "--larger")
     fails(run("offload", store, store, *to, "--yes"), 2, "one store at a time")
     fails(run("offload", store, *to, "--prune", "--user", "ada", "--yes"), 2, "--prune")
     fails(run("offload", tmp_path / "none.db", *to, "--yes"), 4, "none.db")

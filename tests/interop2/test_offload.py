@@ -30,7 +30,7 @@ MP3 = base64.b64encode(random.Random(3).randbytes(30_002)).decode()
 PAGE = "Größe: 😀\n" + 'A "line" of a page.\n' * 3000
 """A text that is nearly as long in JSON with and without non-ASCII characters."""
 SAID = "What a long story. " * 1000
-"""What is said is no content to offload."""
+"""A spoken text, which stays in its message."""
 LARGE = 4
 """The number of messages with a large content."""
 WORDS = ("--larger", "20kB", "--keep", "200", "--yes", "--json")
@@ -169,7 +169,7 @@ def sessions(
 
 
 class Sent(NamedTuple):
-    """What an agent sends to the model: the messages, and the size of the request in bytes."""
+    """A request of an agent to the model: its messages, and its size in bytes."""
 
     messages: list[dict[str, Any]]
     size: int

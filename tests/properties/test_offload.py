@@ -290,7 +290,7 @@ conversations = st.lists(blocks, min_size=1, max_size=4)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 @given(st.data(), rules)
 def test_offload_and_conversion_and_back(way: Dialect, data: st.DataObject, rule: Rule) -> None:
-    """What another dialect brings back is rehydrated as if nothing had been offloaded."""
+    """Messages that went through another dialect are rehydrated as if nothing was offloaded."""
     entries = []
     for number, said in enumerate(data.draw(conversations)):
         role = data.draw(st.sampled_from(["user", "assistant", "system"]))

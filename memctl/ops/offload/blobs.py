@@ -34,11 +34,14 @@ class Blobs:
             scheme, _, rest = url.partition("://")
             self._any = file_of(f"{scheme}://{rest.rstrip('/')}/any{mark}{query}")
             self._folder = None
-            self.label = self._any.label.replace("/any", "", 1)
+            shown, mark, query = self._any.label.partition("?")
+            self.label = f"{shown.removesuffix('/any')}{mark}{query}"
         else:
             self._folder = Path(place).expanduser()
             self._any = file_of(str(self._folder / "any"))
             self.label = visible(place)
+        self._whole: set[str] = set()
+        """The names of files that were written or found undamaged; no need to look again."""
 
     def put(self, blob: Blob) -> bool:
         """Store a blob durably; return False if the folder has it already, undamaged.
@@ -46,15 +49,13 @@ class Blobs:
         Raises:
             Unavailable: the place refuses the blob, or has no room for it.
         """
-        if blob.linked:
-            if self._is_there(blob.name):
-                return False
-            self._write(blob.name, blob.data)
-            return True
-        if self._is_there(blob.name) or self._is_there(blob.name + _ZSTD):
+        if not self._whole:
+            self._make_folder()
+        names = (blob.name,) if blob.linked else (blob.name, blob.name + _ZSTD)
+        if any(map(self._is_there, names)):
             return False
-        packed = zstd.compress(blob.data, options=_LEVEL)
-        if len(packed) < len(blob.data):
+        packed = b"" if blob.linked else zstd.compress(blob.data, options=_LEVEL)
+        if packed and len(packed) < len(blob.data):
             self._write(blob.name + _ZSTD, packed)
         else:
             self._write(blob.name, blob.data)
@@ -93,32 +94,38 @@ class Blobs:
         return found
 
     def remove(self, name: str) -> None:
-        """Remove the blob ``name``; do nothing if there is none."""
+        """Remove the blob ``name``; do nothing if the place has no such blob."""
         for stored in (name, name + _ZSTD):
             self._any.sibling(stored).remove()
 
-    def make(self) -> None:
-        """Create the folder, unless it exists; do nothing in object storage."""
+    def _make_folder(self) -> None:
+        """Create the folder, unless it exists; object storage needs none."""
         if self._folder is not None:
             with system_errors(self._folder, "create"):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _is_there(self, name: str) -> bool:
+        if name in self._whole:
+            return True
         file = self._any.sibling(name)
-        return file.stamp() is not None and _content(file) is not None
+        if file.stamp() is None or _content(file) is None:
+            return False
+        self._whole.add(name)
+        return True
 
     def _write(self, name: str, data: bytes) -> None:
         with self._any.sibling(name).create() as file:
             for start in range(0, len(data), _PIECE):
                 file.write(memoryview(data)[start : start + _PIECE])
             file.commit()
+        self._whole.add(name)
 
 
 _PIECE = 1 << 20
 
 
 def _content(file: NamedFile) -> bytes | None:
-    """Return the content of a blob, decompressed; None if it does not have the digest it names."""
+    """Return the decompressed content of a blob; None if the name has another digest."""
     handle = file.open()
     with os.fdopen(handle, "rb") as source:
         data = source.read()

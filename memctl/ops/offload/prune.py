@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memctl.errors import BadData
 from memctl.journal.changes import read_changes
-from memctl.model import StoredMessage
+from memctl.model import Page
 from memctl.ops.offload.references import names_in
 from memctl.ops.report import DOCTOR
 from memctl.selection import Selection
@@ -28,20 +28,22 @@ async def referred(store: Store, where: Selection | None = None) -> set[str]:
     found: set[str] = set()
     async with aclosing(store.read(where or Selection())) as pages:
         async for page in pages:
-            found |= await asyncio.to_thread(_names, [*map(_texts, page.messages)])
-            del page
+            found |= await asyncio.to_thread(_names, page)
+            del page  # free a large page before the next read
     if store.left_out.failures:
         key, failure = next(iter(store.left_out.failures.items()))
         raise BadData(f"{store.label}: {key} is damaged: {failure.message}", DOCTOR)
     return found
 
 
-def _texts(message: StoredMessage) -> tuple[bytes, bytes]:
-    return message.message, message.shape.encode("utf-8", "surrogatepass")
+def _names(page: Page) -> set[str]:
+    texts = [one.message for one in page.messages]
+    others = [page.memory.extra, page.memory.summary or "", *(one.shape for one in page.messages)]
+    return names_in(*texts, *map(_encoded, others))
 
 
-def _names(texts: Iterable[tuple[bytes, bytes]]) -> set[str]:
-    return {name for pair in texts for text in pair for name in names_in(text)}
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def kept_by_undo(parts: Iterable[Path]) -> set[str]:
@@ -58,5 +60,5 @@ def kept_by_undo(parts: Iterable[Path]) -> set[str]:
         for edit in read_changes(part)
         for change in edit.changes
         if change.new is None
-        for name in (*names_in(change.message), *names_in(change.was.encode()))
+        for name in names_in(change.message, _encoded(change.was))
     }

@@ -39,7 +39,7 @@ IN_URL = re.compile(rb"[0-9a-f]{64}\.(?:" + "|".join(EXTENSIONS.values()).encode
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}\.[a-z0-9]+")
 _TYPES = {extension: media_type for media_type, extension in EXTENSIONS.items()}
 _DATA = b'@"'
-"""What stands for base64 data, and the quote after them, in the block of a reference."""
+"""The mark for base64 data and the quote after them, in the block of a reference."""
 
 _END_OF_TEXT = re.compile(
     r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+); "
@@ -105,9 +105,9 @@ def media_of_text(text: str) -> MediaReference | None:
     return MediaReference(found["name"], found["type"], found["dialect"], found["block"])
 
 
-def names_in(text: bytes) -> set[str]:
-    """Return all names in the bytes of a message that may be names of blobs."""
-    return {name.decode() for name in _NAMES.findall(text)}
+def names_in(*texts: bytes) -> set[str]:
+    """Return all names in the bytes of messages that may be names of blobs."""
+    return {name.decode() for text in texts for name in _NAMES.findall(text)}
 
 
 def name_of_url(url: str) -> tuple[str, str] | None:

@@ -8,28 +8,31 @@ ever refers to nothing.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from memctl import jsonio
+from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect, TextBlock, ToolResultBlock, object_of
-from memctl.errors import Failure, MemctlError, UsageError
+from memctl.errors import Failure, Loss, MemctlError, UsageError
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
+from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.slim import Blob, Rule, may_refer, restored, slim
+from memctl.ops.offload.slim import Rule, may_refer, restored, slim
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
-from memctl.store import Store, refuse_facts
+from memctl.store import Store
 from memctl.tokens import estimate
 
 
 @dataclass(slots=True)
 class Sizes:
-    """The number of messages with another text in one memory, and what they take and cost.
+    """The number of messages with another text in one memory, their bytes and their tokens.
 
     ``before`` and ``after`` are the bytes of their stored JSON.  ``tokens_before`` and
     ``tokens_after`` are the tokens of their texts and tool results, without media.
@@ -52,7 +55,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class RewriteReport:
-    """What a plan changes, by memory; and how many large contents it leaves in their messages."""
+    """The plan of a run: sizes, contents that stay in their messages, and failures, by memory."""
 
     sizes: dict[MemoryKey, Sizes] = field(default_factory=dict)
     left: dict[MemoryKey, int] = field(default_factory=dict)
@@ -65,8 +68,11 @@ class RewriteReport:
             known.pop(key, None)
 
 
-class RewriteRun(ChangeRun):
-    """A run that gives messages another text."""
+class RewriteRun(ChangeRun, ABC):
+    """A run that gives messages another text.
+
+    The store gets the old texts, too, and leaves a memory alone if a text has changed since.
+    """
 
     def __init__(
         self,
@@ -74,13 +80,18 @@ class RewriteRun(ChangeRun):
         where: Selection,
         options: RunOptions,
         limit: tuple[float, bool] | None = None,
+        limit_text: str = "",
     ) -> None:
-        """``limit`` is the largest number of messages to change, as for ``DeleteRun``."""
+        """``limit`` is the largest number of messages to change, as for ``DeleteRun``.
+
+        ``limit_text`` is the limit as the user wrote it, such as ``--max-delete 20%``.
+        """
         super().__init__(record, where, self._plan_edits, options)
         self.rewritten = RewriteReport()
         self.report.changed = set()
         self.prepare = self.make_ready
         self._limit = limit
+        self._limit_text = limit_text
 
     def sizes(self, *, dry_run: bool) -> Sizes:
         """Return the numbers of all changed memories; with ``dry_run``, of all planned ones."""
@@ -90,9 +101,9 @@ class RewriteRun(ChangeRun):
                 found.add(one)
         return found
 
+    @abstractmethod
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
         """Return the new text for a text of the message ``id`` of the memory ``key``."""
-        raise NotImplementedError
 
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Do what must be done before the store gets edits; do nothing unless overridden."""
@@ -102,14 +113,23 @@ class RewriteRun(ChangeRun):
         return {"replaced": self.report.done.deleted}
 
     async def check(self, store: Store) -> None:
-        """Work out ``most`` from the limit, and report messages that cannot be changed."""
-        self.report.failures += self.rewritten.failures.items()
-        if self._limit is not None:
-            self.most = await most_deletions(store, self.where, self._limit)
+        """Report messages that cannot be changed, and refuse a plan that exceeds the limit.
 
-    async def execute(self, store: Store) -> None:
-        refuse(store)
-        await super().execute(store)
+        Raises:
+            Loss: the plan changes more messages than the limit allows.
+            MemctlError: as ``Store.read``.
+        """
+        self.report.failures += self.rewritten.failures.items()
+        if self._limit is None:
+            return
+        self.most = await most_deletions(store, self.where, self._limit)
+        planned = self.report.planned.deleted
+        if planned > self.most:
+            raise Loss(
+                f"{count(planned, self.report.noun)} of {store.label} would change, more than "
+                f"{self._limit_text}",
+                "nothing was changed; preview with --dry-run",
+            )
 
     async def plan(self, store: Store) -> bool:
         refuse(store)
@@ -182,11 +202,13 @@ def refuse(store: Store) -> None:
     Raises:
         UsageError: the store holds facts, or messages of a dialect that is not served.
     """
-    refuse_facts(store, "large contents")
-    if not store.dialect.offloads:
+    dialect = store.dialect
+    if not dialect.offloads:
+        served = sorted(name for name, one in DIALECTS.items() if one.offloads)
+        what = "facts" if dialect.facts else f"messages of {dialect.name}"
         raise UsageError(
-            f"{store.label} holds messages of {store.dialect.name}, which memctl does not offload",
-            "memctl help offload lists the formats",
+            f"{store.label} holds {what}, which memctl does not offload",
+            f"memctl offloads messages of {', '.join(served)}",
         )
 
 
@@ -210,8 +232,10 @@ class OffloadRun(RewriteRun):
         blobs: Blobs,
         options: RunOptions,
         limit: tuple[float, bool] | None = None,
+        limit_text: str = "",
     ) -> None:
-        super().__init__(record, where, options, limit)
+        """``rule`` says what is large; ``limit`` and ``limit_text`` are as for ``RewriteRun``."""
+        super().__init__(record, where, options, limit, limit_text)
         self.rule = rule
         self.blobs = blobs
         self.written = 0
@@ -241,11 +265,7 @@ class OffloadRun(RewriteRun):
                 if change.new is None:
                     for text in (change.message, *dialect.other_texts(change.was)):
                         for blob in slim(dialect, text, self.rule).blobs:
-                            self._put(blob)
-
-    def _put(self, blob: Blob) -> None:
-        self.blobs.make()
-        self.written += self.blobs.put(blob)
+                            self.written += self.blobs.put(blob)
 
 
 class RehydrateRun(RewriteRun):

@@ -31,7 +31,7 @@ from memctl.ops.offload.references import MediaReference
 
 
 class Rule(NamedTuple):
-    """Which contents are large, and what stays of them.
+    """The limit of large contents, and the part of them that stays in the message.
 
     ``larger`` is the size in bytes of the stored JSON above which a content is taken out.  ``keep``
     is the size in bytes of the beginning of a text that stays.  ``url_prefix`` begins the URLs of
@@ -65,7 +65,7 @@ class Slim:
 
 
 Fetch = Callable[[str], bytes]
-"""Returns the content of the blob with a name; raises MemctlError if there is no such blob."""
+"""Returns the content of the blob with a name; raises MemctlError without such a blob."""
 
 
 class _Piece(NamedTuple):

@@ -1,13 +1,13 @@
 """The contract of the actions of retention policies.
 
-An action is a class for one ``PolicyAction``, made for one policy and one store.  ``run`` (see
-``run.py``) calls its methods in this order, each of which opens the store itself::
+An action is a class for one ``PolicyAction``, made for one policy and one store.  ``run.py`` calls
+the methods in this order, and each method opens the store itself::
 
     found = await action.plan()               # a dry run, or before the user is asked
     found = await action.export(location)     # a new archive; no file if nothing is selected
     await action.carry_out(location, acted)   # acts on what the archive holds
 
-An action that removes nothing is an ``InPlaceAction``, whose ``act`` is called after ``plan``.
+An action that removes nothing is an ``InPlaceAction``: ``act`` takes the place of the last two.
 
 ``carry_out`` is also called, before ``export``, for the archive of a run that was killed after the
 archive was complete.  So an action keeps nothing between the calls: ``carry_out`` reads the archive
@@ -120,10 +120,13 @@ class InPlaceAction(RetentionAction):
     """An action that removes nothing, and needs no archive."""
 
     @abstractmethod
-    async def act(self, acted: Acted) -> None:
-        """Act on what the policy selects; add what was done to ``acted``, even before an error.
+    async def act(self, acted: Acted) -> Found:
+        """Act on what the policy selects, and return what that is.
+
+        What was done is added to ``acted``, even if an error ends the action.
 
         Raises:
+            Loss: more than the limit of the policy is selected; nothing was changed.
             Interrupted: a stop was asked for; no memory is half changed.
             MemctlError: as the operation that acts.
         """

@@ -6,10 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from memctl.dialects.view import Dialect, local_time
-from memctl.errors import Loss
 from memctl.holds import HELD
 from memctl.model import Edit
-from memctl.numbers import count
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
@@ -22,53 +20,48 @@ from memctl.store import OpenMode, Store
 class OffloadAction(RunAction, InPlaceAction):
     """The action of a policy that offloads, as ``memctl offload`` does.
 
-    There is no archive: a content is in its file before it leaves its message.
+    Each content is in its file before a message loses the content, so there is no archive.
     """
 
     async def plan(self) -> Found:
-        run = self._run(dry_run=True)
-        found = Found()
+        run, found = self._run(dry_run=True)
+        async with self.opened(OpenMode.READ) as store:
+            await run.execute(store)
+        failures = dict(run.report.failures)
+        found.memories = run.report.planned.memories
+        found.held = {key: one for key, one in failures.items() if one.code == HELD}
+        found.damaged = {key: one for key, one in failures.items() if one.code != HELD}
+        return found
+
+    async def act(self, acted: Acted) -> Found:
+        run, found = self._run(dry_run=False)
+        await self.execute(run, acted)
+        found.memories = run.report.planned.memories
+        return found
+
+    def _run(self, *, dry_run: bool) -> tuple[OffloadRun, Found]:
+        """Return a run of the policy, and what it finds, which is counted while the run plans."""
+        policy, found = self.policy, Found()
+        run = OffloadRun(
+            self.record(),
+            policy.where,
+            Rule(policy.larger, policy.keep, policy.url_prefix),
+            Blobs(policy.blobs),
+            self.options(dry_run=dry_run),
+            policy.limit,
+            f"max_delete {policy.limit_text}",
+        )
         planner = run.planner
 
         async def counted(store: Store, where: Selection) -> AsyncGenerator[Edit]:
             async with aclosing(planner(store, where)) as edits:
                 async for edit in edits:
-                    _count(found, store.dialect, edit)
+                    if not run.begun:  # a memory that changed meanwhile is planned again
+                        _count(found, store.dialect, edit)
                     yield edit
 
         run.planner = counted
-        async with self.opened(OpenMode.READ) as store:
-            await run.execute(store)
-        failures = dict(run.report.failures)
-        found.held = {key: one for key, one in failures.items() if one.code == HELD}
-        found.damaged = {key: one for key, one in failures.items() if one.code != HELD}
-        found.memories = run.report.planned.memories
-        return found
-
-    async def act(self, acted: Acted) -> None:
-        await self.execute(self._run(dry_run=False), acted)
-
-    def _run(self, *, dry_run: bool) -> OffloadRun:
-        policy = self.policy
-        rule = Rule(policy.larger, policy.keep, policy.url_prefix)
-        run = OffloadRun(
-            *(self.record(), policy.where, rule, Blobs(policy.blobs)),
-            self.options(dry_run=dry_run),
-            policy.limit,
-        )
-
-        def approve() -> bool:
-            if run.report.planned.deleted > run.most:
-                planned = count(run.report.planned.deleted, run.report.noun)
-                raise Loss(
-                    f"{planned} would change, more than max_delete {policy.limit_text} of "
-                    f"{self.location.label}",
-                    "nothing was changed; preview with --dry-run",
-                )
-            return True
-
-        run.approve = approve
-        return run
+        return run, found
 
 
 def _count(found: Found, dialect: Dialect, edit: Edit) -> None:

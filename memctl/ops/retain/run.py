@@ -216,11 +216,8 @@ class Retention:
     async def _carry_out(self, task: PolicyTask) -> None:
         action, policy = task.action(), task.policy
         if isinstance(action, InPlaceAction):
-            task.found = await action.plan()
-            task.state = NOTHING
-            if task.found.messages:
-                await action.act(task.acted)
-                task.state = DONE
+            task.found = await action.act(task.acted)
+            task.state = DONE if task.found.messages else NOTHING
             if task.around.stop.asked:
                 raise Interrupted("stopped as asked", "what was reported as done is complete")
             return

@@ -1,4 +1,4 @@
-"""Tests that a policy of retention removes what its archive holds, and nothing else."""
+"""Tests of policies of retention: a store loses exactly the archived messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def deletion(place: Place, folder: Path, *holds: Hold) -> DeletionAction:
 
 
 async def messages(location: Location) -> dict[MemoryKey, list[tuple[str, str, tuple[str, ...]]]]:
-    """Return the messages of each memory, without memories that have none."""
+    """Return the messages of each memory that has any."""
     store: Store = make_store(location)
     async with store:
         found = await read(store)
@@ -67,7 +67,7 @@ async def two(place: Place) -> list[Sample]:
 
 
 class RetentionTests:
-    """Tests that a policy of retention removes what its archive holds, and nothing else."""
+    """Tests of policies of retention: a store loses exactly the archived messages."""
 
     async def test_retention_moves_messages_to_an_archive(
         self, place: Place, tmp_path: Path
