@@ -515,7 +515,7 @@ async def erase(
     from memctl.journal.runs import Runs
     from memctl.ops.erase import EraseRun
     from memctl.ops.places import is_on
-    from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
+    from memctl.ops.receipt import ErasedStore, Receipt, prepare_file
     from memctl.ops.subject import Subject
     from memctl.version import __version__
 
@@ -530,7 +530,11 @@ async def erase(
     if dry_run:
         await run.plan(store)
     else:
-        kept = Receipt.of(prepare_path(receipt, force=False), subject, __version__)
+        kept = Receipt.of(
+            prepare_file(None if receipt is None else str(receipt), force=False),
+            subject,
+            __version__,
+        )
         kept.stores = [entry]
         try:
             await run.execute(store, kept.digests, kept.save)
@@ -545,7 +549,7 @@ async def erase(
     return Erased(
         *(len(found), sum(found.values()), report.runs.removed + report.runs.rewritten),
         failures=report.failures,
-        receipt=kept.path if kept is not None and run.begun else None,
+        receipt=Path(kept.file.text) if kept is not None and run.begun else None,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -22,8 +21,8 @@ from memctl.registry import make_store
 Rows = list[dict[str, Any]]
 
 
-def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
-    """Search stores for data that an erase removed; ``path`` is the receipt of the erase.
+def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
+    """Search stores for data that an erase removed; ``place`` is the receipt of the erase.
 
     Without ``stores``, the stores that the receipt names are searched.
 
@@ -32,7 +31,7 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
         Partial: nothing was found, but an undo run could not be searched.
         MemctlError: a store cannot be read, or the file is not a receipt.
     """
-    output, receipt = run.output, read_receipt(path)
+    output, receipt = run.output, read_receipt(place)
     names = list(stores) or [one.argument for one in receipt.stores]
     named = dict(one for name in names for one in files_of(run, name))
     found: Rows = []
@@ -58,9 +57,9 @@ def verify_receipt(run: Run, path: Path, stores: Iterable[str]) -> None:
             unsearched += [why for why in traces.unsearched if why not in unsearched]
     output.report = Report(
         "verify",
-        lambda: {"receipt": str(path), "stores": labels, "differences": found},
+        lambda: {"receipt": receipt.file.text, "stores": labels, "differences": found},
         lambda: found,
-        lambda: _table(path, labels, found),
+        lambda: _table(receipt.file.text, labels, found),
         of_run=True,
     )
     if found:
@@ -87,7 +86,7 @@ def _row(location: Location, trace: Trace) -> dict[str, Any]:
     return {"store": location.label, **names, **told}
 
 
-def _table(path: Path, labels: list[str], found: Rows) -> Text:
+def _table(receipt: str, labels: list[str], found: Rows) -> Text:
     text = Text()
     for label in labels:
         rows = [row for row in found if row["store"] == label]
@@ -97,5 +96,5 @@ def _table(path: Path, labels: list[str], found: Rows) -> Text:
             key = MemoryKey(row["user"], row["session"])
             who = "" if row["code"] == "undo-run" else f"{visible(str(key))}: "
             text.append(f"  {who}{visible(row['message'])}\n", "not bold red")
-    text.append(f"receipt: {visible(str(path))}", "dim")
+    text.append(f"receipt: {visible(receipt)}", "dim")
     return text

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,7 +41,7 @@ from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_path
+from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_file
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.subject import ALWAYS, Subject
@@ -87,8 +86,8 @@ def erase(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     receipt: Annotated[
-        Path | None,
-        printing("--receipt", metavar="FILE", help="Write the receipt to FILE."),
+        str | None,
+        printing("--receipt", metavar="FILE", help="Write the receipt to FILE, or s3://..."),
     ] = None,
     force: Annotated[
         bool, guarding("--force", help="Replace the file of --receipt if it exists.")
@@ -116,7 +115,7 @@ def erase(
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
     if not dry_run:
         refuse_unasked(yes)
-        path = prepare_path(receipt, force=force)
+        file = prepare_file(receipt, force=force)
     place = blobs or read_offload(run.configuration()).to
     targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
     outcome = _Outcome(subject, targets, dry_run=dry_run)
@@ -133,7 +132,7 @@ def erase(
     if not yes:
         output.show(erasing.plan(outcome.lines))
         _ask(subject, targets)
-    outcome.receipt = receipts = Receipt.of(path, subject, __version__)
+    outcome.receipt = receipts = Receipt.of(file, subject, __version__)
     receipts.stores = [target.entry for target in targets]
     for target in targets:
         work = partial(target.run.execute, digests=receipts.digests, save=receipts.save)
@@ -308,7 +307,7 @@ class _Outcome:
             "not_reached": list(ALWAYS),
         }
         if self.receipt is not None:
-            data["receipt"] = str(self.receipt.path)
+            data["receipt"] = self.receipt.file.text
         if self.blobs is not None:
             data["blobs"] = self.blobs
         return data
@@ -354,7 +353,7 @@ class _Outcome:
             return erasing.plan(self.lines) if self._ended else None
         if not self.begun:
             return None
-        path = None if self.receipt is None else str(self.receipt.path)
+        path = None if self.receipt is None else self.receipt.file.text
         return erasing.outcome(self.lines, path, len(self.blobs or ()))
 
 

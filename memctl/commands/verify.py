@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -46,7 +45,7 @@ def verify(
         bool, typer.Option("--show", help="Show the differences line by line, as git diff does.")
     ] = False,
     receipt: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--receipt",
             metavar="FILE",

@@ -25,19 +25,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memctl import system
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Run, Runs
-from memctl.location import visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.names import list_names
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.subject import ALWAYS, Subject, readings
+from memctl.registry import file_of, is_object
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.storekit.files import AtomicFile, system_errors
+from memctl.storekit.files import system_errors
+from memctl.storekit.named_file import NamedFile
 
 SCHEMA = "memctl/erase-receipt/1"
 LEAST_ID = 16
@@ -131,7 +131,7 @@ class Digests:
 class Receipt:
     """The receipt of an erase of one user or session; ``save`` writes it to its file."""
 
-    path: Path
+    file: NamedFile
     version: str
     scope: str
     subject: str
@@ -145,12 +145,12 @@ class Receipt:
     saved: bool = False
 
     @classmethod
-    def of(cls, path: Path, subject: Subject, version: str) -> Receipt:
+    def of(cls, file: NamedFile, subject: Subject, version: str) -> Receipt:
         """Return a new receipt, not yet saved; ``version`` is the version of memctl."""
         digests = Digests()
         names = (subject.user,) if subject.session is None else (subject.user, subject.session)
         scope = "user" if subject.session is None else "session"
-        return cls(path, version, scope, digests.of(*names), digests, created=_now())
+        return cls(file, version, scope, digests.of(*names), digests, created=_now())
 
     def names(self, key: MemoryKey) -> bool:
         """Return whether the memory ``key`` belongs to the erased user or session."""
@@ -175,10 +175,10 @@ class Receipt:
         self.ended = _now()
 
     def save(self) -> None:
-        """Replace the file of the receipt, synced to the disk, with mode 0600.
+        """Replace the file of the receipt, durably; on a disk, with mode 0600.
 
         Raises:
-            Unavailable: the operating system refuses the write.
+            Unavailable: the operating system or the server refuses the write.
         """
         record = {
             "schema": SCHEMA,
@@ -197,33 +197,34 @@ class Receipt:
             "blobs": self.blobs,
             "not_reached": list(ALWAYS),
         }
-        with AtomicFile(self.path, 0o600) as file:
-            file.write(json.dumps(record, indent=1).encode() + b"\n")
-            file.commit()
+        with self.file.create(0o600) as new:
+            new.write(json.dumps(record, indent=1).encode() + b"\n")
+            new.commit()
         self.saved = True
 
     def discard(self) -> None:
         """Remove the file of the receipt, if it was saved, because the erase erased nothing."""
-        if not self.saved:
-            return
-        with system_errors(self.path, "write"):
-            self.path.unlink(missing_ok=True)
+        if self.saved:
+            self.file.remove()
 
 
-def read_receipt(path: Path) -> Receipt:
-    """Read a receipt from its file.
+def read_receipt(place: str) -> Receipt:
+    """Read a receipt from its file; ``place`` is a path or the URL of an object.
 
     Raises:
         NotFound: the file does not exist.
         BadData: the file is not a receipt of ``memctl erase``.
     """
-    name, hint = visible(str(path)), "memctl erase prints the path of its receipt"
-    if not path.exists():
+    file, hint = file_of(place), "memctl erase prints the path of its receipt"
+    name = file.label
+    if file.stamp() is None:
         raise NotFound(f"{name} does not exist", hint)
-    if not path.is_file():
-        raise BadData(f"{name} is not a regular file", hint)
-    with system_errors(path, "read"):
-        text = system.read_file(path)
+    try:
+        handle = file.open()
+    except BadData as error:
+        raise BadData(f"{name} is not a regular file", hint) from error
+    with system_errors(file.on_disk, "read"), os.fdopen(handle, "rb") as source:
+        text = source.read()
     try:
         record: dict[str, Any] = json.loads(text)
         if record["schema"] != SCHEMA:
@@ -232,7 +233,7 @@ def read_receipt(path: Path) -> Receipt:
         digests = Digests(bytes.fromhex(kept["key"]))
         digests.packed = base64.b64decode(kept["messages"])
         return Receipt(
-            *(path, record["memctl"], record["scope"], kept["subject"], digests),
+            *(file, record["memctl"], record["scope"], kept["subject"], digests),
             stores=[ErasedStore(**one) for one in record["stores"]],
             blobs=record["blobs"],
             created=record["created"],
@@ -250,25 +251,25 @@ def default_path() -> Path:
     return folder / f"erase-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}.json"
 
 
-def prepare_path(path: Path | None, *, force: bool) -> Path:
-    """Return the absolute path for a new receipt.
+def prepare_file(place: str | None, *, force: bool) -> NamedFile:
+    """Return the file of a new receipt; ``place`` is a path or the URL of an object.
 
-    Without ``path``, this is a new name in the default folder, which is created.  ``force`` accepts
-    an existing file.
+    Without ``place``, this is a new name in the default folder, which is created.  ``force``
+    accepts an existing file.
 
     Raises:
-        UsageError: the file exists, and ``force`` is not set.
+        UsageError: the file exists, and ``force`` is not set; or the URL is not valid.
         Unavailable: the operating system refuses to create the default folder.
     """
-    if path is None:
+    if place is None:
         path = default_path()
         with system_errors(path, "write"):
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
-    elif path.exists() and not force:
-        raise UsageError(
-            f"{visible(str(path))} exists", "name another file, or use --force to replace it"
-        )
-    return Path(os.path.abspath(path))
+        return file_of(str(path))
+    file = file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
+    if file.exists() and not force:
+        raise UsageError(f"{file.label} exists", "name another file, or use --force to replace it")
+    return file
 
 
 def _now() -> str:

@@ -133,6 +133,20 @@ def test_objects_user_is_erased(run: Run, archive: str, tmp_path: Path) -> None:
     fails(run("erase", "--user", "ada", "--archives", gone, "--yes"), 4, "does not exist")
 
 
+def test_objects_receipt(run: Run, bucket: Bucket, store: Path) -> None:
+    place = bucket.url("receipts/ada.json")
+    words = ("erase", "--user", "ada", store, "--yes", "--receipt", place, "--json")
+    assert report(run(*words))["receipt"] == place
+    assert bucket.files() == ["receipts/ada.json"]
+    assert report(run("verify", "--receipt", place, "--json"))["differences"] == []
+    fails(run("erase", "--user", "bob", *words[3:]), 2, "exists", "--force")
+    fails(run("verify", "--receipt", bucket.url("receipts/none.json")), 4, "does not exist")
+    refused = bucket.url("ada.json", login=f"{KEY_ID}:wrong@")
+    fails(run("erase", "--user", "bob", store, "--yes", "--receipt", refused), 3, "credentials")
+    assert {key.user for key in contents(str(store))} == {"bob"}
+    assert report(run("erase", "--user", "bob", *words[3:], "--force"))["receipt"] == place
+
+
 def test_objects_search_and_doctor(run: Run, archive: str) -> None:
     found = report(run("doctor", archive, "--json"), 6)
     assert {finding["code"] for finding in found["findings"]} == {"leftover-hint"}

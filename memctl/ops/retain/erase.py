@@ -10,7 +10,7 @@ from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.erase import EraseRun
-from memctl.ops.receipt import ErasedStore, Receipt, prepare_path
+from memctl.ops.receipt import ErasedStore, Receipt, prepare_file
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found
 from memctl.ops.retain.guard import Guard
@@ -79,7 +79,7 @@ class ErasureAction(MessageAction):
         if not await self._is_archived(store, guard, subject):
             acted.left += 1
             return
-        receipt = Receipt.of(prepare_path(None, force=False), subject, __version__)
+        receipt = Receipt.of(prepare_file(None, force=False), subject, __version__)
         receipt.stores = [entry]
         try:
             await run.execute(store, receipt.digests, receipt.save)
@@ -87,7 +87,7 @@ class ErasureAction(MessageAction):
         finally:
             if run.begun:
                 receipt.save()
-                acted.receipts.append(str(receipt.path))
+                acted.receipts.append(receipt.file.text)
             else:
                 receipt.discard()
         report = run.report
