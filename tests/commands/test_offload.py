@@ -263,7 +263,9 @@ def test_rehydrate_without_a_blob_does_the_rest(run: Run, store: str, blobs: Pat
     assert found[ADA] == [slim[ADA][0], *before[ADA][1:]]
     assert found[BOB] == [slim[BOB][0], before[BOB][1]]
     picture.unlink()
-    fails(run("rehydrate", store, "--from", blobs), 7, f"there is no blob {picture.name}")
+    done = run("rehydrate", store, "--from", blobs)
+    fails(done, 7, f"there is no blob {picture.name}")
+    assert "nothing could be put back" in done.stdout
     assert texts(store) == found
     picture.write_bytes(content)
     assert run("rehydrate", store, "--from", blobs).exit_code == 0

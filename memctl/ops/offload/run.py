@@ -284,6 +284,8 @@ class RehydrateRun(RewriteRun):
 
     @property
     def nothing(self) -> str:
+        if self.rewritten.failures:
+            return "nothing could be put back"
         return "no message refers to a blob"
 
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
