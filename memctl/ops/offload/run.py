@@ -71,7 +71,8 @@ class RewriteReport:
 class RewriteRun(ChangeRun, ABC):
     """A run that gives messages another text.
 
-    The store gets the old texts, too, and leaves a memory alone if a text has changed since.
+    The store gets the old texts, too.  A store in whose framework a text may change under its id
+    compares them, and leaves a memory alone if a text has changed since.
     """
 
     def __init__(
