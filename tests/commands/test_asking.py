@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import signal
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -52,6 +53,16 @@ class Session:
             self.said += piece
 
     def types(self, text: str) -> None:
+        """Type a text as soon as memctl waits for the terminal.
+
+        Python loses a signal that comes between its last look for signals and the call that waits;
+        a person presses Ctrl-C again.
+        """
+        state = Path(f"/proc/{self._process.pid}/stat")
+        end = time.monotonic() + PATIENCE
+        while state.read_text().rpartition(") ")[2][0] != "S":
+            assert time.monotonic() < end, f"memctl does not wait: {self.said!r}"
+            time.sleep(0.001)
         os.write(self._master, text.encode(errors="surrogateescape"))
 
     def ends(self, *, by: signal.Signals | None = None) -> int:
