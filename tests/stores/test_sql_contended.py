@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql import database
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.model import MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.selection import Selection

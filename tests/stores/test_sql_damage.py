@@ -350,12 +350,11 @@ def served(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> 
 async def rows_of(database: Database) -> dict[str, list[str]]:
     """Return every row, as the server has it."""
     engine = sql_database(make_store(parse(database.url))).make_engine()
-    async with engine.connect() as connection:
+    async with engine.connection() as connection:
         found = {
             table: sorted(map(str, (await connection.exec_driver_sql(f"SELECT * FROM {table}"))))
             for table in ("users", "session", "message", "message_mark")
         }
-    await engine.dispose()
     return found
 
 

@@ -46,7 +46,7 @@ _PRELOADED = [
     "sqlalchemy.dialects.mysql.aiomysql",
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
-    "sqlalchemy.ext.asyncio",
+    "memctl.engines.sql.connection",
     "typer._adapters",
 ]
 _REQUEST_BYTES = 200_000

@@ -30,9 +30,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memctl.concurrency import cut_short
+from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.schema import TextForm, other_columns
 from memctl.engines.sql.side_effects import (
     ALLOW,
@@ -163,7 +163,7 @@ class Database(ABC):
     async def identity(self) -> str:
         """Return a text that is equal for all locations of the same database."""
         with self.errors():
-            async with self._engine.connect() as connection:
+            async with self._engine.connection() as connection:
                 kind, *parts = map(str, (await connection.exec_driver_sql(self.identity_sql)).one())
                 return kind + "/".join(parts)
 
@@ -340,7 +340,7 @@ class Database(ABC):
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Call ``work`` with a connection, such as to inspect tables; return its result."""
         with self.errors():
-            async with self._engine.connect() as connection:
+            async with self._engine.connection() as connection:
                 await self.prepare_inspection(connection)
                 return await run_inspection(connection, work)
 
@@ -373,7 +373,7 @@ class Database(ABC):
         """
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
-                async with self._engine.connect() as connection:
+                async with self._engine.connection() as connection:
                     await self.prepare_inspection(connection)
                     await self.begin_write(connection)
                     await run_inspection(connection, work)
@@ -386,11 +386,8 @@ class Database(ABC):
 
     async def close(self) -> None:
         """Release the lock of the run, and close all connections."""
-        try:
-            if self._lock is not None:
-                await self._lock.release()
-        finally:
-            await self._engine.dispose()
+        if self._lock is not None:
+            await self._lock.release()
 
     async def lock(self, owner: str, warnings: list[str], shard: Shard | None) -> None:
         """Keep other memctl runs from writing to the database until ``close``.
@@ -455,7 +452,7 @@ class Database(ABC):
         hashes = (syntax.shard_hash(f"CAST(:{name} AS {syntax.text_type})") for name in values)
         sql = f"SELECT {', '.join(hashes)}, CASE WHEN {syntax.names_utf8} THEN 1 ELSE 0 END"
         with self.errors():
-            async with self._engine.connect() as connection:
+            async with self._engine.connection() as connection:
                 await self.begin(connection)
                 [row] = await self.fetch_all(connection, sql, values)
         return list(map(shown_name, row))
@@ -468,7 +465,7 @@ class Database(ABC):
         """
         await self.prepare_shard(shard)
         with self.errors():
-            async with self._engine.connect() as connection:
+            async with self._engine.connection() as connection:
                 await self.begin_read(connection)
                 try:
                     yield connection
@@ -583,7 +580,7 @@ class Database(ABC):
 
     async def connect_autocommit(self) -> AsyncConnection:
         """Return a new connection in autocommit mode; the caller closes the connection."""
-        return await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+        return await self._engine.connect(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def transaction(self, connection: AsyncConnection) -> AsyncGenerator[None]:
@@ -756,7 +753,7 @@ class Database(ABC):
 async def run_inspection(connection: AsyncConnection, work: Callable[[Connection], T]) -> T:
     """Run ``work``, without SQLAlchemy's warnings about types and indexes unknown to it."""
     with warnings.catch_warnings(action="ignore", category=SAWarning):
-        return await connection.run_sync(work)
+        return await connection.run(work)
 
 
 def make_database(location: Location, label: str) -> Database:
@@ -768,11 +765,6 @@ def make_database(location: Location, label: str) -> Database:
     module = import_module(f"memctl.engines.sql.{engine}")
     database: type[Database] = getattr(module, f"{engine.capitalize()}Database")
     return database(location, label)
-
-
-async def driver_of(connection: AsyncConnection) -> Any:
-    """Return the driver's connection that a SQLAlchemy connection uses."""
-    return (await connection.get_raw_connection()).driver_connection
 
 
 async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, Database, RejectedValue, retry_while_locked
 from memctl.engines.sql.syntax import PIECE_VALUES
 from memctl.errors import Failure

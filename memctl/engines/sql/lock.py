@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.errors import MemctlError
 from memctl.shard import Shard
 from memctl.storekit.locks import ServerLock

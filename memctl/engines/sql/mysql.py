@@ -18,9 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import aiomysql
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
+from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -277,7 +276,7 @@ class MysqlDatabase(Database):
             connection.escape = partial(_literal, connection.escape)
             return connection
 
-        return create_async_engine("mysql+aiomysql://", async_creator=connect, poolclass=NullPool)
+        return AsyncEngine("mysql+aiomysql://", connect)
 
     def text_forms(self, connection: Connection, table: str) -> dict[str, TextForm]:
         sql = text(
@@ -352,7 +351,7 @@ class MysqlDatabase(Database):
         self,
         connection: AsyncConnection,  # noqa: ARG002 - its result is being read
     ) -> AsyncGenerator[AsyncConnection]:
-        async with self._engine.connect() as other:
+        async with self._engine.connection() as other:
             await self.begin_read(other)
             yield other
 
@@ -372,7 +371,7 @@ class MysqlDatabase(Database):
         size: int = FETCH_ROWS,
     ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.compile(sql, values)
-        driver = (await connection.get_raw_connection()).driver_connection
+        driver = await connection.driver()
         assert isinstance(driver, aiomysql.Connection)
         cursor = await driver.cursor(aiomysql.SSCursor)
         try:

@@ -16,16 +16,14 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 from sqlalchemy import Connection, event, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
+from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import (
     FETCH_ROWS,
     GRANT,
     Contended,
     Database,
     RejectedValue,
-    driver_of,
     first_line,
     prefetch,
     time_limit,
@@ -353,16 +351,13 @@ class PostgresqlDatabase(Database):
                 ) from None
 
         # A pooler does not keep statements that the adapter prepared.
-        settings = {"async_creator_fn": connect, "prepared_statement_cache_size": 0}
-        engine = create_async_engine(
-            "postgresql+asyncpg://", connect_args=settings, poolclass=NullPool
-        )
+        engine = AsyncEngine("postgresql+asyncpg://", connect, prepared_statement_cache_size=0)
         event.listen(engine.sync_engine, "connect", _set_codecs)
         return engine
 
     async def prepare_inspection(self, connection: AsyncConnection) -> None:
         # The inspection reads collations and identities as JSON, and needs them parsed.
-        driver = await driver_of(connection)
+        driver = await connection.driver()
         await driver.set_type_codec(
             "json", schema="pg_catalog", encoder=json.dumps, decoder=json.loads
         )
@@ -465,9 +460,7 @@ class PostgresqlDatabase(Database):
         return getattr(error, "sqlstate", None) == UNIQUE_VIOLATION
 
     async def begin_read(self, connection: AsyncConnection) -> None:
-        await connection.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
+        await connection.set_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         # Reads sort and join millions of rows; the default of 4 MB is too little.
         await connection.exec_driver_sql(
             f"SELECT set_config('work_mem', '{WORK_KILOBYTES}', true) FROM pg_settings "
@@ -492,7 +485,7 @@ class PostgresqlDatabase(Database):
 
     async def execute_alone(self, connection: AsyncConnection, sql: str) -> None:
         # In one step: between two steps a pooler could choose a different session.
-        await (await driver_of(connection)).execute(sql)
+        await (await connection.driver()).execute(sql)
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[AsyncConnection]:
@@ -513,7 +506,7 @@ class PostgresqlDatabase(Database):
     ) -> AsyncGenerator[Sequence[Any]]:
         statement, bound = self.compile(sql, values)
         async with self._turn:
-            cursor = await (await driver_of(connection)).cursor(statement, *bound)
+            cursor = await (await connection.driver()).cursor(statement, *bound)
 
         async def fetch() -> Sequence[Any]:
             async with self._turn:
@@ -529,7 +522,7 @@ class PostgresqlDatabase(Database):
     ) -> Sequence[Any]:
         statement, bound = self.compile(sql, values)
         async with self._turn:
-            driver = await driver_of(connection)
+            driver = await connection.driver()
             found: Sequence[Any] = await driver.fetch(statement, *bound)
             # The server completes a statement when the next one arrives.  A statement that has not
             # read its whole table holds buffers until then, and a new cursor would read less ahead.
@@ -541,13 +534,13 @@ class PostgresqlDatabase(Database):
     ) -> Sequence[Any]:
         # Without ``_turn``: other connections must go on while this statement waits.
         statement, bound = self.compile(sql, values)
-        found: Sequence[Any] = await (await driver_of(connection)).fetch(statement, *bound)
+        found: Sequence[Any] = await (await connection.driver()).fetch(statement, *bound)
         return found
 
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
-        driver = await driver_of(connection)
+        driver = await connection.driver()
         if self.sees_part:  # COPY does not write to a table with row-level security
             await self._insert_each(driver, table, columns, rows, {})
             return
@@ -558,7 +551,7 @@ class PostgresqlDatabase(Database):
         self, connection: AsyncConnection, sql: str, rows: list[tuple[Any, ...]]
     ) -> int:
         # The driver returns rows of many statements, but not their number.
-        return len(await (await driver_of(connection)).fetchmany(f"{sql} RETURNING 1", rows))
+        return len(await (await connection.driver()).fetchmany(f"{sql} RETURNING 1", rows))
 
     async def insert_rows(
         self,
@@ -569,7 +562,7 @@ class PostgresqlDatabase(Database):
         types: Mapping[str, str] | None = None,
     ) -> None:
         if types:  # COPY takes values in the binary format alone
-            await self._insert_each(await driver_of(connection), table, columns, rows, types)
+            await self._insert_each(await connection.driver(), table, columns, rows, types)
             return
         try:
             await PostgresqlDatabase.insert(self, connection, table, columns, rows)

@@ -6,8 +6,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, RejectedValue, make_database
 from memctl.errors import BadData
 from memctl.location import Location

@@ -15,10 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 import aiosqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
 from memctl import system
+from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite_driver import Call, Connection, Driver, connect, open_driver
@@ -139,9 +138,7 @@ class SqliteDatabase(Database):
             self._connections.append(connection)
             return await connect(connection)
 
-        return create_async_engine(
-            "sqlite+aiosqlite://", async_creator=connected, poolclass=NullPool
-        )
+        return AsyncEngine("sqlite+aiosqlite://", connected)
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
         """Register SQL functions on a new connection; a layout overrides this method."""
@@ -419,7 +416,7 @@ def _shard_hash(name: bytes) -> str:
 
 async def driver_of(connection: AsyncConnection) -> Connection:
     """Return the aiosqlite connection that a SQLAlchemy connection uses."""
-    driver = (await connection.get_raw_connection()).driver_connection
+    driver = await connection.driver()
     assert isinstance(driver, Connection)
     return driver
 

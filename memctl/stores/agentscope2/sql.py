@@ -19,10 +19,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import (
     Contended,
     Database,

@@ -33,12 +33,12 @@ from sqlalchemy import (
 )
 from sqlalchemy import Column as TableColumn
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.engines.sql.columns import Column, columns_of, find_unrestorable, shown, types_of
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, decoded, is_text
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.simple import SqlSimpleStore

@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import inspect
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints, Pruned, PutBack
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
 from memctl.errors import BadData, Failure, UsageError
 from memctl.location import visible
@@ -393,4 +393,4 @@ class PostgresqlCheckpoints(LangGraphCheckpoints):
     )
 
     async def isolate(self, connection: AsyncConnection) -> None:
-        await connection.execution_options(isolation_level="REPEATABLE READ")
+        await connection.set_options(isolation_level="REPEATABLE READ")

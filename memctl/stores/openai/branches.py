@@ -20,13 +20,13 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.engines.sql.syntax import EVERY, Condition, pieces, session_condition

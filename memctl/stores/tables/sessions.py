@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, inspect
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
 from memctl.engines.sql.columns import Column, columns_of
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, shown_name
 from memctl.engines.sql.syntax import Condition
 from memctl.model import Memory, MemoryKey

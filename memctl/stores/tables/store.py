@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, damage, is_text
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.store import SqlStore

@@ -9,9 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from memctl.engines.sql.columns import types_of
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, RejectedValue, damage
 from memctl.engines.sql.executor import Executor, Refused, Writer
 from memctl.engines.sql.syntax import pieces

@@ -15,8 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import retry_while_locked
 from memctl.engines.sql.executor import Executor, Refused
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, pieces

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import CursorResult
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue, retry_while_locked
 from memctl.engines.sql.executor import erase_memories
 from memctl.model import MemoryKey, WriteResult

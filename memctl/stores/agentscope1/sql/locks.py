@@ -9,8 +9,7 @@ import json
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.errors import Failure
 from memctl.model import Memory, MemoryKey
 from memctl.stores.agentscope1.sql.tables import MemoryTables

@@ -12,9 +12,9 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import run_inspection, shown_name
 from memctl.errors import UsageError
 from memctl.model import Finding, MemoryKey

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.mysql import MysqlDatabase, MysqlSyntax, insert_statement
 from memctl.engines.sql.syntax import CHUNK_BYTES
 from memctl.stores.agentscope1.sql.statements import Statements

@@ -6,11 +6,9 @@ import struct
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from memctl.dialects.agentscope import ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
-from memctl.engines.sql.database import driver_of
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.postgresql import PostgresqlDatabase, PostgresqlSyntax
 from memctl.engines.sql.syntax import CHUNK_BYTES, HUGE_BYTES, SMALL_BYTES, Condition
 from memctl.stores.agentscope1.sql.statements import Statements
@@ -144,7 +142,7 @@ class PostgresqlTables(MemoryTables, PostgresqlDatabase):
         if small or self.sees_part:
             await super().insert(connection, table, columns, rows)
             return
-        driver = await driver_of(connection)
+        driver = await connection.driver()
         await driver.copy_to_table(
             table, columns=columns, source=_copy_format(rows), format="binary"
         )
@@ -158,20 +156,20 @@ class PostgresqlTables(MemoryTables, PostgresqlDatabase):
             f"generate_series(1, octet_length(text), {CHUNK_BYTES}) AS at ORDER BY at"
         )
         async with self._turn:
-            cursor = (await driver_of(connection)).cursor(sql, row_id, prefetch=1)
+            cursor = (await connection.driver()).cursor(sql, row_id, prefetch=1)
             return b"".join([piece async for (piece,) in cursor])
 
     async def for_rows(
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
         statement, bound = self.compile(sql, {"rows": tuple(row_ids)})
-        found: Sequence[Any] = await (await driver_of(connection)).fetch(statement, *bound)
+        found: Sequence[Any] = await (await connection.driver()).fetch(statement, *bound)
         return found
 
     async def insert_missing(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> int:
-        driver = await driver_of(connection)
+        driver = await connection.driver()
         names = ", ".join(columns)
         values = ", ".join(f"${number}::varchar[]" for number in range(1, len(columns) + 1))
         status = await driver.execute(

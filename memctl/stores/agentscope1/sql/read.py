@@ -13,9 +13,9 @@ from operator import itemgetter
 from typing import Any
 
 import orjson
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memctl import jsonio
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue, damage, is_text
 from memctl.engines.sql.syntax import (
     HUGE_BYTES,

@@ -9,9 +9,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from memctl import jsonio
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import FETCH_ROWS, damage, prefetch
 from memctl.engines.sql.sqlite import (
     HAS_OCTETS,

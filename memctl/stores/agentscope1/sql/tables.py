@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import NAMED_TABLES, Database, damage, decoded, is_text, shown_name
 from memctl.engines.sql.syntax import Condition
 from memctl.errors import BadData, Failure, Uninitialised

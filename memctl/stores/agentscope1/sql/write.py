@@ -10,9 +10,8 @@ from itertools import islice, repeat
 from operator import lt
 from typing import cast
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from memctl import jsonio
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue
 from memctl.engines.sql.executor import Refused, Writer
 from memctl.errors import Failure
