@@ -1,31 +1,56 @@
 """Start-up time of memctl, next to Python itself and the library of its command line.
 
 python -m benchmarks.startup
+
+Commands on a store read a SQLite database of 2,500 messages (``dataset.py``).
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+import time
+from pathlib import Path
 
-from benchmarks.measure import Command, interleaved, machine, median
+from benchmarks import dataset
+from benchmarks.measure import Command, interleaved, machine, median, peak
 
 ROUNDS = 15
-COMMANDS = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    'python -c "import typer"': [sys.executable, "-c", "import typer"],
-    "memctl --version": [sys.executable, "-m", "memctl", "--version"],
-    "memctl --help": [sys.executable, "-m", "memctl", "--help"],
-}
+MESSAGES = 2_500
+COMMANDS = (
+    "--version",
+    "--help",
+    "inspect STORE",
+    "export STORE -o -",
+    "delete STORE --mark hint --dry-run",
+    "search STORE kalo",
+)
 
 
 def main() -> None:
     """Print the table."""
-    found = interleaved({name: Command(what) for name, what in COMMANDS.items()}, ROUNDS)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "agents.db")
+        dataset.make(store, MESSAGES)
+        hour_ago = time.time() - 3600
+        os.utime(store, (hour_ago, hour_ago))  # a file that has just changed is indexed again
+        commands = {
+            "python -c pass": [sys.executable, "-c", "pass"],
+            'python -c "import typer"': [sys.executable, "-c", "import typer"],
+        }
+        for words in COMMANDS:
+            arguments = words.replace("STORE", str(store)).split()
+            commands[f"memctl {words}"] = [sys.executable, "-m", "memctl", *arguments]
+        found = interleaved({name: Command(what) for name, what in commands.items()}, ROUNDS)
     base = median(found['python -c "import typer"'])
     print(f"{machine()}; median of {ROUNDS}\n")
-    print("| command | ms | times `import typer` |\n|---|--:|--:|")
+    print("| command | ms | times `import typer` | peak MiB |\n|---|--:|--:|--:|")
     for name, runs in found.items():
-        print(f"| `{name}` | {median(runs) * 1000:.0f} | {median(runs) / base:.2f} |")
+        print(
+            f"| `{name}` | {median(runs) * 1000:.0f} | {median(runs) / base:.1f} "
+            f"| {peak(runs):.0f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -14,45 +13,6 @@ from memctl.cli import COMMANDS, app
 from tests.support.cli import FRIDAY, Run, fails, report
 
 ROOT = Path(__file__).parent.parent
-DRIVERS = {"asyncpg", "aiosqlite", "aiomysql", "redis"}
-HEAVY = DRIVERS | {"sqlalchemy", "rich", "asyncio", "backports"}
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
-def test_cli_helping_loads_nothing_heavy(arguments: list[str]) -> None:
-    program = f"""
-import sys
-sys.argv = ["memctl", *{arguments!r}]
-from memctl.cli import main
-try:
-    main()
-finally:
-    sys.stderr.write("modules:" + repr(sorted({{name.split(".")[0] for name in sys.modules}})))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    modules = set(ast.literal_eval(done.stderr.rpartition("modules:")[2]))
-    assert "typer" in modules
-    assert not modules & HEAVY
-
-
-@pytest.mark.parametrize(
-    ("store", "drivers"),
-    [("none.db", {"aiosqlite"}), ("none.json", set()), ("none.ndjson", set())],
-)
-def test_cli_store_loads_its_own_driver(store: str, drivers: set[str]) -> None:
-    program = f"""
-import sys
-sys.argv = ["memctl", "inspect", {store!r}]
-from memctl.cli import main
-try:
-    main()
-finally:
-    sys.stderr.write("modules:" + repr(sorted({{name.split(".")[0] for name in sys.modules}})))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 4
-    modules = set(ast.literal_eval(done.stderr.rpartition("modules:")[2]))
-    assert modules & DRIVERS == drivers
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -37,7 +37,7 @@ from memctl.parts.divide import Driver
 from memctl.parts.local import LocalEngine, processors
 from memctl.parts.merge import merge
 from memctl.parts.part import Engine, PartResult
-from memctl.selection import Selection
+from memctl.selection import Selection, Untimed
 from memctl.shard import Shard
 
 if TYPE_CHECKING:
@@ -269,6 +269,7 @@ class _Driving:
         )
         for text in merged.warnings:
             output.warn(text)
+        output.untimed = Untimed()
         output.untimed.note(None, merged.untimed, "message")
         command = self._command.split()[0]
         data = in_job(self._work.empty | merged.data, self._run.job)

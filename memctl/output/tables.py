@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -20,15 +20,17 @@ from memctl.location import visible
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.numbers import bar, count, duration, local_time, size
 from memctl.ops.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
-from memctl.ops.compare import CompareReport
-from memctl.ops.compress.report import CompressReport
-from memctl.ops.doctor.check import Diagnosis
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
-from memctl.ops.inspect import Catalogue, Group, Totals
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
-from memctl.stores.archive.rotation import RotatedFile
-from memctl.summarizer import Summarizer
+
+if TYPE_CHECKING:  # a command imports the operations that it runs
+    from memctl.ops.compare import CompareReport
+    from memctl.ops.compress.report import CompressReport
+    from memctl.ops.doctor.check import Diagnosis
+    from memctl.ops.inspect import Catalogue, Group, Totals
+    from memctl.stores.archive.rotation import RotatedFile
+    from memctl.summarizer import Summarizer
 
 GAP = 2
 """The blank columns between two cells."""

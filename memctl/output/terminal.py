@@ -18,21 +18,14 @@ from memctl.errors import Failure, MemctlError, NotFound
 from memctl.location import redact_quoted, redact_text, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
-from memctl.ops.report import (
-    Progress,
-    SilentProgress,
-    SilentSummaryProgress,
-    SummaryProgress,
-    Total,
-    damage,
-)
-from memctl.selection import Untimed
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # none of these is needed to show the help
     from rich.console import Console, RenderableType
 
+    from memctl.ops.report import Progress, SummaryProgress, Total
     from memctl.output.progress import Lines, Live, Meter, Parts
     from memctl.output.report import Listing, Report
+    from memctl.selection import Untimed
     from memctl.store import Store
 
 WIDE = 10_000
@@ -96,8 +89,8 @@ class Output:
     listing: Listing | None = None
     """A JSON report whose rows are already being written; it takes precedence over ``report``."""
     warnings: list[str] = field(default_factory=list)
-    untimed: Untimed = field(default_factory=Untimed)
-    """The count of messages without a time that the selection excludes."""
+    untimed: Untimed | None = None
+    """The count of messages without a time that the selection excludes; None without one."""
     left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
     """The damaged memories that were not read."""
     read: bool = False
@@ -254,13 +247,13 @@ class Output:
             BadData: all memories are damaged.
         """
         if self.left_out:
-            raise damage(self.left_out, others=self.read)
+            raise self._damage()
         self.emit()
 
     def emit(self, error: MemctlError | None = None) -> None:
         """Write the report, if there is one; ``error`` is the error that ended the run."""
         more = {}
-        if self.untimed.number:
+        if self.untimed is not None and self.untimed.number:
             more = {"untimed": self.untimed.number}
             found = count(self.untimed.number, self.untimed.noun)
             self.warn(f"{found} without a time: a selection by time leaves out such messages")
@@ -298,8 +291,13 @@ class Output:
         ``error``.
         """
         if isinstance(error, NotFound) and self.left_out:
-            return damage(self.left_out, others=self.read)
+            return self._damage()
         return error
+
+    def _damage(self) -> MemctlError:
+        from memctl.ops.report import damage  # only needed for damaged memories
+
+        return damage(self.left_out, others=self.read)
 
     def fail(self, error: MemctlError, command: str = "") -> None:
         """Write the report of the work done so far, then print the error on stderr."""
@@ -331,6 +329,8 @@ class Output:
     def summarising(self, memories: int) -> Iterator[SummaryProgress]:
         """Show the progress of the summaries of ``memories`` memories; see ``progress``."""
         if not self._watched:
+            from memctl.ops.report import SilentSummaryProgress
+
             yield SilentSummaryProgress()
             return
         from memctl.output.progress import Summaries  # only needed to show progress
@@ -349,6 +349,8 @@ class Output:
         ``total`` returns the amount of work, or None while it is unknown.
         """
         if not self._watched:
+            from memctl.ops.report import SilentProgress
+
             yield SilentProgress()
             return
         from memctl.output.progress import Counter  # only needed to show progress

@@ -351,11 +351,10 @@ async def rows_of(database: Database) -> dict[str, list[str]]:
     """Return every row, as the server has it."""
     engine = sql_database(make_store(parse(database.url))).make_engine()
     async with engine.connection() as connection:
-        found = {
+        return {
             table: sorted(map(str, (await connection.exec_driver_sql(f"SELECT * FROM {table}"))))
             for table in ("users", "session", "message", "message_mark")
         }
-    return found
 
 
 @pytest.mark.parametrize(

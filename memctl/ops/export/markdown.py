@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from markdown_it import MarkdownIt
-
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import (
     Block,
@@ -45,6 +43,8 @@ def harmless(lines: list[str]) -> list[str]:
 
 def _active(lines: list[str]) -> set[int]:
     """Return the indexes of the lines with active HTML or images."""
+    from markdown_it import MarkdownIt  # not needed by other formats
+
     found: set[int] = set()
     for token in MarkdownIt("commonmark").parse("\n".join(f"> {line}" for line in lines)):
         kinds = {token.type} | {child.type for child in token.children or ()}

@@ -1,0 +1,114 @@
+"""The modules that a command imports: each takes time at every start."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memctl.testing import samples
+from tests.support.cli import fill
+
+_PROGRAM = """
+import sys
+before = set(sys.modules)
+from memctl.cli import main
+try:
+    main()
+finally:
+    sys.stderr.write("modules:" + repr(sorted(set(sys.modules) - before)))
+"""
+_LIBRARIES = {
+    *("aiosqlite", "aiomysql", "asyncpg", "backports", "greenlet", "markdown_it", "numpy"),
+    *("obstore", "pyarrow", "pyrage", "redis", "rich", "sqlalchemy", "textual"),
+}
+_SQLITE = {"aiosqlite", "greenlet", "sqlalchemy"}
+_COMMON = {"backports", "rich"} if sys.version_info < (3, 14) else {"rich"}
+_AGENTSCOPE1 = {"memctl.engines.sql", "memctl.stores.agentscope1"}
+
+
+def loaded(*words: str, code: int = 0) -> set[str]:
+    """Run memctl with a new Python; return the names of the imported modules.
+
+    ``code`` is the expected exit code.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    return set(ast.literal_eval(done.stderr.rpartition("modules:")[2]))
+
+
+def libraries(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules} & _LIBRARIES
+
+
+def layouts(modules: set[str]) -> set[str]:
+    """Return the packages of engines and of layouts; some names of archives need no store."""
+    packages = {".".join(name.split(".")[:3]) for name in modules}
+    if "memctl.stores.archive.store" not in modules:
+        packages.discard("memctl.stores.archive")
+    return {
+        name
+        for name in packages - {"memctl.engines.objects", "memctl.stores.reme"}
+        if name.startswith(("memctl.engines.", "memctl.stores."))
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    text = str(tmp_path / "agents.db")
+    asyncio.run(fill(f"sqlite:///{text}", {samples.key(0): samples.entries(9)}))
+    return text
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--version"], 0), ([], 2)])
+def test_start_of_help(words: list[str], code: int) -> None:
+    modules = loaded(*words, code=code)
+    assert "typer" in modules
+    assert not libraries(modules)
+    assert "asyncio" not in modules
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "other"),
+    [
+        ("inspect STORE", 0, set()),
+        ("inspect STORE --json", 0, set()),
+        ("delete STORE --mark hint --dry-run", 0, set()),
+        ("doctor STORE", 6, set()),
+        ("export STORE -o OUTPUT.ndjson", 0, {"memctl.stores.archive"}),
+        ("export STORE -o OUTPUT.csv --lossy", 0, set()),
+        ("migrate STORE OUTPUT.ndjson", 0, {"memctl.stores.archive"}),
+    ],
+)
+def test_start_of_commands_on_sqlite(
+    store: str, tmp_path: Path, command: str, code: int, other: set[str]
+) -> None:
+    places = {"STORE": store, "OUTPUT.": f"{tmp_path}/output."}
+    for name, place in places.items():
+        command = command.replace(name, place)
+    modules = loaded(*command.split(), code=code)
+    assert libraries(modules) == _COMMON | _SQLITE
+    assert layouts(modules) == _AGENTSCOPE1 | other
+    assert not modules & {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
+
+
+def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
+    hour_ago = time.time() - 3600
+    os.utime(store, (hour_ago, hour_ago))  # a file that has just changed is read again
+    loaded("search", store, "message")  # makes the index
+    modules = loaded("search", store, "message")
+    assert libraries(modules) == _COMMON
+    assert layouts(modules) == set()
+
+
+@pytest.mark.parametrize("name", ["none.json", "none.ndjson"])
+def test_start_without_a_database(name: str) -> None:
+    assert libraries(loaded("inspect", name, code=4)) <= _COMMON
