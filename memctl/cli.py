@@ -242,8 +242,10 @@ class Memctl(Helpful, TyperGroup):
         Raises:
             UsageError: there is no such command.
         """
-        word, commands = args[0], self.list_commands(ctx)
-        if word not in commands and not word.startswith("-"):
+        word = args[0]
+        # Looking for plugins takes longer than building a command.
+        known = word in COMMANDS or word.startswith("-")
+        if not known and word not in (commands := self.list_commands(ctx)):
             from difflib import get_close_matches
 
             hint = "memctl --help lists the commands"
