@@ -31,7 +31,8 @@ from memctl.store import OpenMode, Store
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
-    from memctl.journal.runs import Retention, Run
+    from memctl.journal.retention import Retention
+    from memctl.journal.runs import Run
     from memctl.ops.change import ChangeRun
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions

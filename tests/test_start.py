@@ -98,6 +98,7 @@ def test_start_of_commands_on_sqlite(
     assert libraries(modules) == _COMMON | _SQLITE
     assert layouts(modules) == _AGENTSCOPE1 | other
     assert not modules & {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
+    assert ("memctl.journal.runs" in modules) == (command.split()[0] not in ("inspect",))
 
 
 def test_start_of_a_search_reads_the_index_alone(store: str) -> None:

@@ -33,7 +33,7 @@ from memctl.model import Finding
 from memctl.numbers import count
 from memctl.ops.doctor.check import Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
-from memctl.output import tables
+from memctl.output import diagnosis
 
 UNFOLDED = 30
 """The largest number of rows of memories that are all shown at the beginning."""
@@ -153,7 +153,7 @@ class Findings(ListPane):
         if one.finding is None:
             severity = KINDS[one.code].severity
             sign = self.signs.open if one.code in self._unfolded else self.signs.folded
-            colour = tables.SEVERITY_STYLES[severity]
+            colour = diagnosis.SEVERITY_STYLES[severity]
             [label] = drawn(Text(f"{severity.value:<8}", f"bold {colour}"), width)
             left = [(f"{sign} ", DIM), *label, (one.code, BOLD)]
         else:
@@ -170,7 +170,7 @@ class Findings(ListPane):
         head = Text(f"{KINDS[row.code].what}: {sum(fault.count for fault in faults):,}", "bold")
         if row.finding is not None and row.finding.detail:
             head.append(f"  {visible(row.finding.detail)}", "not bold")
-        return drawn(Group(head, labelled(tables.finding_advice(faults[0]))), width)
+        return drawn(Group(head, labelled(diagnosis.finding_advice(faults[0]))), width)
 
     def _name_it(self) -> None:
         found = self._found

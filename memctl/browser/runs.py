@@ -26,7 +26,7 @@ from memctl.location import visible
 from memctl.numbers import count, local_time, size
 from memctl.ops.history import RunList, list_runs
 from memctl.ops.places import is_on
-from memctl.output import tables
+from memctl.output.history import run_changes, run_command, run_state
 
 LIMIT = 1000
 """The maximum number of runs that are listed."""
@@ -88,15 +88,15 @@ class Runs(ListPane):
         style = DIM if run.undone_by or run.settled else PLAIN
         left = [
             (f"{name}  ", LINK + style),
-            (f"{visible(tables.run_command(run)):<9} ", BOLD + style),
-            (tables.run_changes(run), style),
+            (f"{visible(run_command(run)):<9} ", BOLD + style),
+            (run_changes(run), style),
         ]
         when = local_time(run.started)
         right = [(f"{state}  {visible(when if width >= WIDE else when[:16])}", DIM)]
         return [spread(left, right, width, self.signs.more)]
 
     def _state(self, run: Run) -> str:
-        return visible(tables.run_state(run, self._list.names))
+        return visible(run_state(run, self._list.names))
 
     def below(self, width: int) -> list[list[Part]]:
         """Return the state of the run under the cursor, and the command that undoes it."""
@@ -143,13 +143,13 @@ class Runs(ListPane):
             run = self._run
             facts = {
                 "run": run.id,
-                "command": tables.run_command(run),
+                "command": run_command(run),
                 "job": run.job,
                 "store": run.store,
                 "started": local_time(run.started),
                 "ended": local_time(run.ended) if run.ended else "",
-                "state": tables.run_state(run, self._list.names),
-                "changed": tables.run_changes(run),
+                "state": run_state(run, self._list.names),
+                "changed": run_changes(run),
                 "memories": f"{run.memories:,}",
                 "undo data": size(self._list.sizes[run.id]),
                 "undoes": run.undoes,

@@ -194,7 +194,7 @@ def refuse_many(deleted: int, noun: str, most: float, limit: str | None) -> None
 def deletions(found: ChangeReport) -> str:
     """Return how much a plan deletes: ``36 messages in 12 memories (and 2 memories more)``.
 
-    The memories in parentheses are those that ``tables.change_plan`` does not show.
+    The memories in parentheses are those that ``changes.change_plan`` does not show.
     """
     planned = found.planned
     hidden = planned.memories - SHOWN_MEMORIES

@@ -18,7 +18,7 @@ from memctl.ops.observer import Unobserved
 from memctl.ops.report import CopyReport
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
-from memctl.output import tables
+from memctl.output import changes
 from memctl.registry import refuse_unknown_extension
 
 if TYPE_CHECKING:
@@ -109,5 +109,5 @@ def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any,
     refuse_unasked(False)
     counts = ChangeCounts(len(found.removed), sum(found.removed.values()))
     plan = ChangeReport(found.noun, counts, found.removed)
-    run.output.show(tables.change_plan(plan))
+    run.output.show(changes.change_plan(plan))
     confirm(f"replace {deletions(plan)} of {visible(outcome.target)}?")

@@ -18,7 +18,7 @@ from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.inspect import Catalogue, Totals
 from memctl.ops.inspect import Group as Shared
-from memctl.output import tables
+from memctl.output import diagnosis, tables
 from memctl.output.report import Report
 
 _Row = dict[str, Any]
@@ -219,10 +219,10 @@ def _health(data: dict[str, Any]) -> Iterable[RenderableType]:
     store = data["store"]
     if "repaired" in data:
         failed = "healthy" not in data
-        yield tables.repairs(repairs(data), None, None, dry_run=data["dry_run"], failed=failed)
+        yield diagnosis.repairs(repairs(data), None, None, dry_run=data["dry_run"], failed=failed)
         yield Text()
     if "healthy" in data:
-        yield tables.findings(store["url"], _diagnosis(data))
+        yield diagnosis.findings(store["url"], _diagnosis(data))
 
 
 def _diagnosis(data: dict[str, Any]) -> Diagnosis:

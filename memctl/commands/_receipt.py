@@ -8,7 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._run import files_of, runs_on, wait_for
+from memctl.commands._journal import runs_on
+from memctl.commands._run import files_of, wait_for
 from memctl.errors import Different, NotFound, Partial, Unavailable
 from memctl.location import Location, visible
 from memctl.model import MemoryKey

@@ -14,7 +14,7 @@ from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
 from memctl.ops.report import DOCTOR, CopyReport, only_damage
-from memctl.output import tables
+from memctl.output import changes, tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 
@@ -284,7 +284,7 @@ class ChangeOutcome:
         if not (self.ended or self.begun):
             return None
         about = self.changes, self.target, self.run
-        return tables.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
+        return changes.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
     def reason(self, failure: Failure) -> str:
         """Return the reason of a failure, for the error."""

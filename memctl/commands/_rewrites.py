@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
+from memctl.commands._journal import runs_on
 from memctl.commands._reports import ChangeOutcome, flat_row
-from memctl.commands._run import runs_on
 from memctl.concurrency import in_thread
 from memctl.journal.runs import Runs
 from memctl.location import Location

@@ -13,7 +13,7 @@ from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.numbers import count
 from memctl.ops.compress.plan import CompressMode
-from memctl.output import tables
+from memctl.output import changes, diagnosis
 from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
 from memctl.shard import Shard
@@ -100,13 +100,13 @@ class Whole:
         if self._command == "doctor":
             found = repairs(data)
             if number := sum(finding.count for finding in found):
-                output.show(tables.repair_plan(found))
+                output.show(diagnosis.repair_plan(found))
                 confirm(f"repair {count(number, 'problem')} of {target}?")
             return bool(number)
         plan = planned_changes(dict(data))
         if not plan.planned.deleted:
             return False
-        output.show(tables.change_plan(plan))
+        output.show(changes.change_plan(plan))
         said = deletions(plan)
         if self._command == "compress":
             summaries = count(plan.planned.memories, "summary")

@@ -18,6 +18,7 @@ from memctl.commands._change import (
 )
 from memctl.commands._context import Run
 from memctl.commands._defaults import is_given
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -30,14 +31,14 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, record, run_options, wait_for
+from memctl.commands._run import changeable, wait_for
 from memctl.errors import Failure, Loss, UsageError
 from memctl.holds import HELD
 from memctl.location import redact, visible
 from memctl.numbers import count
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
-from memctl.output import tables
+from memctl.output import changes, compression
 from memctl.registry import located, make_store
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
@@ -194,7 +195,7 @@ def compress(
         found = compression.preview.changes
         refuse_many(found.planned.deleted, found.noun, compression.most, max_delete)
         if asks and not dry_run and found.planned.deleted:
-            run.output.show(tables.change_plan(found))
+            run.output.show(changes.change_plan(found))
             confirm(
                 f"replace {deletions(found)} of {visible(location.label)} by "
                 f"{count(found.planned.memories, 'summary')}?",
@@ -279,6 +280,6 @@ class CompressOutcome(ChangeOutcome):
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):
             return None
-        return tables.compress_outcome(
+        return compression.compress_outcome(
             self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
         )

@@ -14,6 +14,7 @@ from memctl.commands._change import (
     refuse_unclear,
 )
 from memctl.commands._context import Run
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -25,13 +26,13 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, record, run_options
+from memctl.commands._run import changeable
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
 from memctl.ops.apply import ChangeReport
 from memctl.ops.delete import DeleteRun
-from memctl.output import tables
+from memctl.output import changes
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.system import at_terminal
@@ -119,5 +120,5 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
 
 
 def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:
-    output.show(tables.change_plan(found))
+    output.show(changes.change_plan(found))
     confirm(f"delete {deletions(found)} of {visible(target)}?", expected=expected)

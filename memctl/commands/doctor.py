@@ -13,6 +13,7 @@ from rich.console import RenderableType
 
 from memctl.commands._change import change, confirm, cut_short, refuse_many, refuse_unasked
 from memctl.commands._context import Run
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -25,7 +26,7 @@ from memctl.commands._options import (
     divisible_change,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, readable, record, run_options, wait_for
+from memctl.commands._run import changeable, readable, wait_for
 from memctl.config import nearest
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
@@ -36,7 +37,7 @@ from memctl.ops.doctor.findings import KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
-from memctl.output import tables
+from memctl.output import diagnosis
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
@@ -126,7 +127,7 @@ def doctor(
             refuse_many(repairing.deleted, repairing.noun, repairing.allowed, max_delete)
             if yes or dry_run or not repairing.planned:
                 return True
-            output.show(tables.repair_plan(repairing.repairable()))
+            output.show(diagnosis.repair_plan(repairing.repairable()))
             asked = f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?"
             confirm(asked)
             return True
@@ -244,7 +245,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
     """
 
     def rows() -> list[dict[str, Any]]:
-        return [tables.finding_row(finding) for finding in found.faults] if found else []
+        return [diagnosis.finding_row(finding) for finding in found.faults] if found else []
 
     def data() -> dict[str, Any]:
         kind = found.kind if found else location.kind
@@ -258,7 +259,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         data["findings"] = rows()
         if outcome:
             data["dry_run"] = outcome.dry_run
-            data["repaired"] = [tables.repaired_row(finding) for finding in outcome.repaired()]
+            data["repaired"] = [diagnosis.repaired_row(finding) for finding in outcome.repaired()]
             data["failures"] = outcome.failures()
             if outcome.run is not None:
                 data["run"] = outcome.run
@@ -271,9 +272,9 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
         if outcome:
             about = {"dry_run": outcome.dry_run, "failed": found is None}
             repaired = outcome.repaired()
-            parts.append(tables.repairs(repaired, outcome.run, outcome.quarantine, **about))
+            parts.append(diagnosis.repairs(repaired, outcome.run, outcome.quarantine, **about))
         if found:
-            parts.append(tables.findings(location.label, found))
-        return tables.stacked(parts)
+            parts.append(diagnosis.findings(location.label, found))
+        return diagnosis.stacked(parts)
 
     return Report("doctor", data, rows, table, of_run=not (outcome and outcome.dry_run))

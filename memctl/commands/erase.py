@@ -13,6 +13,7 @@ from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
+from memctl.commands._journal import hold_source, record, runs_on
 from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
@@ -24,14 +25,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import all_held, nothing_but_held
 from memctl.commands._rewrites import remove_unreferred
-from memctl.commands._run import (
-    files_of,
-    hold_source,
-    narrowed_for_change,
-    record,
-    runs_on,
-    wait_for,
-)
+from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.location import Location, visible

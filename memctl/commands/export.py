@@ -9,6 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
+from memctl.commands._journal import hold_source
 from memctl.commands._options import (
     DryRunOption,
     EncryptOption,
@@ -20,7 +21,7 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, flat_row
-from memctl.commands._run import hold_source, output_of, readable, wait_for
+from memctl.commands._run import output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible

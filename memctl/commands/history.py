@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from memctl.commands._context import Run as ThisRun
+from memctl.commands._journal import is_on
 from memctl.commands._options import takes_options
 from memctl.commands._reports import run_row
-from memctl.commands._run import is_on
 from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
-from memctl.output import tables
+from memctl.output.history import run_table
 from memctl.output.report import Report
 from memctl.values import moment
 
@@ -82,5 +82,5 @@ def _report(found: RunList) -> Report:
         "history",
         lambda: {"runs": rows()},
         rows,
-        lambda: tables.history(found.runs, found.sizes, found.names, found.hidden),
+        lambda: run_table(found.runs, found.sizes, found.names, found.hidden),
     )

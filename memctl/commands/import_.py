@@ -14,6 +14,10 @@ from memctl import api
 from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
+from memctl.commands._journal import (
+    hold_source,
+    record,
+)
 from memctl.commands._options import (
     TRANSFER,
     BackupOption,
@@ -29,11 +33,9 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import (
-    hold_source,
     named_embedder,
     narrowed,
     readable,
-    record,
     wait_for,
 )
 from memctl.errors import NotFound, UsageError

@@ -8,6 +8,7 @@ import typer
 
 from memctl.commands._change import change, refuse_unclear
 from memctl.commands._context import Run
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -19,7 +20,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, readable, record, run_options, wait_for
+from memctl.commands._run import changeable, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation

@@ -10,6 +10,10 @@ import typer
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
+from memctl.commands._journal import (
+    hold_source,
+    record,
+)
 from memctl.commands._options import (
     STORE_HELP,
     TRANSFER,
@@ -29,11 +33,9 @@ from memctl.commands._options import (
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import (
     encrypting,
-    hold_source,
     named_embedder,
     narrowed,
     readable,
-    record,
 )
 from memctl.errors import UsageError
 from memctl.model import OnConflict

@@ -9,6 +9,7 @@ import typer
 
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     STORE_HELP,
     BackupOption,
@@ -20,7 +21,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._rewrites import RewriteOutcome, referred_on, remove_unreferred
-from memctl.commands._run import changeable, record, run_options, wait_for
+from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import Location, visible

@@ -14,6 +14,7 @@ from typing import IO, Annotated, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run
+from memctl.commands._journal import is_on
 from memctl.commands._options import (
     PathOption,
     StoreArgument,
@@ -21,7 +22,7 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._reports import run_row
-from memctl.commands._run import is_on, readable, token_counter, wait_for
+from memctl.commands._run import readable, token_counter, wait_for
 from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
 from memctl.model import MemoryKey

@@ -11,8 +11,9 @@ import typer
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
+from memctl.commands._journal import hold_source, record, runs_on
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
-from memctl.commands._run import changeable, hold_source, record, runs_on, wait_for
+from memctl.commands._run import changeable, wait_for
 from memctl.location import Location
 from memctl.numbers import count
 from memctl.ops.retain.actions import Surroundings

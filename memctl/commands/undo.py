@@ -15,6 +15,7 @@ import typer
 
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
+from memctl.commands._journal import is_on, record, run_options
 from memctl.commands._merged import in_job, merged_report
 from memctl.commands._options import (
     DryRunOption,
@@ -24,7 +25,6 @@ from memctl.commands._options import (
     divisible_change,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import is_on, record, run_options
 from memctl.commands._whole import JobParts
 from memctl.errors import Busy, Interrupted, MemctlError, NotFound, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
@@ -34,7 +34,7 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.places import recorded_location
 from memctl.ops.restore import CopyUndoRun, RestoreRun
 from memctl.ops.undo import UndoRun
-from memctl.output import tables
+from memctl.output.history import job_state, run_changes, run_state, run_store
 from memctl.output.report import error_row
 from memctl.parts.divide import error_of
 from memctl.parts.merge import merge
@@ -83,7 +83,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
         sorted({Shard.parse(run.shard) for run in undone}),
         store if store is not None and (name or run.secret) else run.argument,
         name is not None or run.secret,
-        _EMPTY | {"dry_run": given["dry_run"], "target": visible(tables.run_store(found))},
+        _EMPTY | {"dry_run": given["dry_run"], "target": visible(run_store(found))},
     )
 
 
@@ -356,7 +356,7 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
             stopped = error
             break
     merged = merge(results)
-    data = _EMPTY | {"target": visible(tables.run_store(job))} | merged.data
+    data = _EMPTY | {"target": visible(run_store(job))} | merged.data
     data = in_job(data | {"undoes": job.name}, this.job)
     this.output.report = merged_report(
         "undo", data, len(undone), "this machine", time.monotonic() - begun
@@ -384,13 +384,13 @@ def _refuse_older(runs: Runs, undone: Run) -> None:
 def _about(undone: Run | Job) -> str:
     if isinstance(undone, Job):
         run = undone.runs[-1]
-        name, changed = f"all parts of the job {undone.name}", tables.job_state(undone)
+        name, changed = f"all parts of the job {undone.name}", job_state(undone)
     else:
-        run, name, changed = undone, undone.id, tables.run_state(undone)
-    changed = tables.run_changes(undone) or changed
+        run, name, changed = undone, undone.id, run_state(undone)
+    changed = run_changes(undone) or changed
     return (
         f"{name}, the {run.command} of {local_time(run.started)} on "
-        f"{visible(tables.run_store(undone))} ({changed})"
+        f"{visible(run_store(undone))} ({changed})"
     )
 
 

@@ -17,7 +17,7 @@ from memctl.config import secrets
 from memctl.dialects.rows import COLUMN_ROLES
 from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
-from memctl.journal.runs import Retention
+from memctl.journal.retention import Retention
 from memctl.location import Location
 from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
 from memctl.stores.archive.rotation import LATEST, latest_of

@@ -57,6 +57,7 @@ from memctl.journal.files import (
     replace_file,
 )
 from memctl.journal.lines import sealed, unsealed
+from memctl.journal.retention import Retention
 from memctl.location import SECRET_QUERY, Location
 from memctl.model import Edit, MemoryKey, WriteResult
 from memctl.shard import Shard
@@ -190,14 +191,6 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     ids += {run.job for run in kept if _ID.match(run.job)}
     often = Counter(id[-_SHORT:] for id in ids)
     return {id: id[-_SHORT:] if often[id[-_SHORT:]] == 1 else id for id in ids}
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """The limits for kept runs: the age in days, and the total size in bytes."""
-
-    days: int = 30
-    bytes: int = 1_000_000_000
 
 
 def state_folder() -> Path:

@@ -14,7 +14,8 @@ from memctl.concurrency import run_both
 from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
-from memctl.journal.runs import Journal, Retention, Runs
+from memctl.journal.retention import Retention
+from memctl.journal.runs import Journal, Runs
 from memctl.model import MemoryKey
 from memctl.ops.apply import (
     MOST_IDS,

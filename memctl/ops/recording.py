@@ -7,7 +7,8 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from memctl.errors import Different, MemctlError, Unavailable
 from memctl.journal.changes import ChangesWriter
-from memctl.journal.runs import REPLACED, Journal, Retention, Run, Runs, record_found
+from memctl.journal.retention import Retention
+from memctl.journal.runs import REPLACED, Journal, Run, Runs, record_found
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.report import CopyReport

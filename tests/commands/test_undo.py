@@ -20,7 +20,7 @@ import redis
 
 from memctl import zstd
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._run import record
+from memctl.commands._journal import record
 from memctl.errors import NotFound
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey, StoredMessage

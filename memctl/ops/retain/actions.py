@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from memctl.errors import Failure
-from memctl.journal.runs import Retention, Run
+from memctl.journal.retention import Retention
+from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.ops.holds import HoldSource

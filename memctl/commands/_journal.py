@@ -1,0 +1,62 @@
+"""The record of a run that changes a store, and the holds that the run heeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memctl.commands._context import Run
+from memctl.holds import Hold
+from memctl.journal import runs
+from memctl.journal.holds import HoldRecord
+from memctl.location import Location
+from memctl.ops import places
+from memctl.ops.change import RunOptions
+from memctl.ops.holds import HoldSource
+
+
+def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
+    """Return the options of a run that changes a store, and reports to ``run.output``."""
+    keep = run.configuration().undo
+    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run))
+
+
+def hold_source(run: Run) -> HoldSource:
+    """Return the source of all holds: those of the configuration, and those in the state folder.
+
+    The configuration is read anew each time, as the state folder is.
+    """
+    tables, state = ([], "") if run.orders is None else (run.orders.holds, run.orders.state)
+
+    def configured() -> list[Hold]:
+        from memctl import config  # only needed by what deletes
+        from memctl.config.holds import read_holds
+
+        found = config.load(run.config_file, config.environment())
+        return read_holds(replace(found, holds=[*found.holds, *tables]))
+
+    return HoldSource(configured, run.address, run.output.note, HoldRecord(identity=state))
+
+
+def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:
+    """Return the record of a new run of a command on a store at ``location``.
+
+    ``argument`` is the name, URL or path of the store that the user wrote.
+    """
+    found = runs.describe_run(command, run.named(argument), location, run.configuration().stores)
+    found.job, found.shard = run.job, str(run.shard or "")
+    found.stores = 1 if run.shard is None else run.shard.stores
+    found.state = run.orders.state if run.orders is not None else ""
+    return found
+
+
+def runs_on(run: Run, location: Location) -> list[runs.Run]:
+    """Return the kept runs that changed the store at ``location``, newest first."""
+    return [kept for kept in runs.Runs().all() if is_on(run, kept, location)]
+
+
+def is_on(run: Run, kept: runs.Run, location: Location) -> bool:
+    """Return whether the recorded run ``kept`` changed the store at ``location``.
+
+    The run may have named the store differently.
+    """
+    return places.is_on(kept, location, run.address)

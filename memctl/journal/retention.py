@@ -1,0 +1,13 @@
+"""How long the records of runs are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The limits for kept runs: the age in days, and the total size in bytes."""
+
+    days: int = 30
+    bytes: int = 1_000_000_000
