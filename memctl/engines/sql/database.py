@@ -140,6 +140,8 @@ class Database(ABC):
         self.details: list[str] = []
         """See ``Store.details``."""
         self.syntax = self.syntax_class()
+        self._inspecting: AsyncConnection | None = None
+        """The connection that ``run`` uses during ``start``: a new one may take 0.1 s."""
         self._lock: ConnectionLock | None = None
         self._hashed = False
         """True if the database was asked for hashes of names."""
@@ -324,10 +326,13 @@ class Database(ABC):
         self._engine = self.make_engine()
         with self.errors():
             try:
-                await prepare()
+                async with self._inspection() as self._inspecting:
+                    await prepare()
             except BaseException:
                 await self.close()
                 raise
+            finally:
+                self._inspecting = None
 
     def check_option(self, name: str, value: str) -> bool:
         """Return whether the URL has an option, whose only value is ``value``.
@@ -340,9 +345,18 @@ class Database(ABC):
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Call ``work`` with a connection, such as to inspect tables; return its result."""
         with self.errors():
-            async with self._engine.connection() as connection:
-                await self.prepare_inspection(connection)
+            if self._inspecting is not None:
+                found = await run_inspection(self._inspecting, work)
+                await self._inspecting.rollback()  # the next call sees what others committed
+                return found
+            async with self._inspection() as connection:
                 return await run_inspection(connection, work)
+
+    @asynccontextmanager
+    async def _inspection(self) -> AsyncGenerator[AsyncConnection]:
+        async with self._engine.connection() as connection:
+            await self.prepare_inspection(connection)
+            yield connection
 
     def text_forms(
         self,
