@@ -219,6 +219,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             if page.full:
                 yield page.take(last=False)
             page.add(make(change, text))
+            del text  # the page alone holds a large message
             changes += 1
             continue
         if page is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 
 PIECE = 1 << 20
 """The size of a piece, in bytes or characters."""
@@ -14,6 +15,14 @@ def parts(data: memoryview) -> Iterator[bytes]:
     """Yield bytes in pieces."""
     for start in range(0, len(data), PIECE):
         yield bytes(data[start : start + PIECE])
+
+
+def joined(pieces: Iterable[bytes]) -> bytes:
+    """Return the bytes of the pieces; needs RAM for these bytes once."""
+    whole = BytesIO()
+    for piece in pieces:
+        whole.write(piece)
+    return whole.getvalue()  # not a copy
 
 
 def texts(text: str) -> Iterator[str]:

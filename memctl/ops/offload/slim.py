@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from io import BytesIO
 from typing import Any, NamedTuple
 
 from memctl.dialects.view import (
@@ -43,6 +42,7 @@ from memctl.ops.offload.pieces import (
     in_base64,
     in_json,
     in_utf8,
+    joined,
     parts,
     texts,
 )
@@ -145,10 +145,7 @@ def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
         BadData: a reference cannot be replaced in this dialect, or is quoted.
         MemctlError: as ``fetch``.
     """
-    whole = BytesIO()
-    for piece in _restored(dialect, text, fetch):
-        whole.write(piece)
-    return whole.getvalue()  # not a copy
+    return joined(_restored(dialect, text, fetch))
 
 
 def _restored(dialect: Dialect, text: bytes, fetch: Fetch) -> Iterator[bytes]:
@@ -357,7 +354,7 @@ def _literal_maker(name: str, kept: str) -> _Make:
             decoder = getincrementaldecoder("utf-8")("surrogatepass")
             yield from in_json(checked(map(decoder.decode, pieces)))
             return
-        literal = b"".join(pieces)
+        literal = joined(pieces)
         for _ in checked([json.loads(literal.decode("utf-8", "surrogatepass"))]):
             yield literal
 
