@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import memctl.ops.offload.slim
 from memctl import json_located, jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -276,7 +277,8 @@ def test_offload_of_huge_contents_comes_back(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_located, "_HUGE", 400)
         patch.setattr(json_located, "_BEGINNING", 100)
-        patch.setattr(pieces, "PIECE", 16)
+        for module in (pieces, memctl.ops.offload.slim):
+            patch.setattr(module, "PIECE", 16)
         comes_back(dialect, text, rule)
         found = slim(dialect, text, rule)
         counted = tokens(dialect, text)
