@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,9 +18,14 @@ class Span(NamedTuple):
 
 
 class LocatedText(str):
-    """A string of a JSON text; ``span`` is the place of its literal, with the quotes."""
+    """A string of a JSON text; ``span`` is the place of its literal, with the quotes.
 
-    __slots__ = ("span",)
+    A huge string of plain ASCII, such as base64, is cut to save memory: only its beginning is here.
+    ``cut`` is the number of characters behind the beginning.
+    """
+
+    __slots__ = ("cut", "span")
+    cut: int
     span: Span
 
 
@@ -28,6 +34,14 @@ class LocatedObject(dict[str, Any]):
 
     __slots__ = ("span",)
     span: Span
+
+
+_HUGE = 1 << 20
+"""The size in bytes above which a string of plain ASCII is cut."""
+_BEGINNING = 1000
+"""The number of characters that stay of a cut string."""
+_PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
+"""The inside of a string of ASCII without escapes."""
 
 
 def located(text: bytes) -> Any:
@@ -71,11 +85,16 @@ def _string(walk: Walk) -> LocatedText:
     if stop is None:
         raise walk.fault("a string does not end")
     walk.at = stop
-    if text.find(b"\\", start, stop) >= 0 or not TEXT.fullmatch(text, start + 1, stop - 1):
-        found = LocatedText(json.loads(text[start:stop].decode("utf-8", "surrogatepass")))
-    else:  # a large text is not copied more often than needed
-        inside = memoryview(text)[start + 1 : stop - 1]
-        found = LocatedText(inside, "utf-8", "surrogatepass")
+    cut = 0
+    view = memoryview(text)  # its slices are no copies
+    if stop - start > _HUGE and _PLAIN.fullmatch(text, start + 1, stop - 1):
+        found = LocatedText(text[start + 1 : start + 1 + _BEGINNING], "ascii")
+        cut = stop - start - 2 - _BEGINNING
+    elif text.find(b"\\", start, stop) >= 0 or not TEXT.fullmatch(text, start + 1, stop - 1):
+        found = LocatedText(json.loads(str(view[start:stop], "utf-8", "surrogatepass")))
+    else:
+        found = LocatedText(view[start + 1 : stop - 1], "utf-8", "surrogatepass")
+    found.cut = cut
     found.span = Span(start, stop)
     return found
 
@@ -90,6 +109,11 @@ def strings(value: Any) -> Iterator[LocatedText]:
     elif isinstance(value, list):
         for one in value:
             yield from strings(one)
+
+
+def cut_from(value: Any) -> int:
+    """Return the number of characters that are cut from the strings of a located value."""
+    return sum(one.cut for one in strings(value))
 
 
 def spliced(text: bytes, splices: Iterable[tuple[Span, bytes]]) -> bytes:

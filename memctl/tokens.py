@@ -16,7 +16,7 @@ ASCII_PER_TOKEN = 4
 OTHER_BYTES_PER_TOKEN = 3
 _OTHER_BYTES = bytes(range(0x80, 0x100))
 PIECE = 1 << 16
-"""The number of characters to tokenize at once, because tokenizing takes much memory."""
+"""The number of characters to count at once, because counting takes much memory."""
 
 
 def estimate(text: str) -> int:
@@ -28,9 +28,12 @@ def estimate(text: str) -> int:
     """
     if text.isascii():
         return -(-len(text) // ASCII_PER_TOKEN)
-    encoded = text.encode("utf-8", "surrogatepass")
-    ascii_characters = len(encoded.translate(None, _OTHER_BYTES))
-    others = len(encoded) - ascii_characters
+    ascii_characters = others = 0
+    for start in range(0, len(text), PIECE):
+        encoded = text[start : start + PIECE].encode("utf-8", "surrogatepass")
+        plain = len(encoded.translate(None, _OTHER_BYTES))
+        ascii_characters += plain
+        others += len(encoded) - plain
     return -(-ascii_characters // ASCII_PER_TOKEN) + -(-others // OTHER_BYTES_PER_TOKEN)
 
 

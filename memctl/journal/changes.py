@@ -24,8 +24,10 @@ read up to its end.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -129,12 +131,14 @@ class ChangesWriter:
                 continue
             self._write(whole)
             whole = []
-            self._compress(line)
+            view = memoryview(line)
+            for start in range(0, len(line), _BLOCK):  # the output takes as much RAM as the input
+                self._compress(view[start : start + _BLOCK])
             self._compress(b"\n")
         if whole:
             self._compress(b"\n".join([*whole, b""]))
 
-    def _compress(self, data: bytes) -> None:
+    def _compress(self, data: bytes | memoryview) -> None:
         self._file.write(self._frame.compress(data))
 
     def __enter__(self) -> Self:
@@ -215,6 +219,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             if page.full:
                 yield page.take(last=False)
             page.add(make(change, text))
+            del text  # the page alone holds a large message
             changes += 1
             continue
         if page is not None:
@@ -348,18 +353,17 @@ def _lines(file: IO[bytes], *, unfinished: bool) -> Iterator[bytes]:
 
     ``unfinished`` is as in ``_blocks``.
     """
-    rest: list[bytes] = []
-    size = 0
+    rest = BytesIO()
     for block in _blocks(file, unfinished=unfinished):
-        *whole, left = block.split(b"\n")
-        if whole:
-            whole[0] = b"".join([*rest, whole[0]])
-            rest = []
-            size = 0
-            yield from whole
-        rest.append(left)
-        size += len(left)
-        if size > LARGEST_MESSAGE:
+        lines = deque(block.split(b"\n"))
+        if len(lines) > 1:
+            rest.write(lines[0])
+            lines[0] = rest.getvalue()  # not a copy
+            rest = BytesIO()
+        while len(lines) > 1:
+            yield lines.popleft()
+        rest.write(lines[0])
+        if rest.tell() > LARGEST_MESSAGE:
             raise ValueError(f"a line is larger than {LARGEST_MESSAGE >> 20} MiB")
 
 

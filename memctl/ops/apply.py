@@ -182,6 +182,7 @@ async def preview(edits: AsyncGenerator[Edit], report: ChangeReport, progress: P
             report.planned.add(edit)
             _note(report, edit, math.inf)
             progress.advance(memories=int(edit.last), messages=len(edit.changes))
+            del edit  # free a large edit before the next read
     return something
 
 
@@ -265,7 +266,9 @@ async def _apply(
             async for some in batches:
                 if prepare is not None:
                     await prepare(store, some)
-                for edit in some:
+                some.reverse()
+                while some:
+                    edit = some[-1]
                     if stop.asked and edit.offset == 0:
                         return
                     if (held := holds.failure(edit.memory.key)) is not None:
@@ -273,10 +276,11 @@ async def _apply(
                             report.left -= 1
                             report.failures.append((edit.memory.key, held))
                             journal.note(WriteResult(edit.memory.key, failure=held))
+                        some.pop()
                         continue
                     pending.setdefault(edit.memory.key, ChangeCounts()).add(edit)
-                    yield edit
-                del some, edit  # free large edits before the next read
+                    del edit
+                    yield some.pop()  # the store may free a large edit
 
     with stop.cooperative_while(when=not store.features.commits_at_end):
         async with aclosing(edits()) as planned, aclosing(store.edit(planned)) as results:
@@ -344,7 +348,8 @@ async def tidy(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
                 held = replace(edit, offset=count, last=False)
                 count += len(edit.changes)
             begins = edit.last
-            if edit.last and held is not None:
+            del edit
+            if begins and held is not None:
                 yield replace(held, last=True)
                 held = None
 

@@ -12,7 +12,7 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -403,12 +403,7 @@ async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _Ru
     }
     if not found:
         return
-    for edit in read_changes(path):
-        there = found.get(edit.memory.key, {})
-        for change in edit.changes:
-            if (one := there.get(change.id)) is not None:
-                texts = one.old if change.new is None else one.new
-                texts[_digest(change.message)] += 1
+    _add_replaced(path, found)
     every = frozenset(id for some in found.values() for id in some)
     async with aclosing(store.read(Selection(keys=frozenset(found), ids=every))) as pages:
         async for page in pages:
@@ -418,6 +413,16 @@ async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _Ru
                     one.now[_digest(entry.message)] += 1
     for key, compared in found.items():
         cases[key].compare_replaced(compared)
+
+
+def _add_replaced(path: Path, found: Mapping[MemoryKey, Mapping[str, _Replaced]]) -> None:
+    """Add the digests of the messages that the run replaced, as they were before and after it."""
+    for edit in read_changes(path):
+        there = found.get(edit.memory.key, {})
+        for change in edit.changes:
+            if (one := there.get(change.id)) is not None:
+                texts = one.old if change.new is None else one.new
+                texts[_digest(change.message)] += 1
 
 
 def _digest(text: bytes) -> bytes:

@@ -80,16 +80,18 @@ class _Clock:
                     yield result
 
     async def taken(self, items: AsyncGenerator[T], limit: asyncio.Timeout) -> AsyncGenerator[T]:
-        """Yield the items; the time to wait for an item does not count."""
+        """Yield the items; the time to wait for an item does not count.
+
+        An item may be large, so only the caller holds it.
+        """
         async with aclosing(items):
             while True:
                 with self.stopped(limit):
                     try:
-                        item = await anext(items)
+                        some = [await anext(items)]
                     except StopAsyncIteration:
                         return
-                yield item
-                del item
+                yield some.pop()
 
     @contextmanager
     def stopped(self, limit: asyncio.Timeout) -> Iterator[None]:

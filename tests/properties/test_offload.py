@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
+import memctl.ops.offload.slim
+from memctl import json_located, jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
@@ -31,8 +32,9 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.model import StoredMessage
+from memctl.ops.offload import pieces
 from memctl.ops.offload.references import names_in
-from memctl.ops.offload.slim import Rule, Slim, restored, slim
+from memctl.ops.offload.slim import Blob, Fetch, Rule, restored, slim, tokens
 from tests.properties.strategies import any_text
 from tests.properties.test_conversion import MEMORY, convert, plain
 from tests.properties.test_frameworks import again
@@ -213,9 +215,15 @@ def messages(draw: st.DrawFn, dialect: Dialect) -> bytes:
     return written(value, draw(st.sampled_from(sorted(WRITINGS))))
 
 
-def fetch(found: Slim) -> Callable[[str], bytes]:
-    """Return what reads the blobs of a message, without those that agents would read."""
-    return {blob.name: blob.data for blob in found.blobs}.__getitem__
+def fetch(*blobs: Blob) -> Fetch:
+    """Return what reads some blobs, in pieces of a few bytes."""
+    contents = {blob.name: b"".join(blob.pieces()) for blob in blobs}
+
+    def read(name: str) -> Iterator[bytes]:
+        whole = contents[name]
+        return (whole[start : start + 100] for start in range(0, len(whole), 100))
+
+    return read
 
 
 def stays(dialect: Dialect, text: bytes) -> list[Any]:
@@ -256,10 +264,33 @@ def large(dialect: Dialect, text: bytes) -> list[str]:
 def test_offload_comes_back_byte_for_byte(
     dialect: Dialect, data: st.DataObject, rule: Rule
 ) -> None:
+    comes_back(dialect, data.draw(messages(dialect)), rule)
+
+
+@pytest.mark.parametrize("dialect", SERVED, ids=lambda one: one.name)
+@given(st.data(), rules)
+def test_offload_of_huge_contents_comes_back(
+    dialect: Dialect, data: st.DataObject, rule: Rule
+) -> None:
+    """What holds for contents larger than a piece, with pieces of a few bytes."""
     text = data.draw(messages(dialect))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_located, "_HUGE", 400)
+        patch.setattr(json_located, "_BEGINNING", 100)
+        for module in (pieces, memctl.ops.offload.slim):
+            patch.setattr(module, "PIECE", 16)
+        comes_back(dialect, text, rule)
+        found = slim(dialect, text, rule)
+        counted = tokens(dialect, text)
+    whole = slim(dialect, text, rule)
+    assert (found.text, found.left) == (whole.text, whole.left)
+    assert counted - tokens(dialect, text) in (0, 1, 2, 3)  # each cut text is rounded up
+
+
+def comes_back(dialect: Dialect, text: bytes, rule: Rule) -> None:
     found = slim(dialect, text, rule)
     assert len(large(dialect, found.text)) == found.left
-    assert restored(dialect, found.text, fetch(found)) == text
+    assert restored(dialect, found.text, fetch(*found.blobs)) == text
     assert {blob.name for blob in found.blobs} <= names_in(found.text)
     assert stays(dialect, found.text) == stays(dialect, text)
     assert not dialect.parse(found.text).fault or dialect.parse(text).fault
@@ -297,14 +328,14 @@ def test_offload_and_conversion_and_back(way: Dialect, data: st.DataObject, rule
         value = jsonio.loads(AGENTSCOPE1.author(role, "x", said, MOMENT)[1])
         text = written(value | {"id": f"m{number}"}, data.draw(st.sampled_from(sorted(WRITINGS))))
         entries.append(StoredMessage(f"m{number}", text, ("hint",) if number % 3 == 2 else ()))
-    blobs: dict[str, bytes] = {}
+    blobs: list[Blob] = []
     slimmed = []
     for one in entries:
         found = slim(AGENTSCOPE1, one.message, rule)
-        blobs |= {blob.name: blob.data for blob in found.blobs}
+        blobs += found.blobs
         slimmed.append(one._replace(message=found.text))
     back = [
-        one._replace(message=restored(AGENTSCOPE1, one.message, blobs.__getitem__))
+        one._replace(message=restored(AGENTSCOPE1, one.message, fetch(*blobs)))
         for one in there_and_back(way, slimmed)
     ]
     assert plain(back) == plain(there_and_back(way, entries)) == plain(entries)
@@ -319,7 +350,7 @@ def there_and_back(way: Dialect, entries: list[StoredMessage]) -> list[StoredMes
 @given(st.lists(sized_texts(), max_size=3), rules)
 def test_offload_texts_come_back_where_they_were_migrated(said: list[str], rule: Rule) -> None:
     """The items of OpenAI's agents have no notes, so they are what they would have been."""
-    entries, slimmed, blobs = [], [], {}
+    entries, slimmed, blobs = [], [], []
     for number, one in enumerate(said):
         output = [TextBlock(one)]
         result = ToolResultBlock(f"c{number}", "read", output.copy)
@@ -327,9 +358,9 @@ def test_offload_texts_come_back_where_they_were_migrated(said: list[str], rule:
         entries.append(StoredMessage(id, text))
         found = slim(AGENTSCOPE1, text, rule)
         slimmed.append(StoredMessage(id, found.text))
-        blobs |= {blob.name: blob.data for blob in found.blobs}
+        blobs += found.blobs
     there = convert(AGENTSCOPE1, OPENAI_AGENTS, MEMORY, slimmed)[1]
-    back = [restored(OPENAI_AGENTS, one.message, blobs.__getitem__) for one in there]
+    back = [restored(OPENAI_AGENTS, one.message, fetch(*blobs)) for one in there]
     wanted = convert(AGENTSCOPE1, OPENAI_AGENTS, MEMORY, entries)[1]
     assert [jsonio.loads(one)["content"] for one in back] == [
         jsonio.loads(one.message)["content"] for one in wanted

@@ -171,6 +171,32 @@ class Connection(aiosqlite.Connection):
 
         return await self._execute(fetch)  # type: ignore[no-any-return]
 
+    async def fetch_bytes(
+        self, table: str, column: str, sql: str, parameters: Any = ()
+    ) -> bytes | None:
+        """Return the bytes of a text or blob whose row the query ``sql`` names by its rowid.
+
+        A query for the value itself would hold the bytes twice.  None if there is no such row.
+
+        Raises:
+            sqlite3.OperationalError: the value is neither a text nor a blob.
+        """
+
+        def fetch() -> bytes | None:
+            begins = not self._conn.in_transaction
+            if begins:  # between both steps, another program could change the row
+                self._conn.execute("BEGIN")
+            try:
+                for (row,) in self._conn.execute(sql, parameters).fetchall():
+                    with self._conn.blobopen(table, column, row, readonly=True) as blob:
+                        return blob.read()
+                return None
+            finally:
+                if begins:
+                    self._conn.execute("ROLLBACK")
+
+        return await self._execute(fetch)  # type: ignore[no-any-return]
+
     def check(self, *_: int) -> None:
         """End a cancelled backup: for use as ``progress`` of ``backup``, which calls this often.
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from memctl import zstd
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
+from memctl.ops.offload.pieces import PIECE
 from memctl.ops.offload.references import NAME
 from memctl.ops.offload.slim import Blob
 from memctl.registry import file_of, is_object
@@ -54,15 +59,16 @@ class Blobs:
         names = (blob.name,) if blob.linked else (blob.name, blob.name + _ZSTD)
         if any(map(self._is_there, names)):
             return False
-        packed = b"" if blob.linked else zstd.compress(blob.data, options=_LEVEL)
-        if packed and len(packed) < len(blob.data):
-            self._write(blob.name + _ZSTD, packed)
+        packed = iter(()) if blob.linked else _compressed(blob.pieces())
+        begin = next(packed, None)
+        if begin is not None and len(begin) < len(next(blob.pieces())):
+            self._write(blob.name + _ZSTD, chain([begin], packed))
         else:
-            self._write(blob.name, blob.data)
+            self._write(blob.name, blob.pieces())
         return True
 
-    def get(self, name: str) -> bytes:
-        """Return the content of the blob ``name``.
+    def get(self, name: str) -> Iterator[bytes]:
+        """Yield the content of the blob ``name`` in pieces; it is whole if no error follows.
 
         Raises:
             NotFound: there is no such blob.
@@ -72,13 +78,8 @@ class Blobs:
             file = self._any.sibling(stored)
             if file.stamp() is None:
                 continue
-            data = _content(file)
-            if data is None:
-                raise BadData(
-                    f"{file.label} is damaged: its content does not have this digest",
-                    "restore the file from a backup",
-                )
-            return data
+            yield from _content(file)
+            return
         raise NotFound(
             f"there is no blob {name} in {self.label}",
             "name the folder that memctl offload wrote to with --from",
@@ -108,30 +109,45 @@ class Blobs:
         if name in self._whole:
             return True
         file = self._any.sibling(name)
-        if file.stamp() is None or _content(file) is None:
+        try:
+            if file.stamp() is None:
+                return False
+            deque(_content(file), 0)
+        except BadData:
             return False
         self._whole.add(name)
         return True
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, pieces: Iterable[bytes]) -> None:
         with self._any.sibling(name).create() as file:
-            for start in range(0, len(data), _PIECE):
-                file.write(memoryview(data)[start : start + _PIECE])
+            for piece in pieces:
+                file.write(piece)
             file.commit()
         self._whole.add(name)
 
 
-_PIECE = 1 << 20
+def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield each piece compressed, and the end of the frame."""
+    frame = zstd.ZstdCompressor(options=_LEVEL)
+    for piece in pieces:
+        yield frame.compress(piece, frame.FLUSH_BLOCK)
+    yield frame.flush()
 
 
-def _content(file: NamedFile) -> bytes | None:
-    """Return the decompressed content of a blob; None if the name has another digest."""
-    handle = file.open()
-    with os.fdopen(handle, "rb") as source:
-        data = source.read()
-    if file.name.endswith(_ZSTD):
-        try:
-            data = zstd.decompress(data)
-        except zstd.ZstdError:
-            return None
-    return data if sha256(data).hexdigest() == file.name.partition(".")[0] else None
+def _content(file: NamedFile) -> Iterator[bytes]:
+    """Yield the decompressed content of a blob in pieces.
+
+    Raises:
+        BadData: the name has another digest; known only at the end.
+    """
+    digest = sha256()
+    with os.fdopen(file.open(), "rb") as source, suppress(zstd.ZstdError, EOFError):
+        stream = zstd.ZstdFile(source) if file.name.endswith(_ZSTD) else source
+        while piece := stream.read(PIECE):
+            digest.update(piece)
+            yield piece
+    if digest.hexdigest() != file.name.partition(".")[0]:
+        raise BadData(
+            f"{file.label} is damaged: its content does not have this digest",
+            "restore the file from a backup",
+        )

@@ -48,7 +48,7 @@ _END_OF_TEXT = re.compile(
 _MEDIA = re.compile(
     r"\[memctl: (?P<type>\S+), (?P<size>[\d,]+) bytes, offloaded as "
     r"(?P<name>[0-9a-f]{64}\.[a-z0-9]+) from (?P<dialect>[a-z0-9-]+); "
-    r"memctl rehydrate restores this block: (?P<block>\{.*\})\]",
+    r"memctl rehydrate restores this block: (?P<block>\{.*@\".*\})\]",
     re.DOTALL,
 )
 _URL = re.compile(r"(?:.*/)?(?P<name>[0-9a-f]{64}\.(?P<extension>[a-z0-9]+))", re.DOTALL)
@@ -72,10 +72,10 @@ class MediaReference(NamedTuple):
             f"{self.dialect}; memctl rehydrate restores this block: {self.block}]"
         )
 
-    def with_data(self, data: bytes) -> bytes:
-        """Return the JSON of the block with base64 data."""
-        before, mark, after = self.block.encode("utf-8", "surrogatepass").partition(_DATA)
-        return b"".join((before, data, b'"', after)) if mark else before
+    def around_data(self) -> tuple[bytes, bytes]:
+        """Return the JSON of the block before and after the base64 data."""
+        before, _, after = self.block.encode("utf-8", "surrogatepass").partition(_DATA)
+        return before, b'"' + after
 
 
 def without_data(before: bytes, after: bytes) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
-from memctl.dialects.view import Dialect, TextBlock, ToolResultBlock, object_of
+from memctl.dialects.view import Dialect, object_of
 from memctl.errors import Failure, Loss, MemctlError, UsageError
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
@@ -23,11 +23,10 @@ from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.slim import Rule, may_refer, restored, slim
+from memctl.ops.offload.slim import Fetch, Rule, may_refer, restored, slim, tokens
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.tokens import estimate
 
 
 @dataclass(slots=True)
@@ -213,15 +212,6 @@ def refuse(store: Store) -> None:
         )
 
 
-def tokens(dialect: Dialect, message: bytes) -> int:
-    """Return the estimated tokens of the texts and tool results of a message, without media."""
-    found = 0
-    for block in dialect.parse(message).blocks:
-        parts = block.output if isinstance(block, ToolResultBlock) else [block]
-        found += sum(estimate(part.text) for part in parts if isinstance(part, TextBlock))
-    return found
-
-
 class OffloadRun(RewriteRun):
     """A run that moves large contents of messages to blobs."""
 
@@ -276,7 +266,7 @@ class RehydrateRun(RewriteRun):
         self,
         record: runs.Run,
         where: Selection,
-        fetch: Callable[[str], bytes],
+        fetch: Fetch,
         options: RunOptions,
     ) -> None:
         """``fetch`` returns the content of a blob, such as ``Blobs.get``."""

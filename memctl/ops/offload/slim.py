@@ -1,16 +1,17 @@
 """Large contents taken out of one message, and put back.
 
 Only the bytes of the large contents change.  ``slim`` proves that ``restored`` gives back the same
-bytes, and leaves in the message what it cannot prove.
+bytes, and leaves in the message what it cannot prove.  Contents go in pieces from the message to
+their blobs and back: a message of hundreds of megabytes takes little RAM besides itself.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from collections.abc import Callable, Iterator
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -25,9 +26,29 @@ from memctl.dialects.view import (
     object_of,
 )
 from memctl.errors import BadData
-from memctl.json_located import LocatedObject, LocatedText, Span, located, spliced, strings
+from memctl.json_located import (
+    LocatedObject,
+    LocatedText,
+    Span,
+    cut_from,
+    located,
+    spliced,
+    strings,
+)
 from memctl.ops.offload import references
+from memctl.ops.offload.pieces import (
+    PIECE,
+    end_of,
+    from_base64,
+    in_base64,
+    in_json,
+    in_utf8,
+    joined,
+    parts,
+    texts,
+)
 from memctl.ops.offload.references import MediaReference
+from memctl.tokens import ASCII_PER_TOKEN, estimate
 
 
 class Rule(NamedTuple):
@@ -44,13 +65,15 @@ class Rule(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """A content that was taken out: its file name without a compression, and its bytes.
+    """A content that was taken out: its file name without a compression, and its size in bytes.
 
-    A ``linked`` blob is read by agents, at a URL, and must not be compressed.
+    ``pieces`` yields its bytes, again at each call.  A ``linked`` blob is read by agents, at a URL,
+    and must not be compressed.
     """
 
     name: str
-    data: bytes
+    size: int
+    pieces: Callable[[], Iterator[bytes]]
     linked: bool = False
 
 
@@ -64,8 +87,11 @@ class Slim:
     """The number of large contents that stay, since they could not be restored exactly."""
 
 
-Fetch = Callable[[str], bytes]
-"""Returns the content of the blob with a name; raises MemctlError without such a blob."""
+Fetch = Callable[[str], Iterable[bytes]]
+"""Returns the content of the blob with a name in pieces; raises MemctlError without such a blob."""
+
+_Make = Callable[[Iterable[bytes]], Iterator[bytes]]
+"""Makes a part of a message, in pieces, from the pieces of a blob."""
 
 
 class _Piece(NamedTuple):
@@ -120,24 +146,29 @@ def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
         BadData: a reference cannot be replaced in this dialect, or is quoted.
         MemctlError: as ``fetch``.
     """
-    splices = [(span, make(fetch(name))) for name, span, make in _references(dialect, text)]
-    return spliced(text, splices) if splices else text
+    return joined(_restored(dialect, text, fetch))
 
 
-def _restores(dialect: Dialect, text: bytes, fetch: Fetch, wanted: bytes) -> bool:
-    """Return whether ``restored`` gives ``wanted``; needs little RAM besides one content.
+def _restored(dialect: Dialect, text: bytes, fetch: Fetch) -> Iterator[bytes]:
+    """Yield the message that ``restored`` returns, in pieces.
 
     Raises:
         BadData, MemctlError: as ``restored``.
     """
-    at = start = 0
+    at = 0
     for name, span, make in sorted(_references(dialect, text), key=lambda one: one[1]):
-        for piece in (text[start : span.start], make(fetch(name))):
-            if not wanted.startswith(piece, at):
-                return False
-            at += len(piece)
-        start = span.stop
-    return len(wanted) - at == len(text) - start and wanted.endswith(text[start:])
+        yield text[at : span.start]
+        yield from make(fetch(name))
+        at = span.stop
+    yield text[at:]
+
+
+def tokens(dialect: Dialect, text: bytes) -> int:
+    """Return the estimated tokens of the texts and tool results of a message, without media."""
+    # To parse a text is faster than to locate its strings, but takes more RAM.
+    view = dialect.parse(text) if len(text) <= PIECE else dialect.view_of(object_of(located(text)))
+    said = [block for block, _ in _walk(view) if isinstance(block, TextBlock)]
+    return sum(estimate(one.text) + -(-cut_from(one.value) // ASCII_PER_TOKEN) for one in said)
 
 
 def may_refer(text: bytes) -> bool:
@@ -164,10 +195,11 @@ def _walk(view: MessageView) -> Iterator[tuple[Block, bool]]:
 
 def _is_large(block: Block, in_result: bool, larger: int) -> bool:
     match block:
-        case TextBlock(text) if in_result:
-            return len(text) > larger or len(text.encode("utf-8", "surrogatepass")) > larger
-        case MediaBlock(data=str(data)):
-            return len(data) > larger
+        case TextBlock(text, value) if in_result:
+            size = len(text) + cut_from(value)
+            return size > larger or len(text.encode("utf-8", "surrogatepass")) > larger
+        case MediaBlock(data=str(data), value=value):
+            return len(data) > larger or len(data) + cut_from(value) > larger
     return False
 
 
@@ -183,12 +215,12 @@ def _piece(dialect: Dialect, text: bytes, block: Block, rule: Rule) -> _Piece | 
 
 def _of_text(text: bytes, said: LocatedText, keep: int) -> _Piece:
     start, stop = said.span
-    own = _in_json(said)
-    is_own = len(own) == stop - start and text.startswith(own, start)
-    del own  # a large text is not held more often than needed
-    data = said.encode("utf-8", "surrogatepass")
-    size = len(data)
-    blob = _blob(data, references.TEXT) if is_own else _blob(text[start:stop], references.LITERAL)
+    literal = memoryview(text)[start:stop]
+    data = partial(parts, literal[1:-1]) if said.cut else partial(in_utf8, said)
+    blob = _blob(data, references.TEXT)
+    size = blob.size
+    if not said.cut and end_of(in_json(texts(said)), text, start) != stop:
+        blob = _blob(partial(parts, literal), references.LITERAL)
     end = _in_json(references.end_of_text(blob.name, size))
     begin = _beginning(text[start : start + keep + 1], keep)
     return _Piece(said.span, begin + end[1:], blob)
@@ -224,14 +256,14 @@ def _literal(block: LocatedObject, data: str) -> tuple[LocatedText, str] | None:
 def _of_media(
     dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, said: str, prefix: str
 ) -> _Piece | None:
-    start, stop = literal.span.stop - 1 - len(said), literal.span.stop - 1
-    if stop - literal.span.start - 1 != len(literal):
+    start, stop = literal.span.start + 1 + len(literal) - len(said), literal.span.stop - 1
+    if stop - literal.span.start - 1 != len(literal) + literal.cut:
         return None  # escaped, or not ASCII
     data = memoryview(text)[start:stop]
-    content = _decoded(data)
     extension = references.EXTENSIONS.get(media.media_type or "", references.OTHER)
-    blob = _blob(content, extension) if content else _blob(bytes(data), references.BASE64)
-    if prefix and content and extension != references.OTHER:
+    blob = _decoded(data, extension) or _blob(partial(parts, data), references.BASE64)
+    is_decoded = not blob.name.endswith(f".{references.BASE64}")
+    if prefix and is_decoded and extension != references.OTHER:
         blob = blob._replace(linked=True)
         url = prefix + blob.name
         swap = dialect.linked(media.value, url)
@@ -246,47 +278,40 @@ def _of_media(
     span = media.value.span
     block = references.without_data(text[span.start : start], text[stop : span.stop])
     reference = MediaReference(blob.name, media.media_type or "?", dialect.name, block)
-    line = dialect.text_block(reference.text(len(content or data)), media.value)
+    line = dialect.text_block(reference.text(blob.size), media.value)
+    if cut_from(line):
+        return None  # it has another huge string, of which only the beginning is known
     return _Piece(span, _object(line, text, span), blob)
 
 
-def _decoded(data: memoryview) -> bytes | None:
-    """Return decoded base64; None if ``data`` is not the standard form of its content."""
+def _decoded(data: memoryview, extension: str) -> Blob | None:
+    """Return a blob of decoded base64; None if ``data`` is not the standard form of its content."""
     try:
-        content = base64.b64decode(data, validate=True)
-    except binascii.Error:
+        blob = _blob(partial(from_base64, data), extension)
+    except ValueError:
         return None
-    if len(data) != -(-len(content) // _BYTES) * _CHARACTERS:
-        return None
-    for number, start in enumerate(range(0, len(content), _BYTES * _PIECE)):
-        piece = base64.b64encode(memoryview(content)[start : start + _BYTES * _PIECE])
-        at = number * _CHARACTERS * _PIECE
-        if bytes(data[at : at + _CHARACTERS * _PIECE]) != piece:
-            return None
-    return content
+    return blob if len(data) == -(-blob.size // 3) * 4 else None
 
 
-_BYTES, _CHARACTERS = 3, 4
-"""So many bytes are so many characters of base64."""
-_PIECE = 1 << 18
-
-
-def _blob(data: bytes, extension: str) -> Blob:
-    return Blob(f"{sha256(data).hexdigest()}.{extension}", data)
+def _blob(pieces: Callable[[], Iterator[bytes]], extension: str) -> Blob:
+    digest, size = sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        size += len(piece)
+    return Blob(f"{digest.hexdigest()}.{extension}", size, pieces)
 
 
 def _is_proven(dialect: Dialect, text: bytes, pieces: list[_Piece]) -> bool:
     new = spliced(text, [(piece.span, piece.new) for piece in pieces])
-    blobs = {piece.blob.name: piece.blob.data for piece in pieces}
+    blobs = {piece.blob.name: piece.blob for piece in pieces}
+    whole = _restored(dialect, new, lambda name: blobs[name].pieces())
     try:
-        return _restores(dialect, new, blobs.__getitem__, text)
+        return end_of(whole, text, 0) == len(text)
     except (BadData, KeyError):
         return False
 
 
-def _references(
-    dialect: Dialect, text: bytes
-) -> Iterator[tuple[str, Span, Callable[[bytes], bytes]]]:
+def _references(dialect: Dialect, text: bytes) -> Iterator[tuple[str, Span, _Make]]:
     """Yield the references of a message: the blob, the bytes to replace, and what makes new ones.
 
     Raises:
@@ -305,57 +330,70 @@ def _references(
                 yield _reference_at(dialect, text, block, url, *place)
 
 
-def _literal_maker(name: str, kept: str) -> Callable[[bytes], bytes]:
+def _literal_maker(name: str, kept: str) -> _Make:
     """Return what makes the JSON string of a text from the blob ``name``.
 
     That function raises BadData if the text does not begin with ``kept``, the text before the
     reference: then the text was changed, quoted or joined with another.
     """
-    is_literal = name.endswith(f".{references.LITERAL}")
 
-    def make(data: bytes) -> bytes:
-        text: str = _string(data) if is_literal else data.decode("utf-8", "surrogatepass")
-        if not text.startswith(kept):
+    def checked(texts: Iterable[str]) -> Iterator[str]:
+        at = 0
+        for text in texts:
+            part = kept[at : at + len(text)]
+            if not text.startswith(part):
+                break
+            yield text
+            at += len(text)
+        if at < len(kept):
             raise BadData(
                 f"the text before the reference to {name} is not the beginning of the blob",
                 "memctl puts back no text that was changed, quoted or joined with another",
             )
-        return data if is_literal else _in_json(text)
+
+    def make(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        if not name.endswith(f".{references.LITERAL}"):
+            decoder = getincrementaldecoder("utf-8")("surrogatepass")
+            yield from in_json(checked(map(decoder.decode, pieces)))
+            return
+        literal = joined(pieces)
+        for _ in checked([json.loads(literal.decode("utf-8", "surrogatepass"))]):
+            yield literal
 
     return make
 
 
-def _string(literal: bytes) -> str:
-    found: str = json.loads(literal.decode("utf-8", "surrogatepass"))
-    return found
-
-
 def _reference_to_media(
     dialect: Dialect, found: MediaReference, value: Any
-) -> tuple[str, Span, Callable[[bytes], bytes]]:
+) -> tuple[str, Span, _Make]:
     if not isinstance(value, LocatedObject) or found.dialect != dialect.name:
         raise BadData(
             f"media of a message of {found.dialect} cannot be put into a message of {dialect.name}",
             f"rehydrate the messages in a store of {found.dialect}, then migrate them",
         )
+    before, after = found.around_data()
     is_base64 = found.name.endswith(f".{references.BASE64}")
-
-    def make(data: bytes) -> bytes:
-        return found.with_data(data if is_base64 else base64.b64encode(data))
-
-    return found.name, value.span, make
+    return found.name, value.span, partial(_between, before, after, is_base64=is_base64)
 
 
 def _reference_at(
     dialect: Dialect, text: bytes, media: MediaBlock, url: LocatedText, name: str, media_type: str
-) -> tuple[str, Span, Callable[[bytes], bytes]]:
+) -> tuple[str, Span, _Make]:
     swap = dialect.inlined(media.value, media_type, name)
     if swap is None or not isinstance(swap.old, LocatedObject):
-        start = f"data:{media_type};base64,".encode()
-        return name, url.span, lambda data: b"".join((b'"', start, base64.b64encode(data), b'"'))
+        return name, url.span, partial(_between, f'"data:{media_type};base64,'.encode(), b'"')
     span = swap.old.span
     before, _, after = _object(swap.new, text, span).partition(name.encode())
-    return name, span, lambda data: b"".join((before, base64.b64encode(data), after))
+    return name, span, partial(_between, before, after)
+
+
+def _between(
+    before: bytes, after: bytes, pieces: Iterable[bytes], *, is_base64: bool = False
+) -> Iterator[bytes]:
+    """Yield the pieces of a blob as base64, which they may be already, between other bytes."""
+    yield before
+    yield from pieces if is_base64 else in_base64(pieces)
+    yield after
 
 
 def _in_json(text: str) -> bytes:
@@ -364,12 +402,11 @@ def _in_json(text: str) -> bytes:
 
 def _object(value: dict[str, Any], text: bytes, span: Span) -> bytes:
     """Return an object as JSON, written as the object at ``span`` in ``text`` is."""
-    old = text[span.start : span.stop]
-    spaced = b'": ' in old[:_SAMPLE]
+    old = text[span.start : min(span.stop, span.start + _SAMPLE)]
     return json.dumps(
         value,
-        ensure_ascii=old[:_SAMPLE].isascii(),
-        separators=(", ", ": ") if spaced else (",", ":"),
+        ensure_ascii=old.isascii(),
+        separators=(", ", ": ") if b'": ' in old else (",", ":"),
     ).encode("utf-8", "surrogatepass")
 
 

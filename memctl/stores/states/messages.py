@@ -111,15 +111,16 @@ class Messages:
     def entries(self, indexes: range) -> list[StoredMessage]:
         """Return the messages of the memory with these indexes."""
         found = []
-        for text, tail in zip(self._texts(indexes), self._tails_of(indexes), strict=True):
-            id, is_utf8 = _id_of(text)
+        for (start, end), tail in zip(self._spans(indexes), self._tails_of(indexes), strict=True):
+            text = self._text[start:end]
+            id, is_utf8 = _id_of(text, 0, len(text))
             message = text if is_utf8 else jsonio.utf8(text)
             found.append(StoredMessage(id, message, tail.marks, None, tail.shape))
         return found
 
     def ids(self, indexes: range) -> list[str]:
         """Return the ids of the messages with these indexes; "" for a message without an id."""
-        return [_id_of(text)[0] for text in self._texts(indexes)]
+        return [_id_of(self._text, *span)[0] for span in self._spans(indexes)]
 
     def marks(self, indexes: range) -> list[tuple[str, ...]]:
         """Return the marks of the messages with these indexes."""
@@ -149,10 +150,9 @@ class Messages:
             return True
         return is_same_text(jsonio.utf8(self._text[start:end]), text)
 
-    def _texts(self, indexes: range) -> Iterator[bytes]:
+    def _spans(self, indexes: range) -> Iterator[tuple[int, int]]:
         start, stop = indexes.start, indexes.stop
-        for begin, end in zip(self.starts[start:stop], self.ends[start:stop], strict=True):
-            yield self._text[begin:end]
+        return zip(self.starts[start:stop], self.ends[start:stop], strict=True)
 
     def _tails_of(self, indexes: range) -> Iterator[_Tail]:
         start, stop = indexes.start, indexes.stop
@@ -337,17 +337,17 @@ def _fields(cursor: Cursor) -> dict[str, Any]:
     return found
 
 
-def _id_of(text: bytes) -> tuple[str, bool]:
+def _id_of(text: bytes, start: int, end: int) -> tuple[str, bool]:
     """Return the id of a message ("" without an id), and whether the message is valid UTF-8.
 
-    False also means that this was not checked.
+    The message is ``text[start:end]``.  False also means that this was not checked.
     """
-    if len(text) <= LARGE:
+    if end - start <= LARGE:
         try:
-            return _text(orjson.loads(text).get(ID)), True
+            return _text(orjson.loads(text[start:end]).get(ID)), True
         except ValueError:
             pass  # NaN, or a lone surrogate
-    return _text(_fields(Cursor(text, "the message")).get(ID)), False
+    return _text(_fields(Cursor(text, "the message", start)).get(ID)), False
 
 
 def _text(value: Any) -> str:

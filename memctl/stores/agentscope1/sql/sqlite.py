@@ -282,6 +282,14 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         connection.info.pop(_STAGED_KEYS, None)  # a rollback empties the table
         await super().begin_write(connection)
 
+    async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
+        driver = await driver_of(connection)
+        try:
+            sql = "SELECT rowid FROM message WHERE id = ?"
+            return await driver.fetch_bytes("message", "msg", sql, (row_id,)) or b""
+        except sqlite3.OperationalError:  # such as a number, or an id that cannot be passed
+            return await super().fetch_message(connection, row_id)
+
     async def insert(
         self, connection: AsyncConnection, table: str, columns: Sequence[str], rows: list[Any]
     ) -> None:
