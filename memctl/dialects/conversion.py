@@ -617,6 +617,26 @@ class Conversion:
         """True if each step splits messages: one message may become several, never the reverse."""
         return bool(self.steps) and all(step.func is Splitter for step in self.steps)
 
+    def bound(self, message: bytes) -> int:
+        """Return how many consecutive messages, of which this is the first, must not change.
+
+        They have a note with data that only a dialect on the way can hold, and that are lost if
+        one of the messages changes before the conversion.
+        """
+        if not may_have_note(message):
+            return 0
+        value: Message = jsonio.loads(message)
+        found = 0
+        for number, step in enumerate([made() for made in self.steps]):
+            plain, note = _take_note(value, step.target.name)
+            if note is None or not replace(note, extra="", marks=None).says_something:
+                continue
+            checks = _check([plain]), _check(_settled(step.source, [plain]))
+            if number == 0 and note.count == 1 and note.check not in checks:
+                continue  # the message has changed, so the note restores nothing any more
+            found = max(found, note.count)
+        return found
+
     def converter(self) -> Converter:
         """Return a new converter, which converts one memory."""
         made: list[Converter] = [step() for step in self.steps]

@@ -9,7 +9,9 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from typing import Any
 import pytest
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2
-from memctl.dialects.view import Block, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl.dialects.langchain import LANGCHAIN
+from memctl.dialects.view import Block, MediaBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl.jsonio import canonical
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.offload.blobs import Blobs
 from memctl.registry import make_store, parse
@@ -235,7 +239,7 @@ def test_offload_to_object_storage(run: Run, store: str, bucket: Bucket) -> None
 
 
 def test_rehydrate_where_the_messages_were_migrated(
-    run: Run, store: str, blobs: Path, one: Callable[[str], Place], tmp_path: Path
+    run: Run, store: str, blobs: Path, one: Callable[[str], Place]
 ) -> None:
     before = texts(store)
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
@@ -243,12 +247,147 @@ def test_rehydrate_where_the_messages_were_migrated(
     assert run("migrate", store, redis).exit_code == 0
     assert run("rehydrate", redis, "--from", blobs).exit_code == 0
     assert texts(redis) == before
-    # Long texts come back in another dialect, too; media are named.
-    target = f"sqlite:///{tmp_path}/two.db?layout=agentscope2"
-    assert run("migrate", store, target, "--lossy").exit_code == 0
-    found = run("rehydrate", target, "--from", blobs)
-    fails(found, 7, "media of a message of agentscope1")
-    assert any(json.dumps(LONG)[1:-1].encode() in one for one in texts(target)[ADA])
+
+
+OWNED = ("langchain", "llamaindex", "openai-agents")
+"""The layouts whose rows name no user."""
+
+
+def elsewhere(folder: Path, layout: str, name: str = "there") -> str:
+    """Return the URL of tables of another framework, for the memories of ada."""
+    more = "&owner=ada" if layout in OWNED else "&app=weather" if layout == "adk" else ""
+    return f"sqlite:///{folder}/{name}.db?layout={layout}{more}"
+
+
+@pytest.mark.parametrize("layout", ["agentscope2", "adk", *OWNED])
+def test_rehydrate_in_another_dialect(
+    run: Run, store: str, blobs: Path, tmp_path: Path, layout: str
+) -> None:
+    """The messages are what the migration of whole messages makes of them, and go back exactly."""
+    joined = message("a5", "system", result([text("A map:"), image(IMAGE), text(LONG)]))
+    several = message("a6", "user", image(IMAGE), text("And:"), image(IMAGE, "image/x-other"))
+    more = [several] if layout == "openai-agents" else [joined, several]
+    add(Path(store), ADA, more, len(MEMORIES[ADA]))
+    before = texts(store)
+    there, wanted = elsewhere(tmp_path, layout), elsewhere(tmp_path, layout, "wanted")
+    words = ("--user", "ada", "--lossy")
+    assert run("migrate", store, wanted, *words).exit_code == 0
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("migrate", store, there, *words).exit_code == 0
+    slim = texts(there)
+    assert sum(map(len, slim[ADA])) < sum(map(len, texts(wanted)[ADA])) / 2
+
+    preview = report(run("rehydrate", there, "--from", blobs, "--dry-run", "--json"))
+    found = report(run("rehydrate", there, "--from", blobs, "--json"))
+    assert found["messages"]["changed"] == preview["messages"]["selected"] > len(more)
+    assert texts(there) == texts(wanted)
+    again = report(run("rehydrate", there, "--from", blobs, "--json"))
+    assert again["messages"]["selected"] == 0
+    if layout != "openai-agents":  # without notes, the way back is not exact
+        back = str(tmp_path / "back.db")
+        assert run("migrate", there, back).exit_code == 0
+        assert list(map(canonical, texts(back)[ADA])) == list(map(canonical, before[ADA]))
+    report(run("undo", found["run"], "--yes", "--json"))
+    assert texts(there) == slim
+
+
+def test_rehydrate_what_was_offloaded_before_and_after_a_migration(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    there, wanted = (elsewhere(tmp_path, "langchain", name) for name in ("there", "wanted"))
+    offload = ("--to", blobs, *WORDS, "--yes")
+    assert run("migrate", store, wanted, "--user", "ada").exit_code == 0
+    assert run("offload", store, *offload).exit_code == 0
+    assert run("migrate", store, there, "--user", "ada").exit_code == 0
+    picture = MediaBlock("image", None, "image/png", IMAGE)
+    results: list[Block] = [ToolResultBlock("c2", "read", lambda: [TextBlock(OTHER)])]
+    said = [("user", [TextBlock("Look."), picture]), ("system", results)]
+    for place in wanted, there:
+        entries = [
+            StoredMessage(*LANGCHAIN.author(role, "x", blocks, datetime(2026, 2, 1)))
+            for role, blocks in said
+        ]
+        add(place, ADA, entries, len(MEMORIES[ADA]))
+    assert report(run("offload", there, *offload, "--json"))["messages"]["changed"] == 2
+    found = report(run("rehydrate", there, "--from", blobs, "--json"))
+    assert (found["messages"]["changed"], found["failures"]) == (4, [])
+    assert texts(there) == texts(wanted)
+
+
+def test_rehydrate_keeps_times_that_the_store_has_changed(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    """A table ordered by time gives a message that was earlier a later time, and so another id."""
+    late = message("a5", "user", image(IMAGE))
+    early = late._replace(id="a6", message=late.message.replace(b"01-05", b"01-02"))
+    early = early._replace(message=early.message.replace(b'"a5"', b'"a6"'))
+    add(Path(store), ADA, [late, early], len(MEMORIES[ADA]))
+    there, wanted = (elsewhere(tmp_path, "llamaindex", name) for name in ("there", "wanted"))
+    assert run("migrate", store, wanted, "--user", "ada").exit_code == 0
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("migrate", store, there, "--user", "ada").exit_code == 0
+    slim = texts(there)
+    assert run("rehydrate", there, "--from", blobs).exit_code == 0
+    assert texts(there) == texts(wanted)
+    report(run("undo", "--store", there, "--yes", "--json"))
+    assert texts(there) == slim
+
+
+def test_rehydrate_names_what_it_cannot_put_into_another_dialect(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    """Items of OpenAI's agents have no notes; and messages are converted with their memory."""
+    joined = message("a5", "system", result([text("A map:"), image(IMAGE)]))
+    add(Path(store), ADA, [joined], len(MEMORIES[ADA]))
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    agents, chain = (elsewhere(tmp_path, one, one) for one in ("openai-agents", "langchain"))
+    for target in agents, chain:
+        assert run("migrate", store, target, "--user", "ada", "--lossy").exit_code == 0
+    fails(run("rehydrate", agents, "--from", blobs), 7, "of agentscope1 cannot be put into this")
+    [first, *_, last] = texts(agents)[ADA]
+    assert f"data:image/png;base64,{IMAGE}".encode() in first
+    assert b"memctl rehydrate restores this block" in last
+
+    found = run("rehydrate", chain, "--from", blobs, "--role", "user")
+    fails(found, 7, "'a1'", "of agentscope1 cannot be put into this message of langchain")
+    assert run("rehydrate", chain, "--from", blobs).exit_code == 0
+    assert IMAGE.encode() in texts(chain)[ADA][0]
+
+
+def test_rehydrate_names_references_that_were_joined(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    two = message("a5", "system", result([image(IMAGE), image(IMAGE, "image/jpeg")]))
+    add(Path(store), ADA, [two], len(MEMORIES[ADA]))
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    agents, back = elsewhere(tmp_path, "openai-agents"), str(tmp_path / "back.db")
+    assert run("migrate", store, agents, "--user", "ada", "--lossy").exit_code == 0
+    assert run("migrate", agents, back).exit_code == 0
+    for place in agents, back:
+        [*_, last] = texts(place)[ADA]
+        fails(run("rehydrate", place, "--from", blobs), 7, "is joined with another text")
+        [first, *_, still] = texts(place)[ADA]
+        assert IMAGE.encode() in first
+        assert still == last
+
+
+def test_rehydrate_keeps_what_another_framework_added(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    """A message that was changed since its migration would lose that if it were converted."""
+    chain = elsewhere(tmp_path, "langchain")
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("migrate", store, chain, "--user", "ada").exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "there.db")) as connection, connection:
+        connection.execute(
+            "UPDATE message_store SET message = json_set(message, '$.data.rated', 5)"
+        )
+    edited = texts(chain)[ADA]
+    fails(run("rehydrate", chain, "--from", blobs), 7, "'a1'", "of agentscope1 cannot be put")
+    found = texts(chain)[ADA]
+    assert [*found[:2], found[3]] == [*edited[:2], edited[3]]
+    data = json.loads(found[2])["content"]["data"]
+    assert (data["content"], data["rated"]) == (LONG, 5)
 
 
 def test_rehydrate_without_a_blob_does_the_rest(run: Run, store: str, blobs: Path) -> None:

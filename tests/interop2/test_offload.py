@@ -249,3 +249,28 @@ def test_offload_agent_goes_on(
         assert len(after) == len(messages) + 2
     assert [one for one in sessions.raw() if one in raw] == raw
     assert media(sent(sessions, place, model, "Thanks.")) == media(whole)
+
+
+def test_offload_comes_back_where_an_agent_of_the_other_version_goes_on(
+    run: Run, model: ModelServer, tmp_path: Path, agentscope: AgentScope, agentscope2: AgentScope2
+) -> None:
+    """The agent sends what it would have sent if nothing had been offloaded."""
+    old = Memory1(tmp_path, agentscope, nested=False)
+    whole, slim = (Session2(tmp_path / name, agentscope2) for name in ("whole", "slim"))
+    blobs = tmp_path / "blobs"
+    old.fill()
+    for one in whole, slim:
+        Path(one.place.removeprefix("sqlite:///")).parent.mkdir()
+        target = f"{one.place}?layout=agentscope2&agent={one.names['agent']}"
+        assert run("migrate", old.place, target).exit_code == 0
+        report(run("offload", old.place, "--to", blobs, *WORDS))
+    assert len(slim.raw()) == len(whole.raw())
+    assert sum(map(len, slim.raw())) < sum(map(len, whole.raw())) / 3
+    assert run("rehydrate", slim.place, "--from", blobs).exit_code == 0
+    assert slim.raw() == whole.raw()
+    found, wanted = (sent(one, one.place, model) for one in (slim, whole))
+    assert len(media(found)) == 3
+    assert (media(found), shape(found)) == (media(wanted), shape(wanted))
+    reminder = "<current-time>"
+    said = [[text for text in spoken(one) if reminder not in text] for one in (found, wanted)]
+    assert said[0] == said[1]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from memctl.model import StoredMessage
 from tests.interop_frameworks.conftest import Frameworks
-from tests.support.cli import report
+from tests.support.cli import add, contents, report
 
 LAYOUTS = {
     "langchain": "langchain",
@@ -73,6 +75,34 @@ def test_a_conversation_goes_from_one_framework_to_another(
     assert frameworks("read", target, there)[-1]["text"] == "one more"
     grown = report(run("inspect", place(target, there), "--json"))
     assert grown["totals"]["messages"] == len(arrived) + 1
+
+
+@pytest.mark.parametrize("target", ["langchain", "openai-agents", "llamaindex", "adk"])
+def test_offloaded_contents_come_back_in_another_framework(
+    run: Any, frameworks: Frameworks, tmp_path: Path, target: str
+) -> None:
+    """The framework reads what it would have read if nothing had been offloaded."""
+    chain, here, whole, slim = (tmp_path / f"{name}.db" for name in ("c", "h", "w", "s"))
+    frameworks("write", "langchain", chain)
+    assert run("migrate", place("langchain", chain), str(here)).exit_code == 0
+    [key] = before = contents(str(here))
+    source = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 2000}
+    said = {"type": "text", "text": "Look."}
+    picture = {"id": "a1", "role": "user", "content": [said, {"type": "image", "source": source}]}
+    result = {"type": "tool_result", "id": "c9", "name": "read", "output": "A long page.\n" * 900}
+    page = {"id": "a2", "role": "system", "content": [result]}
+    more = [one | {"name": "x", "metadata": {}, "timestamp": ""} for one in (picture, page)]
+    entries = [StoredMessage(str(one["id"]), json.dumps(one).encode()) for one in more]
+    add(here, key, entries, len(before[key]))
+    assert run("migrate", str(here), place(target, whole), "--lossy").exit_code == 0
+    blobs = tmp_path / "blobs"
+    offload = run("offload", str(here), "--to", blobs, "--larger", "5kB", "--yes", "--json")
+    assert report(offload)["blobs"]["written"] == 2
+    assert run("migrate", str(here), place(target, slim), "--lossy").exit_code == 0
+    wanted = frameworks("read", target, whole)
+    assert content(frameworks("read", target, slim))["images"] == content(wanted)["images"] - 1
+    assert run("rehydrate", place(target, slim), "--from", blobs).exit_code == 0
+    assert frameworks("read", target, slim) == wanted
 
 
 @pytest.mark.parametrize("framework", LAYOUTS)

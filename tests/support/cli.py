@@ -57,7 +57,7 @@ def contents(text: str) -> dict[MemoryKey, list[StoredMessage]]:
     return asyncio.run(look())
 
 
-def add(source: Path, key: MemoryKey, entries: list[StoredMessage], offset: int) -> None:
+def add(source: Path | str, key: MemoryKey, entries: list[StoredMessage], offset: int) -> None:
     """Add messages to a memory, as an agent does."""
 
     async def work() -> None:

@@ -6,6 +6,7 @@ extension that says what the content is.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import NamedTuple
 
@@ -42,14 +43,17 @@ _DATA = b'@"'
 """The mark for base64 data and the quote after them, in the block of a reference."""
 
 _END_OF_TEXT = re.compile(
-    r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+); "
-    r"memctl rehydrate restores them\]\Z"
+    r"\n\[memctl: (?P<size>[\d,]+) bytes, offloaded as (?P<name>[0-9a-f]{64}\.[a-z0-9]+) "
+    r"from [a-z0-9-]+; memctl rehydrate restores them\]\Z"
 )
 _MEDIA = re.compile(
     r"\[memctl: (?P<type>\S+), (?P<size>[\d,]+) bytes, offloaded as "
     r"(?P<name>[0-9a-f]{64}\.[a-z0-9]+) from (?P<dialect>[a-z0-9-]+); "
     r"memctl rehydrate restores this block: (?P<block>\{.*@\".*\})\]",
     re.DOTALL,
+)
+_ORIGIN = re.compile(
+    rb"offloaded as [0-9a-f]{64}\.[a-z0-9]+ from ([a-z0-9-]+); memctl rehydrate restores"
 )
 _URL = re.compile(r"(?:.*/)?(?P<name>[0-9a-f]{64}\.(?P<extension>[a-z0-9]+))", re.DOTALL)
 
@@ -72,6 +76,15 @@ class MediaReference(NamedTuple):
             f"{self.dialect}; memctl rehydrate restores this block: {self.block}]"
         )
 
+    @property
+    def is_whole(self) -> bool:
+        """False if the block is no JSON, since the text holds more than the reference."""
+        try:
+            json.loads(self.block)
+        except ValueError:
+            return False
+        return True
+
     def around_data(self) -> tuple[bytes, bytes]:
         """Return the JSON of the block before and after the base64 data."""
         before, _, after = self.block.encode("utf-8", "surrogatepass").partition(_DATA)
@@ -83,9 +96,12 @@ def without_data(before: bytes, after: bytes) -> str:
     return b"".join((before, _DATA, after[1:])).decode("utf-8", "surrogatepass")
 
 
-def end_of_text(name: str, size: int) -> str:
+def end_of_text(name: str, size: int, dialect: str) -> str:
     """Return the end of a shortened text: the reference to a blob of ``size`` bytes."""
-    return f"\n[memctl: {size:,} bytes, offloaded as {name}; memctl rehydrate restores them]"
+    return (
+        f"\n[memctl: {size:,} bytes, offloaded as {name} from {dialect}; "
+        "memctl rehydrate restores them]"
+    )
 
 
 def text_reference(text: str) -> tuple[str, str] | None:
@@ -103,6 +119,11 @@ def media_of_text(text: str) -> MediaReference | None:
     if found is None:
         return None
     return MediaReference(found["name"], found["type"], found["dialect"], found["block"])
+
+
+def origins(text: bytes) -> set[str]:
+    """Return the names of the dialects that the references in a message name."""
+    return {name.decode() for name in _ORIGIN.findall(text)} if MARK in text else set()
 
 
 def names_in(*texts: bytes) -> set[str]:

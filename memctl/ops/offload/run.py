@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
 
 from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
@@ -23,10 +25,21 @@ from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.slim import Fetch, Rule, may_refer, restored, slim, tokens
+from memctl.ops.offload.migrated import restored_in
+from memctl.ops.offload.references import origins
+from memctl.ops.offload.slim import (
+    Fetch,
+    Rule,
+    may_refer,
+    refused,
+    restored,
+    slim,
+    tokens,
+)
 from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.storekit.batching import paginate
 
 
 @dataclass(slots=True)
@@ -136,32 +149,38 @@ class RewriteRun(ChangeRun, ABC):
         return await super().plan(store)
 
     async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
-        places = store.features.duplicate_ids
         async with aclosing(select_with_anchors(store, where)) as pages:
             stays: str | None = None
             async for page in pages:
-                if page.offset == 0:
-                    stays = None
-                    self.rewritten.forget(page.memory.key)
-                changes, stays = await asyncio.to_thread(self._changes, store, page, stays, places)
-                memory = replace(page.memory, summary=None, version=None)
-                yield Edit(memory, changes, page.offset, page.last)
-                del page, changes  # free a large page before the next read
+                edit, stays = await asyncio.to_thread(self._edit, store, page, stays)
+                yield edit
+                del page, edit  # free a large page before the next read
 
-    def _changes(
-        self, store: Store, page: Page, stays: str | None, places: bool
-    ) -> tuple[list[Change], str | None]:
-        """Return the changes of a page, and the last message so far that stays as it is.
+    def _edit(
+        self,
+        store: Store,
+        page: Page,
+        stays: str | None,
+        texts: Iterator[bytes | None] = repeat(None),
+    ) -> tuple[Edit, str | None]:
+        """Return the edit of a page, and the last message so far that stays as it is.
 
-        ``stays`` is that message before the page.
+        ``stays`` is that message before the page.  ``texts`` yields the new text of each message;
+        for None, ``rewrite`` makes the text.
         """
-        key, changes = page.memory.key, []
+        key = page.memory.key
+        if page.offset == 0:
+            stays = None
+            self.rewritten.forget(key)
+        changes: list[Change] = []
         anchors = page.anchors or [None] * len(page.messages)
         before: str | None = None
         for entry, anchor, place in zip(page.messages, anchors, page.places, strict=True):
             if anchor != before:  # messages that are not selected come before this message
                 before = stays = anchor
-            text = self.rewrite(store.dialect, entry.message, entry.id, key)
+            text = next(texts)
+            if text is None:
+                text = self.rewrite(store.dialect, entry.message, entry.id, key)
             others = store.dialect.other_texts(entry.shape) if entry.shape else []
             new_others = [self.rewrite(store.dialect, one, entry.id, key) for one in others]
             if text == entry.message and new_others == others:
@@ -170,7 +189,7 @@ class RewriteRun(ChangeRun, ABC):
             shape = entry.shape
             if new_others != others:
                 shape = store.dialect.with_other_texts(shape, new_others)
-            at = place if places else None
+            at = place if store.features.duplicate_ids else None
             new = _id_of(store.dialect, entry, text)
             fields = (stays, entry.position)
             changes.append(
@@ -178,7 +197,8 @@ class RewriteRun(ChangeRun, ABC):
             )
             changes.append(Change(new, None, entry.marks, text, *fields, shape=shape, to=at))
             self._count(store.dialect, key, [entry.message, *others], [text, *new_others])
-        return changes, stays
+        memory = replace(page.memory, summary=None, version=None)
+        return Edit(memory, changes, page.offset, page.last), stays
 
     def _count(
         self, dialect: Dialect, key: MemoryKey, old: Sequence[bytes], new: Sequence[bytes]
@@ -279,12 +299,58 @@ class RehydrateRun(RewriteRun):
             return "nothing could be put back"
         return "no message refers to a blob"
 
+    async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        migrated = await self._migrated(store, where)
+        rest = super()._plan_edits(store, where.without(frozenset(migrated)))
+        async with aclosing(rest) as edits:
+            async for edit in edits:
+                yield edit
+                del edit  # free a large edit before the next read
+        for key, origin in migrated.items():
+            stored = await store.snapshot(key)
+            restore = partial(self._restore, origin, key)
+            texts = restored_in(origin, store.dialect, stored, restore)
+            stays: str | None = None
+            for page in paginate(stored.memory, stored.messages, empty=False):
+                edit, stays = await asyncio.to_thread(self._edit, store, page, stays, texts)
+                yield edit
+                del edit
+
+    async def _migrated(self, store: Store, where: Selection) -> dict[MemoryKey, Dialect]:
+        """Return the memories whose contents were taken out in another dialect, with the dialect.
+
+        They are converted whole, so a selection of messages has none.
+        """
+        found: dict[MemoryKey, Dialect] = {}
+        if not where.whole:
+            return found
+        async with aclosing(store.read(where)) as pages:
+            async for page in pages:
+                names = {name for entry in page.messages for name in origins(entry.message)}
+                for name in sorted(names - {store.dialect.name}):
+                    if name in DIALECTS:
+                        found.setdefault(page.memory.key, DIALECTS[name])
+                del page  # free a large page before the next read
+        return found
+
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
         if not may_refer(text):
             return text
         try:
-            return restored(dialect, text, self._fetch)
+            text = restored(dialect, text, self._fetch)
+            if others := origins(text) - {dialect.name}:
+                raise refused(min(others), dialect)
         except MemctlError as error:
             failure = Failure(error.code, f"message {id!r}: {error.message}")
             self.rewritten.failures.setdefault(key, failure)
-            return text
+        return text
+
+    def _restore(self, origin: Dialect, key: MemoryKey, message: StoredMessage) -> bytes:
+        """Return the text of a message in the dialect ``origin`` with its contents.
+
+        Contents that were taken out in another dialect since then are left to this dialect.
+        """
+        names = origins(message.message)
+        if names and origin.name not in names:
+            return message.message
+        return self.rewrite(origin, message.message, message.id, key)

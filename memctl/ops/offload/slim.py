@@ -171,6 +171,14 @@ def tokens(dialect: Dialect, text: bytes) -> int:
     return sum(estimate(one.text) + -(-cut_from(one.value) // ASCII_PER_TOKEN) for one in said)
 
 
+def refused(origin: str, dialect: Dialect) -> BadData:
+    """Return the error of a content of a message of the dialect ``origin`` in another dialect."""
+    return BadData(
+        f"contents of a message of {origin} cannot be put into this message of {dialect.name}",
+        f"rehydrate whole memories, or in a store of {origin}, then migrate the messages",
+    )
+
+
 def may_refer(text: bytes) -> bool:
     """Return False for most messages without a reference, in little time."""
     return references.MARK in text or references.IN_URL.search(text) is not None
@@ -206,14 +214,14 @@ def _is_large(block: Block, in_result: bool, larger: int) -> bool:
 def _piece(dialect: Dialect, text: bytes, block: Block, rule: Rule) -> _Piece | None:
     match block:
         case TextBlock(LocatedText() as said):
-            return _of_text(text, said, rule.keep)
+            return _of_text(dialect, text, said, rule.keep)
         case MediaBlock(data=str(data), value=LocatedObject() as value):
             if found := _literal(value, data):
                 return _of_media(dialect, text, block, *found, rule.url_prefix)
     return None
 
 
-def _of_text(text: bytes, said: LocatedText, keep: int) -> _Piece:
+def _of_text(dialect: Dialect, text: bytes, said: LocatedText, keep: int) -> _Piece:
     start, stop = said.span
     literal = memoryview(text)[start:stop]
     data = partial(parts, literal[1:-1]) if said.cut else partial(in_utf8, said)
@@ -221,7 +229,7 @@ def _of_text(text: bytes, said: LocatedText, keep: int) -> _Piece:
     size = blob.size
     if not said.cut and end_of(in_json(texts(said)), text, start) != stop:
         blob = _blob(partial(parts, literal), references.LITERAL)
-    end = _in_json(references.end_of_text(blob.name, size))
+    end = _in_json(references.end_of_text(blob.name, size, dialect.name))
     begin = _beginning(text[start : start + keep + 1], keep)
     return _Piece(said.span, begin + end[1:], blob)
 
@@ -366,13 +374,17 @@ def _literal_maker(name: str, kept: str) -> _Make:
 def _reference_to_media(
     dialect: Dialect, found: MediaReference, value: Any
 ) -> tuple[str, Span, _Make]:
-    if not isinstance(value, LocatedObject) or found.dialect != dialect.name:
+    if not isinstance(value, LocatedObject | LocatedText) or found.dialect != dialect.name:
+        raise refused(found.dialect, dialect)
+    if not found.is_whole:
         raise BadData(
-            f"media of a message of {found.dialect} cannot be put into a message of {dialect.name}",
-            f"rehydrate the messages in a store of {found.dialect}, then migrate them",
+            f"the reference to {found.name} is joined with another text",
+            "memctl puts back no text that was changed, quoted or joined with another",
         )
     before, after = found.around_data()
     is_base64 = found.name.endswith(f".{references.BASE64}")
+    if isinstance(value, LocatedText):  # a conversion made a text of a list with it alone
+        before, after = b"[" + before, after + b"]"
     return found.name, value.span, partial(_between, before, after, is_base64=is_base64)
 
 
