@@ -25,11 +25,10 @@ finally:
     sys.stderr.write("modules:" + repr(sorted(set(sys.modules) - before)))
 """
 _LIBRARIES = {
-    *("aiosqlite", "aiomysql", "asyncpg", "backports", "greenlet", "markdown_it", "numpy"),
+    *("aiosqlite", "aiomysql", "asyncpg", "greenlet", "markdown_it", "numpy"),
     *("obstore", "pyarrow", "pyrage", "redis", "rich", "sqlalchemy", "textual"),
 }
 _SQLITE = {"aiosqlite", "greenlet", "sqlalchemy"}
-_COMMON = {"backports", "rich"} if sys.version_info < (3, 14) else {"rich"}
 _AGENTSCOPE1 = {"memctl.engines.sql", "memctl.stores.agentscope1"}
 
 
@@ -95,10 +94,11 @@ def test_start_of_commands_on_sqlite(
     for name, place in places.items():
         command = command.replace(name, place)
     modules = loaded(*command.split(), code=code)
-    assert libraries(modules) == _COMMON | _SQLITE
+    assert libraries(modules) == {"rich"} | _SQLITE
     assert layouts(modules) == _AGENTSCOPE1 | other
-    assert not modules & {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
-    assert ("memctl.journal.runs" in modules) == (command.split()[0] not in ("inspect",))
+    assert not modules & {"memctl.index", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
+    if command.startswith("inspect"):
+        assert not modules & {"memctl.journal.runs", "memctl.zstd"}
 
 
 def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
@@ -106,10 +106,10 @@ def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
     os.utime(store, (hour_ago, hour_ago))  # a file that has just changed is read again
     loaded("search", store, "message")  # makes the index
     modules = loaded("search", store, "message")
-    assert libraries(modules) == _COMMON
+    assert libraries(modules) == {"rich"}
     assert layouts(modules) == set()
 
 
 @pytest.mark.parametrize("name", ["none.json", "none.ndjson"])
 def test_start_without_a_database(name: str) -> None:
-    assert libraries(loaded("inspect", name, code=4)) <= _COMMON
+    assert libraries(loaded("inspect", name, code=4)) <= {"rich"}

@@ -22,6 +22,7 @@ from memctl.ops.index import IndexUse, Target
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
 from memctl.registry import make_store
+from memctl.storekit.single_file import file_identity
 from memctl.wrappers.timeout import limited
 
 app = group()
@@ -135,7 +136,7 @@ def remove(
 
 def _is_of(info: IndexInfo, place: Location) -> bool:
     """Return whether an index belongs to the store at ``place``."""
-    identity = folder.file_identity(place)
+    identity = file_identity(place)
     same = identity is not None and info.identity == folder.digest(identity)
     return same or info.label == place.label
 

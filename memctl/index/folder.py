@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,16 +11,11 @@ from pathlib import Path
 
 from memctl.errors import Unavailable
 from memctl.index.database import DamagedIndex, IndexFile, remove_file
-from memctl.location import Location, same_file
+from memctl.location import Location
 
 SUFFIX = ".index"
 HINT = "set XDG_CACHE_HOME to another folder, or search with --no-index"
 """The hint if the folder cannot be written."""
-
-_SINGLE_FILES = frozenset({"sqlite", "archive", "state"})
-"""The kinds of store in a single file, whose times show every change."""
-_SETTLED = 2.0
-"""The seconds after which the times of a file show every change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,36 +73,6 @@ def place_of(location: Location, identity: str) -> Path:
 def digest(identity: str) -> str:
     """Return the digest of ``Store.identity``; a search index keeps this digest of its store."""
     return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def file_identity(location: Location) -> str | None:
-    """Return ``Store.identity`` of a store in a single file, without opening the store.
-
-    None for other kinds of store, and if the file does not exist.
-    """
-    if location.kind not in _SINGLE_FILES or not location.path.is_file():
-        return None
-    return f"file:{same_file(location.path)}"
-
-
-def stamp(location: Location) -> str | None:
-    """Return a text that differs after every change of a store, without opening the store.
-
-    None for a store that is not a single file, and for a file that was written in the last two
-    seconds: such a text could miss a change.
-    """
-    if file_identity(location) is None:
-        return None
-    parts = []
-    for suffix in ("", "-wal", "-journal"):
-        try:
-            found = os.stat(f"{location.path}{suffix}")
-        except OSError:
-            continue
-        if abs(time.time() - found.st_mtime) < _SETTLED:
-            return None
-        parts.append(f"{suffix}:{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}")
-    return " ".join(parts)
 
 
 def indexes() -> list[IndexInfo]:

@@ -25,6 +25,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
+from memctl.storekit.single_file import file_identity, stamp_of
 
 _PAUSE = 0.2
 """The seconds between attempts to lock an index that another run writes."""
@@ -115,7 +116,7 @@ async def has_index(target: Target) -> bool:
     Raises:
         MemctlError: as ``Store.open``.
     """
-    identity = folder.file_identity(target.location)
+    identity = file_identity(target.location)
     if identity is None:
         async with target.make() as store:
             identity = await store.identity()
@@ -134,7 +135,7 @@ def _current(target: Target) -> OpenIndex | None:
     None if the file may have changed, the store is not a single file, or the index is missing or
     damaged.
     """
-    identity, stamp = folder.file_identity(target.location), folder.stamp(target.location)
+    identity, stamp = file_identity(target.location), stamp_of(target.location)
     if identity is None or stamp is None:
         return None
     path = folder.place_of(target.location, identity)
@@ -187,7 +188,7 @@ async def _updated(
         return
     parent = folder.make_folder()
     async with target.make() as store:
-        stamp = folder.stamp(target.location)
+        stamp = stamp_of(target.location)
         path = folder.place_of(target.location, await store.identity())
         lock = FileLock(path, store.label)
         warnings = await _wait_for(lock)

@@ -27,12 +27,12 @@ from memctl.engines.sql.syntax import (
     Condition,
 )
 from memctl.errors import Failure
-from memctl.index.folder import stamp
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.storekit.catalog import span
+from memctl.storekit.single_file import stamp_of
 from memctl.stores.agentscope1.sql.statements import BLOB, COLUMNS, UNPROVEN, Statements
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 
@@ -449,7 +449,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             [[total]] = await self.fetch_all(connection, f"SELECT COUNT(*) {source}", values)
             return int(total)
 
-        stamped = stamp(self.location)
+        stamped = stamp_of(self.location)
         found, total = self._known.get((key, stamped), (None, None)) if stamped else (None, None)
         walks = False
         if found is None:
