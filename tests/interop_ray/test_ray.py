@@ -24,7 +24,7 @@ from tests.support.servers.pool import Servers
 from tests.support.servers.postgresql import PASSWORD
 
 MESSAGES = 40
-SLOWLY = 60
+SLOWLY = 30
 """The rate, in messages a second, of a migration that is stopped before its end."""
 SECRETS = [PASSWORD.encode(), quote(PASSWORD, safe="").encode()]
 
