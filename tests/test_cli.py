@@ -9,10 +9,27 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from memctl import plugins
 from memctl.cli import COMMANDS, app
 from tests.support.cli import FRIDAY, Run, fails, report
 
 ROOT = Path(__file__).parent.parent
+
+
+def test_cli_looks_for_plugins_only_for_other_commands(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def names(group: str) -> list[str]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr(plugins, "names", names)
+    assert run("inspect", FRIDAY).exit_code == 0
+    assert not asked
+    fails(run("inspekt", FRIDAY), 2, "did you mean 'inspect'")
+    assert asked
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,10 +14,7 @@ from memctl import api
 from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
-from memctl.commands._journal import (
-    hold_source,
-    record,
-)
+from memctl.commands._journal import hold_source, record
 from memctl.commands._options import (
     TRANSFER,
     BackupOption,

@@ -10,10 +10,7 @@ import typer
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
-from memctl.commands._journal import (
-    hold_source,
-    record,
-)
+from memctl.commands._journal import hold_source, record
 from memctl.commands._options import (
     STORE_HELP,
     TRANSFER,

@@ -1,4 +1,4 @@
-"""How long the records of runs are kept."""
+"""The limits for the records of runs that are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of runs, for ``history``, and what other commands say of a run."""
+"""The table of ``history``, and texts about a run for other commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run_store(run: Run | Job) -> str:
 
 
 def run_changes(run: Run | Job) -> str:
-    """Return what a run changed, such as ``12 deleted, 3 marked``; empty without counts."""
+    """Return the counts of a run as text, such as ``12 deleted, 3 marked``."""
     command = run.runs[0].command if isinstance(run, Job) else run.command
     repair = {"restored": "added"} if command == "doctor" else {}
     words = [

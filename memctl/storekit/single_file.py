@@ -1,4 +1,4 @@
-"""What the times of a file tell of the store in it, without opening the store."""
+"""The identity and the last change of a store in a single file, without opening the store."""
 
 from __future__ import annotations
 

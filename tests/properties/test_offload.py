@@ -277,7 +277,7 @@ def test_offload_comes_back_byte_for_byte(
 def test_offload_of_huge_contents_comes_back(
     dialect: Dialect, data: st.DataObject, rule: Rule
 ) -> None:
-    """What holds for contents larger than a piece, with pieces of a few bytes."""
+    """Offload contents larger than a piece, with pieces of a few bytes."""
     text = data.draw(messages(dialect))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_located, "_HUGE", 400)

@@ -24,11 +24,11 @@ Restore = Callable[[StoredMessage], bytes]
 def restored_in(
     origin: Dialect, dialect: Dialect, stored: Snapshot, restore: Restore
 ) -> Iterator[bytes | None]:
-    """Yield for each message of the memory ``stored`` its text with its contents.
+    """Yield the new text of each message of the memory ``stored``, with its contents.
 
-    The messages have the dialect ``dialect``; ``restore`` gets them in the dialect ``origin``.
-    None stands for a message that stays as it is: it refers to nothing, ``restore`` left it, or it
-    holds data of ``dialect`` that the conversions would lose.
+    The stored messages have the dialect ``dialect``; ``restore`` gets messages in the dialect
+    ``origin``.  The text is None if the message must stay: no reference was replaced, or the
+    conversions would lose data of ``dialect``.
     """
     texts = _restored(origin, dialect, stored, restore)
     for _ in stored.messages:

@@ -44,10 +44,10 @@ from memctl.storekit.batching import paginate
 
 @dataclass(slots=True)
 class Sizes:
-    """The number of messages with another text in one memory, their bytes and their tokens.
+    """The number of messages with another text in one memory, with bytes and tokens.
 
-    ``before`` and ``after`` are the bytes of their stored JSON.  ``tokens_before`` and
-    ``tokens_after`` are the tokens of their texts and tool results, without media.
+    ``before`` and ``after`` are the bytes of the stored JSON.  ``tokens_before`` and
+    ``tokens_after`` count the tokens of texts and tool results, without media.
     """
 
     messages: int = 0
@@ -319,18 +319,21 @@ class RehydrateRun(RewriteRun):
     async def _migrated(self, store: Store, where: Selection) -> dict[MemoryKey, Dialect]:
         """Return the memories whose contents were taken out in another dialect, with the dialect.
 
-        They are converted whole, so a selection of messages has none.
+        Such a memory is converted whole, so a selection of single messages finds none.
         """
         found: dict[MemoryKey, Dialect] = {}
         if not where.whole:
             return found
-        async with aclosing(store.read(where)) as pages:
-            async for page in pages:
-                names = {name for entry in page.messages for name in origins(entry.message)}
-                for name in sorted(names - {store.dialect.name}):
-                    if name in DIALECTS:
-                        found.setdefault(page.memory.key, DIALECTS[name])
-                del page  # free a large page before the next read
+
+        def others(text: bytes) -> set[str]:
+            return (origins(text) - {store.dialect.name}) & DIALECTS.keys()
+
+        def matches(texts: Sequence[bytes]) -> list[int]:
+            return [index for index, text in enumerate(texts) if others(text)]
+
+        async with aclosing(store.find_messages(where, matches)) as messages:
+            async for key, message in messages:
+                found.setdefault(key, DIALECTS[min(others(message.message))])
         return found
 
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:

@@ -67,8 +67,8 @@ class Rule(NamedTuple):
 class Blob(NamedTuple):
     """A content that was taken out: its file name without a compression, and its size in bytes.
 
-    ``pieces`` yields its bytes, again at each call.  A ``linked`` blob is read by agents, at a URL,
-    and must not be compressed.
+    Each call of ``pieces`` yields the bytes anew.  Agents read a ``linked`` blob at a URL, so the
+    blob must not be compressed.
     """
 
     name: str

@@ -122,9 +122,9 @@ class InPlaceAction(RetentionAction):
 
     @abstractmethod
     async def act(self, acted: Acted) -> Found:
-        """Act on what the policy selects, and return what that is.
+        """Act on the messages that the policy selects; return their counts.
 
-        What was done is added to ``acted``, even if an error ends the action.
+        Each change is added to ``acted``, even if an error ends the action.
 
         Raises:
             Loss: more than the limit of the policy is selected; nothing was changed.

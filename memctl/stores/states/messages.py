@@ -340,7 +340,7 @@ def _fields(cursor: Cursor) -> dict[str, Any]:
 def _id_of(text: bytes, start: int, end: int) -> tuple[str, bool]:
     """Return the id of a message ("" without an id), and whether the message is valid UTF-8.
 
-    The message is ``text[start:end]``.  False also means that this was not checked.
+    The message is ``text[start:end]``.  False if the message is not valid, or was not checked.
     """
     if end - start <= LARGE:
         try:

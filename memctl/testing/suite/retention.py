@@ -44,7 +44,7 @@ def deletion(place: Place, folder: Path, *holds: Hold) -> DeletionAction:
 
 
 async def messages(location: Location) -> dict[MemoryKey, list[tuple[str, str, tuple[str, ...]]]]:
-    """Return the messages of each memory that has any."""
+    """Return the messages of each memory, without memories that have no messages."""
     store: Store = make_store(location)
     async with store:
         found = await read(store)
