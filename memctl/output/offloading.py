@@ -84,7 +84,9 @@ def pruned(found: Mapping[str, int], place: str, *, dry_run: bool) -> Renderable
     """Draw removed blobs with their sizes in bytes; with ``dry_run``, blobs that would go."""
     text = Text(visible(place), "bold")
     if not found:
-        return text.append("\nno file to remove: messages refer to all of them", "not bold")
+        return text.append(
+            "\nno file to remove: messages or undo runs need all of them", "not bold"
+        )
     done = "would be removed" if dry_run else "removed"
     total = size(sum(found.values()))
     text.append(f"\n{count(len(found), 'file')} {done}, {total}", "not bold")
