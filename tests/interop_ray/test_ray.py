@@ -33,8 +33,9 @@ class Stores:
     """A source of 24 memories and an empty target, as URLs; the nodes have aliases for them."""
 
     def __init__(self, servers: Servers, cluster: Cluster) -> None:
-        self.source = servers.postgresql.fresh()
-        self.target = servers.postgresql.fresh()
+        self.server = servers.postgresql
+        self.source = self.server.fresh()
+        self.target = self.server.fresh()
         memories = {
             MemoryKey(f"user {number % 3}", f"session {number}"): samples.entries(MESSAGES)
             for number in range(24)
@@ -56,12 +57,16 @@ MIGRATE = ("migrate", "prod", "new", "--shards")
 
 
 class Begun:
-    """A migration whose parts have begun to write; at ``rate``, it lasts 960 / ``rate`` seconds."""
+    """A migration of which all parts are at work, and one has written a memory.
+
+    From then on, it lasts about 960 / ``rate`` seconds.
+    """
 
     def __init__(self, cluster: Cluster, stores: Stores, parts: int = 4, rate: int = 120) -> None:
         slowly = ("--rate-limit", str(rate))
-        self.process = cluster.start(*MIGRATE, parts, "--on", "ray", "--json", *slowly)
-        wait_until(lambda: len(cluster.parts()) == parts)
+        with stores.server.without_writes(stores.target, "message"):  # so no part ends before
+            self.process = cluster.start(*MIGRATE, parts, "--on", "ray", "--json", *slowly)
+            wait_until(lambda: len(cluster.parts()) == parts)
         wait_until(lambda: contents(stores.target))
 
     def end(self) -> tuple[int, list[int], str]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -118,6 +120,19 @@ class Postgresql:
             subprocess.CalledProcessError: the server refused; ``stderr`` says why.
         """
         return _psql(self._programs, url, sql)
+
+    @contextmanager
+    def without_writes(self, url: str, table: str) -> Iterator[None]:
+        """Let whoever writes to the table wait until the end of the ``with`` statement."""
+        command = [self.program("psql"), self.admin_url(url), "-XAtq", "-v", "ON_ERROR_STOP=1"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes) as psql:
+            assert psql.stdin
+            assert psql.stdout
+            psql.stdin.write(f"BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE; SELECT 'locked';\n")
+            psql.stdin.flush()
+            assert psql.stdout.readline() == "locked\n"
+            yield
 
     def program(self, name: str) -> Path:
         """Return the path of a program of the server, such as ``psql``."""
