@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from memctl.json_scan import TEXT, Walk, value_end
+from memctl.json_scan import HUGE, PLAIN, TEXT, Walk, value_end
 
 
 class Span(NamedTuple):
@@ -36,12 +35,8 @@ class LocatedObject(dict[str, Any]):
     span: Span
 
 
-_HUGE = 1 << 20
-"""The size in bytes above which a string of plain ASCII is cut."""
 _BEGINNING = 1000
 """The number of characters that stay of a cut string."""
-_PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
-"""The inside of a string of ASCII without escapes."""
 
 
 def located(text: bytes) -> Any:
@@ -87,7 +82,7 @@ def _string(walk: Walk) -> LocatedText:
     walk.at = stop
     cut = 0
     view = memoryview(text)  # its slices are no copies
-    if stop - start > _HUGE and _PLAIN.fullmatch(text, start + 1, stop - 1):
+    if stop - start > HUGE and PLAIN.fullmatch(text, start + 1, stop - 1):
         found = LocatedText(text[start + 1 : start + 1 + _BEGINNING], "ascii")
         cut = stop - start - 2 - _BEGINNING
     elif text.find(b"\\", start, stop) >= 0 or not TEXT.fullmatch(text, start + 1, stop - 1):

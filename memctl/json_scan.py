@@ -16,6 +16,10 @@ _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}"]?)', r
 """The bytes up to the next bracket outside strings. Stops before a string without an end."""
 TEXT = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
 """The inside of a string, up to the first invalid byte."""
+PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
+"""The inside of a string of ASCII without escapes."""
+HUGE = 1 << 20
+"""The size in bytes of a huge string of plain ASCII, such as base64."""
 
 
 def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:

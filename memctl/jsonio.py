@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from memctl.json_scan import STRING, TEXT, Walk, value_end
+from memctl.json_scan import HUGE, PLAIN, SPACE, STRING, TEXT, Walk, match_end, value_end
 
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19
@@ -38,10 +38,15 @@ _END = {b"{": b"}", b"[": b"]"}
 def loads(text: bytes) -> Any:
     """Parse a JSON text and return its value, exactly as ``json.loads`` does.
 
+    A huge string of plain ASCII is copied once: orjson would first copy the whole text.
+
     Raises:
         ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has a
             number with too many digits.
     """
+    if strings := _huge_strings(text):
+        with suppress(ValueError):  # an error names a position in the whole text
+            return _loads_around(text, strings)
     if not _has_long_number(text):
         try:
             return orjson.loads(text)
@@ -62,6 +67,47 @@ def _has_long_number(text: bytes) -> bool:
         if _LONG_NUMBER in piece.translate(_AS_ZEROS):
             return True
     return False
+
+
+def _huge_strings(text: bytes) -> list[tuple[int, int]]:
+    """Return where the insides of huge strings of plain ASCII, apart from keys, start and end."""
+    half = HUGE // 2
+    # A huge string has at least one whole half between its quotes.
+    halves = range(0, len(text) - half, half)
+    if all(text.find(b'"', start, start + half) >= 0 for start in halves):
+        return []
+    return [
+        (found.start() + 1, found.end() - 1)
+        for found in STRING.finditer(text)
+        if found.end() - found.start() > HUGE
+        and PLAIN.fullmatch(text, found.start() + 1, found.end() - 1)
+        and not text.startswith(b":", match_end(SPACE, text, found.end()))
+    ]
+
+
+def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
+    """Parse a JSON text with names in the place of huge strings; return its value with these."""
+    name = "huge"
+    while name.encode() in text:
+        name += "_"
+    view = memoryview(text)
+    pieces: list[bytes | memoryview] = []
+    at = 0
+    for number, (start, end) in enumerate(strings):
+        pieces += [view[at:start], f"{name}{number}".encode()]
+        at = end
+    value = [loads(b"".join([*pieces, view[at:]]))]
+    wanted = {f"{name}{number}": span for number, span in enumerate(strings)}
+    nodes: list[Any] = [value]
+    while wanted and nodes:
+        node = nodes.pop()
+        for key, one in list(node.items() if isinstance(node, dict) else enumerate(node)):
+            if isinstance(one, dict | list):
+                nodes.append(one)
+            elif isinstance(one, str) and one in wanted:
+                start, end = wanted.pop(one)
+                node[key] = str(view[start:end], "ascii")
+    return value[0]
 
 
 def outline(text: bytes) -> Any:
@@ -234,17 +280,40 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def compact(value: Any) -> bytes:
+def compact(value: Any, *, odd: bool = False) -> bytes:
     """Return a value as compact JSON in UTF-8, or in ASCII if orjson refuses the value.
 
-    orjson refuses lone surrogates and huge integers.  The value must not contain floats: orjson
-    writes ``NaN`` and infinity as null.
+    orjson refuses lone surrogates and huge integers, and writes ``NaN`` and infinity as null.  For
+    a value that may hold such numbers, ``odd`` is true; see ``may_have_nan``.
     """
+    if odd and _has_nan(value):
+        return dumps(value)
     try:
-        # The copy frees orjson's buffer, which is larger than the result.
-        return bytes(memoryview(orjson.dumps(value)))
+        text = orjson.dumps(value)
     except TypeError:  # a lone surrogate, or an integer past 64 bits
         return dumps(value)
+    # The copy frees orjson's buffer, which is larger than a small result.
+    return text if len(text) > _PIECE else bytes(memoryview(text))
+
+
+def may_have_nan(text: str | bytes) -> bool:
+    """Return whether a JSON text has ``NaN`` or infinity, as Python writes them, or such a word."""
+    if isinstance(text, str):
+        return "NaN" in text or "Infinity" in text
+    return b"NaN" in text or b"Infinity" in text
+
+
+def _has_nan(value: Any) -> bool:
+    nodes = [value]
+    while nodes:
+        match nodes.pop():
+            case float() as number if not math.isfinite(number):
+                return True
+            case list() as items:
+                nodes += items
+            case dict() as members:
+                nodes += members.values()
+    return False
 
 
 def canonical(text: bytes) -> bytes:

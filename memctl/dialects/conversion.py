@@ -291,15 +291,7 @@ def _parse(entry: StoredMessage) -> Entry:
     value = jsonio.loads(entry.message)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
-    odd = b"NaN" in entry.message or b"Infinity" in entry.message
-    return Entry(entry.id, value, entry.marks, odd)
-
-
-def _text(value: Message, *, odd: bool) -> bytes:
-    """Return a message as JSON; with ``odd``, NaN and infinities are kept."""
-    if odd:  # orjson writes null for NaN and infinities
-        return jsonio.dumps(value)
-    return jsonio.compact(value)
+    return Entry(entry.id, value, entry.marks, jsonio.may_have_nan(entry.message))
 
 
 class Converter(ABC):
@@ -452,7 +444,7 @@ class Joiner(Converter):
         self._put_extras(whole)
         self._passing = {}
         odd = any(one.odd for one in group)
-        return StoredMessage(id, _text(whole, odd=odd), marks)
+        return StoredMessage(id, jsonio.compact(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
         """Return the message that was split into ``parts``, by the note of the first part.
@@ -551,7 +543,7 @@ class Splitter(Converter):
         if not self.target.holds_marks:
             marks = [()] * len(parts)
         return [
-            StoredMessage(id, _text(value, odd=entry.odd), some)
+            StoredMessage(id, jsonio.compact(value, odd=entry.odd), some)
             for id, value, some in zip(ids, parts, marks, strict=True)
         ]
 

@@ -1,4 +1,4 @@
-"""JSON of very many values: what is left of it to look at, and the one form of a value."""
+"""JSON of very many values and of huge strings, numbers that JSON lacks, and canonical forms."""
 
 from __future__ import annotations
 
@@ -72,3 +72,48 @@ def test_canonical_form_is_one_however_a_value_is_written(depth: int) -> None:
     # The long zero keeps the second text from orjson's reader.
     texts = [b"[" * depth + number + b"]" * depth for number in (b"1.0", b"1." + b"0" * 30)]
     assert jsonio.canonical(texts[0]) == jsonio.canonical(texts[1])
+
+
+HUGE = "NaN+/" * 400_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        HUGE,
+        [HUGE, HUGE + "1", [HUGE], {"huge": "huge0", "other": HUGE}],
+        {HUGE: HUGE, "a": f'{HUGE}"\\é', "b": [float("nan"), 2**70]},
+        ["x", *range(400_000), "y", HUGE],
+        ["x", *range(400_000), "y"],
+    ],
+)
+def test_huge_strings_are_parsed_as_by_python(value: Any) -> None:
+    for separators in ((",", ":"), (" , ", " : ")):
+        text = json.dumps(value, separators=separators).encode()
+        assert repr(jsonio.loads(text)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f'["{HUGE}"', f'"{HUGE}" 1', f'["{HUGE}" "{HUGE}"]', f'["{HUGE}', f'["{HUGE}",huge0]'],
+)
+def test_errors_beside_huge_strings_are_those_of_python(text: str) -> None:
+    with pytest.raises(ValueError) as wanted:
+        json.loads(text)
+    with pytest.raises(ValueError) as found:
+        jsonio.loads(text.encode())
+    assert str(found.value) == str(wanted.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": "NaN é"}, '{"a":"NaN é"}'),
+        ({"a": [1.5, {"é": float("nan")}]}, r'{"a":[1.5,{"\u00e9":NaN}]}'),
+        ([float("-inf")], "[-Infinity]"),
+    ],
+)
+def test_numbers_that_json_lacks_are_written_as_by_python(value: Any, text: str) -> None:
+    assert jsonio.may_have_nan(text)
+    assert jsonio.may_have_nan(text.encode())
+    assert jsonio.compact(value, odd=True) == text.encode()

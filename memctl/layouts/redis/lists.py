@@ -164,8 +164,7 @@ class ListStore(WholeMemoryStore):
         if not isinstance(content, dict):
             raise BadData(f"{_name(place)} holds no JSON object at index {at}")
         value = self.rows.unpack(content)
-        odd = b"NaN" in text or b"Infinity" in text
-        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        message = jsonio.compact(value, odd=jsonio.may_have_nan(text))
         return StoredMessage(self.rows.message_id(value), message)
 
     def _value(self, entry: StoredMessage) -> bytes:

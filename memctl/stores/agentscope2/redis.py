@@ -197,15 +197,17 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if text is None and not log:
             return None
         name = f"the session {visible(decode(place.key))}"
+        digest = hashlib.sha256(text or b"")
+        for one in log:
+            digest.update(b"%d " % len(one))
+            digest.update(one)
         owner, record, session = self._session(place, text, name)
+        del text  # ``session`` has copies of the messages
         if owner is None:
             return None
         if place.asked and owner != place.memory:
             raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
         comparison = Comparison(session.context)
-        digest = hashlib.sha256(text or b"")
-        for one in log:
-            digest.update(b"%d " % len(one) + one)
         messages = messages_of(comparison, [(_id_of(one, name), jsonio.utf8(one)) for one in log])
         memory = Memory(
             owner,

@@ -113,7 +113,7 @@ class LangChainFilesStore(SimpleStore):
         text = None if path is None else await in_thread(lambda: _read(path))
         if path is None or text is None:
             return None
-        odd = b"NaN" in text or b"Infinity" in text
+        odd = jsonio.may_have_nan(text)
         messages = [_entry(path, at, one, odd=odd) for at, one in enumerate(_array(path, text))]
         return Snapshot(Memory(key, version=_version(text)), messages)
 
@@ -199,7 +199,7 @@ def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
         raise BadData(f"{visible(str(path))} holds no message of LangChain at index {at}")
     value = LANGCHAIN.unpack(content)
     try:
-        message = jsonio.dumps(value) if odd else jsonio.compact(value)
+        message = jsonio.compact(value, odd=odd)
         return StoredMessage(LANGCHAIN.message_id(value), message)
     except (ValueError, RecursionError) as error:
         raise BadData(

@@ -164,7 +164,7 @@ class OpenAIStore(Store):
         others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
         extra = jsonio.dumps(others).decode() if others else ""
         memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
-        odd = b"NaN" in line
+        odd = jsonio.may_have_nan(line)
         return memory, [self._entry(message, odd) for message in messages]
 
     def _entry(self, message: Any, odd: bool) -> StoredMessage:
@@ -176,7 +176,7 @@ class OpenAIStore(Store):
         about = message.get(KEY)
         marks = about.get(_MARKS) if isinstance(about, dict) else None
         named = [mark for mark in marks if isinstance(mark, str)] if isinstance(marks, list) else []
-        text = jsonio.dumps(value) if odd else jsonio.compact(value)
+        text = jsonio.compact(value, odd=odd)
         return StoredMessage(OPENAI.message_id(value), text, tuple(dict.fromkeys(named)))
 
     # Writing
@@ -250,7 +250,7 @@ def _message(entry: StoredMessage) -> bytes:
 
 
 def _json(value: Any, entry: StoredMessage) -> bytes:
-    return jsonio.dumps(value) if b"NaN" in entry.message else jsonio.compact(value)
+    return jsonio.compact(value, odd=jsonio.may_have_nan(entry.message))
 
 
 def _others(memory: Memory) -> bytes:

@@ -386,7 +386,7 @@ class RowCodec:
         column = self.columns.all.get(name)
         return value if column is None else column.bound(value)
 
-    def with_content(self, row: Sequence[Any], content: Any) -> Sequence[Any]:
+    def with_content(self, row: Sequence[Any], content: Any) -> list[Any]:
         """Return a copy of a row in which ``content``, a result of ``read``, is the content."""
         at = self._at[self._content]
         return [*row[:at], content, *row[at + 1 :]]
@@ -399,6 +399,8 @@ class RowCodec:
 
     def entry(self, row: Sequence[Any]) -> StoredMessage:
         """Return the message that a row holds.
+
+        A row with a large content, a result of ``with_content``, loses the content.
 
         Raises:
             DamagedRow: the row is not a message.
@@ -429,10 +431,14 @@ class RowCodec:
                 value[TIME] = time
                 if self._time not in shape and not self._keeps_time(time, raw):
                     shape[self._time] = shown(raw)
+        stored = at[self._content]
+        style = self._style_of(row[stored])
+        odd = _is_odd(row[stored])
+        if type(row[stored]) is bytes:
+            shape[self._content] = shown(row[stored])
         value[CONTENT] = self._content_of(row)
-        found = row[at[self._content]]
-        if type(found) is bytes or (self.is_json and value[CONTENT] is None):  # NULL, or null
-            shape[self._content] = shown(found)
+        if self.is_json and value[CONTENT] is None:  # NULL, or null
+            shape[self._content] = shown(row[stored])
         if self._owner and row[at[self._owner]] == "":
             shape[self._owner] = ""
         value |= dialect.unpack(value[CONTENT])
@@ -459,17 +465,14 @@ class RowCodec:
         about: dict[str, Any] = {"row": shape}
         if filled:
             about[FILLED] = filled
-        style = self._style_of(row[at[self._content]])
         if style is not None:
             about["style"] = style
         if self._mixed and self.is_json:
             about["quoted"] = True
-        packed = jsonio.dumps if any(map(_is_odd, shape.values())) else jsonio.compact
-        text = packed(about).decode()
+        text = jsonio.compact(about, odd=any(map(_is_odd, shape.values()))).decode()
         beside = not value.keys().isdisjoint((METADATA, EXTRA, CALLS))
-        odd = any(map(_is_odd, row if beside else (row[at[self._content]],)))
-        message = jsonio.dumps(value) if odd else jsonio.compact(value)
-        return StoredMessage(id, message, (), position, text)
+        odd = odd or (beside and any(map(_is_odd, row)))
+        return StoredMessage(id, jsonio.compact(value, odd=odd), (), position, text)
 
     def _style_of(self, found: Any) -> _JsonStyle | None:
         """Return the style of a JSON content; None for a plain text or the mapping's own style.
@@ -518,7 +521,15 @@ class RowCodec:
         return value
 
     def _content_of(self, row: Sequence[Any]) -> Any:
-        found = row[self._at[self._content]]
+        """Return the value of a content, and take a large content out of its row to free it.
+
+        Raises:
+            DamagedRow: as ``entry``.
+        """
+        at = self._at[self._content]
+        found = row[at]
+        if isinstance(row, list) and row[-1] is not None:  # from ``with_content``
+            row[at] = None
         documents = self.mapping.dialect.documents
         if isinstance(found, bytes | bytearray | memoryview):
             try:
@@ -528,7 +539,9 @@ class RowCodec:
         if documents or (self.is_json and found is not None):
             if found is None:
                 raise DamagedRow(f"{self._which(row)} has no content")
-            value = parse_json(found)
+            text = found if not isinstance(found, str) else jsonio.encoded(found)
+            del found
+            value = parse_json(text)
             if value is NOT_JSON or (documents and not isinstance(value, dict)):
                 what = "JSON" if value is NOT_JSON else "a JSON object"
                 raise DamagedRow(f"the content of {self._which(row)} is not {what}")
@@ -720,6 +733,4 @@ def parse_json(text: Any) -> Any:
 def _is_odd(value: Any) -> bool:
     if isinstance(value, float):
         return not isfinite(value)
-    if isinstance(value, str):
-        return "NaN" in value or "Infinity" in value
-    return isinstance(value, bytes) and (b"NaN" in value or b"Infinity" in value)
+    return isinstance(value, str | bytes) and jsonio.may_have_nan(value)
