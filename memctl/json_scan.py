@@ -30,6 +30,9 @@ def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
     limit = len(text) if limit is None else limit
     first = text[start : start + 1]
     if first == b'"':
+        end = text.find(b'"', start + 1, limit)
+        if end < 0 or text.find(b"\\", start + 1, end) < 0:
+            return end + 1 or None
         found = STRING.match(text, start, limit)
         return found.end() if found else None
     if first not in (b"{", b"["):

@@ -13,7 +13,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import orjson
@@ -33,6 +33,8 @@ _LEAP = 1 << 16
 _LEVELS = 20
 """The depth of nesting down to which members of large objects and arrays are left out."""
 _END = {b"{": b"}", b"[": b"]"}
+_BEHIND_STRING = b" \t\r\n,:]}"
+"""The bytes that may follow a string in JSON."""
 
 
 def loads(text: bytes) -> Any:
@@ -70,19 +72,21 @@ def _has_long_number(text: bytes) -> bool:
 
 
 def _huge_strings(text: bytes) -> list[tuple[int, int]]:
-    """Return where the insides of huge strings of plain ASCII, apart from keys, start and end."""
+    """Return where the insides of huge strings of plain ASCII, apart from keys, start and end.
+
+    In a text that is not JSON, such a place may also follow a string without a comma.
+    """
+    found: list[tuple[int, int]] = []
     half = HUGE // 2
-    # A huge string has at least one whole half between its quotes.
-    halves = range(0, len(text) - half, half)
-    if all(text.find(b'"', start, start + half) >= 0 for start in halves):
-        return []
-    return [
-        (found.start() + 1, found.end() - 1)
-        for found in STRING.finditer(text)
-        if found.end() - found.start() > HUGE
-        and PLAIN.fullmatch(text, found.start() + 1, found.end() - 1)
-        and not text.startswith(b":", match_end(SPACE, text, found.end()))
-    ]
+    for at in range(half, len(text) - half, half):  # a huge string has a whole half inside
+        if (found and at < found[-1][1]) or text.find(b'"', at, at + half) >= 0:
+            continue
+        start, end = text.rfind(b'"', 0, at) + 1, text.find(b'"', at + half)
+        is_huge = start and end - start > HUGE and PLAIN.fullmatch(text, start, end)
+        outside = text[start] in _BEHIND_STRING or text[start - 2 : start - 1] == b"\\"
+        if is_huge and not (outside or text.startswith(b":", match_end(SPACE, text, end + 1))):
+            found.append((start, end))
+    return found
 
 
 def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
@@ -90,14 +94,9 @@ def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
     name = "huge"
     while name.encode() in text:
         name += "_"
-    view = memoryview(text)
-    pieces: list[bytes | memoryview] = []
-    at = 0
-    for number, (start, end) in enumerate(strings):
-        pieces += [view[at:start], f"{name}{number}".encode()]
-        at = end
-    value = [loads(b"".join([*pieces, view[at:]]))]
-    wanted = {f"{name}{number}": span for number, span in enumerate(strings)}
+    names = [f"{name}{number}" for number in range(len(strings))]
+    value = [loads(_with_strings(text, strings, map(str.encode, names)))]
+    wanted = dict(zip(names, strings, strict=True))
     nodes: list[Any] = [value]
     while wanted and nodes:
         node = nodes.pop()
@@ -106,8 +105,18 @@ def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
                 nodes.append(one)
             elif isinstance(one, str) and one in wanted:
                 start, end = wanted.pop(one)
-                node[key] = str(view[start:end], "ascii")
+                node[key] = str(memoryview(text)[start:end], "ascii")
     return value[0]
+
+
+def _with_strings(text: bytes, strings: list[tuple[int, int]], new: Iterable[bytes]) -> bytes:
+    """Return the text with the insides of some strings replaced by those in ``new``."""
+    pieces: list[bytes | memoryview] = []
+    at, view = 0, memoryview(text)
+    for (start, end), inside in zip(strings, new, strict=False):
+        pieces += [view[at:start], inside]
+        at = end
+    return b"".join([*pieces, view[at:]])
 
 
 def outline(text: bytes) -> Any:
@@ -119,6 +128,8 @@ def outline(text: bytes) -> Any:
     Raises:
         ValueError: as ``loads``.
     """
+    if strings := _huge_strings(text):
+        text = _with_strings(text, strings, repeat(b""))
     short = text if len(text) < _PIECE else pruned(b"".join(_short_texts(text)))
     try:
         return orjson.loads(short)
