@@ -195,6 +195,8 @@ class Features:
     """Stored names can be read as several keys, until ``resolve_names`` gives the expected keys."""
 
     # The abilities of a store
+    added_only: bool = False
+    """Memories are added, and then stay as they are: no run changes, deletes or undoes anything."""
     parallel: bool = False
     """Several concurrent writers are faster than one."""
     commits_at_end: bool = False
@@ -466,14 +468,20 @@ class Store(ABC):
         """
         return None
 
-    def refuse_changes(self) -> None:  # noqa: B027 - most stores can be changed
-        """Raise the error for changes of a store that memctl only reads; else do nothing.
+    def refuse_changes(self) -> None:
+        """Raise the error for changes of a store whose data memctl does not change.
 
         Dry runs call it: they open the store to read.
 
         Raises:
-            UsageError: memctl only reads the store; the hint says how to change its data.
+            UsageError: memctl only reads the store, or only adds memories; the hint says how to
+                change its data.
         """
+        if self.features.added_only:
+            raise UsageError(
+                f"{self.label} is written once: memctl adds memories to it, and changes none",
+                "import the file into a store, change the memories there, and export them again",
+            )
 
     async def other_contents(self) -> str:
         """Describe in one line the contents of a place without memories; empty without contents.
@@ -695,7 +703,7 @@ class Store(ABC):
     # Erasing
 
     def refuse_erase(self) -> None:
-        """Raise the error for an erase from a store that memctl only reads; else do nothing.
+        """Raise the error for an erase from a store from which memctl erases nothing.
 
         Raises:
             UsageError: as ``refuse_changes``.

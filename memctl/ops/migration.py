@@ -212,8 +212,10 @@ class CopyRun:
         if self._dry_run:
             return
         await lock(target)
-        if self._recording is None or self._recording.begun:
-            return  # an earlier attempt began the record
+        if self._recording is None or target.features.added_only:
+            return
+        if self._recording.begun:  # by an earlier attempt
+            return
         self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
         self._recording.begin(target, self._observer.warn)
 

@@ -42,7 +42,8 @@ class DryRun(StoreWrapper):
         try:
             await super().open(mode)
             self._exists = True
-            self.refuse_changes()
+            if not self.features.added_only:
+                self.refuse_changes()
         except (NotFound, Uninitialised):
             self._exists = False
 

@@ -157,12 +157,24 @@ def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) 
     file = tmp_path / "all.jsonl"
     assert run("export", store, "--session", BOB.session, "-o", str(file)).exit_code == 0
     first = file.read_bytes()
-    result = run("delete", str(file), "--role", "user", "-y")
-    fails(result, 7, "written once", "see the report for each")
-    assert "were done" not in result.stderr
+    selected = (str(file), "--session", BOB.session)
+    for command in (
+        ("delete", *selected, "--yes"),
+        ("mark", "add", *selected, "seen"),
+        ("compress", *selected, "--mode", "message"),
+        ("offload", *selected, "--to", str(tmp_path / "blobs"), "--yes"),
+        ("rehydrate", *selected, "--from", str(tmp_path / "blobs")),
+        ("erase", *selected, "--yes"),
+        ("doctor", *selected, "--repair", "--yes"),
+    ):
+        for choice in ((), ("--dry-run",)):
+            fails(run(*command, *choice), 2, "written once", "import the file into a store")
     assert file.read_bytes() == first
+    assert not (tmp_path / "blobs").exists()
+    report(run("migrate", store, str(file), "--dry-run", "--json"))
     moved = report(run("migrate", store, str(file), "--json"))
     assert moved["memories"] == {**moved["memories"], "written": 1, "unchanged": 1}
+    assert report(run("history", "--json"))["runs"] == []
     assert file.read_bytes().startswith(first)
     fails(run("export", store, "-o", str(file)), 2, "--force")
 

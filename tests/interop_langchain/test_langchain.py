@@ -125,6 +125,8 @@ def test_nothing_is_written(memctl: Memctl, tmp_path: Path) -> None:
     for words in (
         ("import", tmp_path / "in_memory.ndjson", "in_memory"),
         ("delete", "in_memory", "--id", "a", "--yes"),
+        ("delete", "in_memory", "--id", "a", "--dry-run"),
+        ("erase", "in_memory", "--user", "a", "--dry-run"),
     ):
         done = memctl(*words)
         assert done.returncode == 2, done.stderr

@@ -169,9 +169,7 @@ class LangChainStore(FactStore):
 
     async def connect(self, mode: OpenMode) -> None:
         if mode.writes:
-            raise UsageError(
-                f"{self.label} is only read", "change it with the application that it belongs to"
-            )
+            self.refuse_changes()
         made = await in_thread(self._made)
         if inspect.isawaitable(made):
             made = await self._guarded_await(made)
@@ -252,6 +250,11 @@ class LangChainStore(FactStore):
         while some := await in_thread(partial(self._guarded, lambda: list(islice(ids, _SOME)))):
             for id in some:
                 yield FactEntry(key, id)
+
+    def refuse_changes(self) -> None:
+        raise UsageError(
+            f"{self.label} is only read", "change it with the application that it belongs to"
+        )
 
     async def load(self, key: MemoryKey, ids: Sequence[str]) -> list[LoadedFact]:
         documents = self._listed()

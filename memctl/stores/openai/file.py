@@ -52,6 +52,7 @@ class OpenAIStore(Store):
         empty=True,
         duplicate_ids=True,
         parts=True,
+        added_only=True,
         commits_at_end=True,
     )
     dialect = OPENAI
@@ -221,7 +222,7 @@ class OpenAIStore(Store):
             yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async for edit in edits:
+        async for edit in edits:  # of a program that did not call ``refuse_changes``
             if edit.last:
                 yield WriteResult(edit.memory.key, failure=Failure("refused", _ONCE))
 
