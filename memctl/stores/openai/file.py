@@ -22,7 +22,6 @@ from memctl.errors import BadData, Failure, NotFound
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import Location, visible
 from memctl.model import (
-    Edit,
     Finding,
     Memory,
     MemoryKey,
@@ -220,11 +219,6 @@ class OpenAIStore(Store):
                 await in_thread(file.commit)
         for result in results:
             yield result
-
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        async for edit in edits:  # of a program that did not call ``refuse_changes``
-            if edit.last:
-                yield WriteResult(edit.memory.key, failure=Failure("refused", _ONCE))
 
     def _refusal(
         self, key: MemoryKey, there: set[MemoryKey], page: Page, mode: WriteMode
