@@ -184,7 +184,7 @@ def test_days_of_retention(run: Run, world: World) -> None:
         resumed += sum(len(row["resumed"]) for row in found["policies"])
     world.configure(world.days, backup=True)
     world.note(report(run("retain", "--yes", "--json"), 7))
-    assert killed > world.days / 20
+    assert killed > world.days / 40
     assert resumed
     check(world, ledger)
 
