@@ -77,11 +77,13 @@ def _huge_strings(text: bytes) -> list[tuple[int, int]]:
     In a text that is not JSON, such a place may also follow a string without a comma.
     """
     found: list[tuple[int, int]] = []
-    half = HUGE // 2
+    half, end = HUGE // 2, 0
     for at in range(half, len(text) - half, half):  # a huge string has a whole half inside
-        if (found and at < found[-1][1]) or text.find(b'"', at, at + half) >= 0:
+        if at < end or text.find(b'"', at, at + half) >= 0:
             continue
         start, end = text.rfind(b'"', 0, at) + 1, text.find(b'"', at + half)
+        if end < 0:
+            break
         is_huge = start and end - start > HUGE and PLAIN.fullmatch(text, start, end)
         outside = text[start] in _BEHIND_STRING or text[start - 2 : start - 1] == b"\\"
         if is_huge and not (outside or text.startswith(b":", match_end(SPACE, text, end + 1))):
