@@ -20,6 +20,7 @@ from memctl.store import OpenMode, Store
 from memctl.stores.archive import store as archive
 from memctl.stores.archive.write import EditedArchive
 from tests.stores.archives import ENDINGS, entries, entry, page, write
+from tests.support.files import last_change
 from tests.support.places import edited
 
 KEYS = [MemoryKey(f"u{number}", "s") for number in range(6)]
@@ -205,7 +206,7 @@ async def test_archive_edit_failures_harm_no_other_memory(tmp_path: Path, large:
 async def test_archive_edit_where_nothing_changes_the_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     await write(path, page(entries(3), KEYS[0], summary="s"))
-    before = path.stat()
+    before = last_change(path)
     async with store_of(path) as store:
         results = await edited(
             store,
@@ -214,7 +215,7 @@ async def test_archive_edit_where_nothing_changes_the_file_stays(tmp_path: Path)
             edit_of(KEYS[2], gone(entry("a"))),
         )
     assert [bool(result.failure) for result in results] == [False, False, True]
-    assert path.stat() == before
+    assert last_change(path) == before
 
 
 async def test_archive_edit_memories_made_anew_come_last(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from tests.stores.states import (
     put,
     read,
 )
+from tests.support.files import last_change
 
 # What becomes of the document
 
@@ -266,11 +267,11 @@ async def test_state_edit_summary_that_is_missing_is_empty(tmp_path: Path) -> No
 async def test_state_edit_nothing_to_change_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "u_s.json"
     path.write_bytes(dump({"memory": {"_compressed_summary": "s", "content": []}}))
-    before = path.stat()
+    before = last_change(path)
     for edit in (edit_of([]), edit_of([], summary="s"), edit_of([], MemoryKey("u", "s", "other"))):
         [result] = await edit_file(path, edit)
         assert result == WriteResult(edit.memory.key)
-    assert path.stat() == before
+    assert last_change(path) == before
 
 
 # Agents at work

@@ -21,3 +21,9 @@ def files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 def texts(folder: Path) -> dict[str, bytes]:
     """Return the content of each file in a folder."""
     return {name: found[0] for name, found in files(folder).items()}
+
+
+def last_change(path: Path) -> tuple[int, int, int]:
+    """Return what differs after a file was written or replaced, but not after it was read."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
