@@ -51,6 +51,9 @@ NAME_STAYS = Failure("refused", "the store keeps the name of a memory that is em
 NO_VERSION = Failure("refused", "the store does not say which version of it is stored")
 """The failure of the default ``Store.edit`` if an existing memory has no version."""
 
+WRITTEN_ONCE = Failure("refused", "the store is written once: memories are added, and none changes")
+"""The failure of a change of an existing memory in a store with ``Features.added_only``."""
+
 Record = dict[str, Any]
 """What ``Maintenance.revert`` needs to undo a part of a repair: a JSON object with a ``code``."""
 Note = Callable[[Record], Awaitable[None]]
@@ -671,7 +674,8 @@ class Store(ABC):
         for _ in range(EDIT_ATTEMPTS):
             there = await self.snapshot(key)
             if there.exists and there.memory.version is None:
-                return WriteResult(key, failure=NO_VERSION)
+                once = self.features.added_only
+                return WriteResult(key, failure=WRITTEN_ONCE if once else NO_VERSION)
             changed, result = apply_edit(edit, there, self.dialect)
             if changed is None:
                 return result

@@ -20,7 +20,7 @@ from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialis
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
-from memctl.ops.compare import CompareReport, Precision, compare
+from memctl.ops.compare import Precision, compare
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
@@ -524,14 +524,17 @@ class Migration:
     async def _verify(self, source: Store, target: Store) -> None:
         """Compare source and target; raise ``Different`` if they differ."""
         report = self.report
+        known = report.uneven | {key for key, _ in report.failures}  # they differ
+        copied = {key: size for key, size in report.settled.items() if key not in known}
         async with self._reread(source, target) as (one, other):
-            total = Total(len(report.settled), sum(report.settled.values()))
+            total = Total(len(copied), sum(copied.values()))
             with self._observer.progress("verifying", lambda: total) as progress:
-                compared = await compare(
-                    *(one, other, self._where, report.settled, progress),
+                found = await compare(
+                    *(one, other, self._where.without(frozenset(known)), copied, progress),
                     concurrent=report.ordinary,
                 )
-        found = _expected(compared, report)
+        # The target may hold other memories.
+        found.differences = [one for one in found.differences if one.code != "memory-extra"]
         if report.uneven:
             self._observer.warn(
                 f"not compared, because --on-conflict or --lossy leaves them different: "
@@ -570,17 +573,6 @@ def _refuse_keys(target: Location, *, verify: bool) -> None:
             "with its source",
             "set identity_file in [encryption] of the configuration, or add --no-verify",
         )
-
-
-def _expected(found: CompareReport, copied: CopyReport) -> CompareReport:
-    """Return ``found`` without differences that the copy intended or reported as failures."""
-    known = copied.uneven | {key for key, _ in copied.failures}
-    found.differences = [
-        difference
-        for difference in found.differences
-        if difference.code != "memory-extra" and difference.key not in known
-    ]
-    return found
 
 
 def _location(side: Location | Store) -> Location:

@@ -10,7 +10,7 @@ from typing import Any
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import Edit, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import WRITTEN_ONCE, Features, OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 
@@ -86,11 +86,17 @@ class DryRun(StoreWrapper):
         if mode is WriteMode.REPLACE:
             async with aclosing(self.list_memories(Selection(shard=self.shard))) as infos:
                 held = {info.key: info.messages async for info in infos}
-        messages = 0
+        messages = offset = 0
         async for page in pages:
-            messages = len(page.messages) + (messages if page.offset and messages else 0)
+            if not (page.offset and messages):
+                messages, offset = 0, page.offset
+            messages += len(page.messages)
             if page.last:
-                yield WriteResult(page.memory.key, messages, held.get(page.memory.key, 0))
+                key = page.memory.key
+                if self.features.added_only and (offset or key in held):
+                    yield WriteResult(key, failure=WRITTEN_ONCE)
+                else:
+                    yield WriteResult(key, messages, held.get(key, 0))
                 messages = 0
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
@@ -104,7 +110,10 @@ class DryRun(StoreWrapper):
             written += len(edit.changes) - gone
             deleted += gone
             if edit.last:
-                yield WriteResult(edit.memory.key, written, deleted)
+                if self.features.added_only:
+                    yield WriteResult(edit.memory.key, failure=WRITTEN_ONCE)
+                else:
+                    yield WriteResult(edit.memory.key, written, deleted)
                 written = deleted = 0
 
 

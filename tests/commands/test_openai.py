@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.cli import FRIDAY, contents, fails, fill, report
+from tests.support.cli import FRIDAY, add, contents, fails, fill, report
 
 ADA, BOB = MemoryKey("ada", "kyoto: *-/😀"), MemoryKey("", "x")
 CHECKED = TypeAdapter(list[ChatCompletionMessageParam], config=ConfigDict(strict=False))
@@ -177,6 +177,26 @@ def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) 
     assert report(run("history", "--json"))["runs"] == []
     assert file.read_bytes().startswith(first)
     fails(run("export", store, "-o", str(file)), 2, "--force")
+
+
+@pytest.mark.parametrize("conflict", ["fail", "append", "replace"])
+def test_dry_run_into_a_file_tells_what_a_copy_refuses(
+    run: Any, store: str, tmp_path: Path, conflict: str
+) -> None:
+    """A conversation that has grown is left as it is, and others are added."""
+    file = tmp_path / "all.jsonl"
+    assert run("export", store, "--session", BOB.session, "-o", str(file)).exit_code == 0
+    add(store, BOB, samples.entries(1, 3), 3)
+    copy = ("migrate", store, str(file), "--on-conflict", conflict, "--json")
+    planned = run(*copy, "--dry-run")
+    assert "were done" not in planned.stderr
+    done = run(*copy, "--yes")
+    assert "meanwhile" not in done.stderr
+    for found in (report(planned, 7), report(done, 7)):
+        [failure] = found["failures"]
+        assert (failure["code"], failure["session"]) == ("refused", BOB.session)
+        assert found["memories"] == {**found["memories"], "written": 1, "unchanged": 0}
+    assert [one["memctl"]["session"] for one in lines(file)] == [BOB.session, ADA.session]
 
 
 TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}]

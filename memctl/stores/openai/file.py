@@ -31,13 +31,12 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import WRITTEN_ONCE, Features, OpenMode, Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.files import missing, system_errors
 from memctl.storekit.named_file import File, LocalFile
 
 _MARKS = "marks"
-_ONCE = "a .jsonl file is written once: what is in it is not changed"
 _HINT = 'a line is one conversation as a JSON object: {"messages": [{"role": ..., "content": ...}]}'
 
 
@@ -226,7 +225,8 @@ class OpenAIStore(Store):
         if mode is WriteMode.ADD and page.offset and key not in there:
             return Failure("changed", f"the target holds 0 messages, not {page.offset}")
         if key in there:
-            return Failure("changed" if page.offset == 0 else "refused", _ONCE)
+            new = mode is WriteMode.ADD and not page.offset
+            return replace(WRITTEN_ONCE, code="changed") if new else WRITTEN_ONCE
         return None
 
 
