@@ -126,9 +126,7 @@ class CopyOutcome:
         return Partial(
             f"{count(len(failures), 'memory')} could not be written; the first: {key}: "
             f"{failure.message}",
-            _report_hint(
-                others=not self.dry_run and len(failures) < self.copied.memories.selected
-            ),
+            _report_hint(others=not self.dry_run and len(failures) < self.copied.memories.selected),
         )
 
 
