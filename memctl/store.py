@@ -483,7 +483,8 @@ class Store(ABC):
         if self.features.added_only:
             raise UsageError(
                 f"{self.label} is written once: memctl adds memories to it, and changes none",
-                "import the file into a store, change the memories there, and export them again",
+                "import the file into a store, change the memories there, and export them again; "
+                "or edit the file by hand",
             )
 
     async def other_contents(self) -> str:
