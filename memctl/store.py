@@ -487,6 +487,13 @@ class Store(ABC):
                 "or edit the file by hand",
             )
 
+    def name_refusal(self, key: MemoryKey) -> Failure | None:  # noqa: ARG002
+        """Return why the store can hold no memory with this name; None if nothing is known.
+
+        Dry runs of copies call it, also if the store does not exist yet.
+        """
+        return None
+
     async def other_contents(self) -> str:
         """Describe in one line the contents of a place without memories; empty without contents.
 

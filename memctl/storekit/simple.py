@@ -192,13 +192,18 @@ class SimpleStore(Store):
                 yield await self._write(first, messages, mode)
                 first, messages = None, []
 
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        if not key.part or self.features.parts:
+            return None
+        text = f"the store holds one memory a session, not a part like {key.part!r}"
+        return Failure("bad-name", text)
+
     async def _write(
         self, first: Page, messages: list[StoredMessage], mode: WriteMode
     ) -> WriteResult:
         key, wanted = first.memory.key, first.memory
-        if key.part and not self.features.parts:
-            text = f"the store holds one memory a session, not a part like {key.part!r}"
-            return WriteResult(key, failure=Failure("bad-name", text))
+        if failure := self.name_refusal(key):
+            return WriteResult(key, failure=failure)
         try:
             there = await self.load(key) or Snapshot(Memory(key), exists=False)
             new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)

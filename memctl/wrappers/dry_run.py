@@ -80,7 +80,8 @@ class DryRun(StoreWrapper):
     ) -> AsyncGenerator[WriteResult]:
         """Count the messages to write and to delete.
 
-        In a real run, the target may refuse some of them.
+        Memories that the target refuses by their names are not counted.  In a real run, the target
+        may refuse further memories.
         """
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:
@@ -93,10 +94,13 @@ class DryRun(StoreWrapper):
             messages += len(page.messages)
             if page.last:
                 key = page.memory.key
+                failure = self.name_refusal(key)
                 if self.features.added_only and (offset or key in held):
-                    yield WriteResult(key, failure=WRITTEN_ONCE)
-                else:
+                    failure = WRITTEN_ONCE
+                if failure is None:
                     yield WriteResult(key, messages, held.get(key, 0))
+                else:
+                    yield WriteResult(key, failure=failure)
                 messages = 0
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:

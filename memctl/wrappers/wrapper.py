@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 
 from memctl.checkpoints import Checkpoints
 from memctl.dialects.view import Dialect
+from memctl.errors import Failure
 from memctl.model import (
     Edit,
     Embedding,
@@ -119,6 +120,9 @@ class StoreWrapper(Store):
 
     def refuse_changes(self) -> None:
         self._store.refuse_changes()
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        return self._store.name_refusal(key)
 
     async def other_contents(self) -> str:
         return await self._store.other_contents()

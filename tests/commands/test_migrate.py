@@ -72,6 +72,30 @@ def test_migrate_dry_run_writes_nothing_and_reports_the_same(
     assert dry == wet
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "sqlite:///{0}/new.db?layout=langchain",
+        "sqlite:///{0}/new.db?layout=openai-branches",
+        "langchain:{0}/folder",
+        "redis",
+    ],
+)
+def test_migrate_dry_run_names_memories_whose_names_the_target_refuses(
+    run: Run, servers: Servers, tmp_path: Path, target: str
+) -> None:
+    source = str(tmp_path / "source.db")
+    memories = {ONE: samples.entries(3), MemoryKey("", "two"): samples.entries(2)}
+    asyncio.run(fill(source, memories))
+    if target == "redis":
+        target = f"{servers.redis.fresh()}?layout=langchain"
+    words = ("migrate", source, target.format(tmp_path), "--lossy", "--json")
+    dry, wet = report(run(*words, "--dry-run"), 7), report(run(*words), 7)
+    [failure] = dry["failures"]
+    assert (failure["user"], failure["code"]) == ("ada", "bad-name")
+    assert [dry[name] == wet[name] for name in ("failures", "memories", "messages")] == [True] * 3
+
+
 CONFLICTS = {
     "another content": [samples.entry("m0000000", 99), *samples.entries(4, start=1)],
     "other marks": [samples.entry("m0000000", 0, ("other",)), *samples.entries(4, start=1)],

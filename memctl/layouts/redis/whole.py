@@ -110,6 +110,13 @@ class WholeMemoryStore(MemoryPlaces):
                 return WriteResult(memory.key, len(messages), gone, before=before)
         return WriteResult(memory.key, failure=CHANGED)
 
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        try:
+            self.place_of(key)
+        except Rejected as rejected:
+            return rejected.failure
+        return None
+
     # Changing
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:

@@ -20,7 +20,7 @@ from memctl.concurrency import in_thread
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.rows import METADATA, TIME
 from memctl.dialects.view import NOTES
-from memctl.errors import BadData
+from memctl.errors import BadData, Failure
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
@@ -92,6 +92,9 @@ class LangChainFilesStore(SimpleStore):
         if not is_name or key.session.startswith(".") or not _ODD.isdisjoint(key.session):
             return None
         return self._path / name if key.session else None
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        return Failure("bad-name", self._why_not(key)) if self._file(key) is None else None
 
     async def keys(self) -> AsyncGenerator[MemoryKey]:
         if self._is_file:

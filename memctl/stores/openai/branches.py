@@ -30,7 +30,7 @@ from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.engines.sql.syntax import EVERY, Condition, pieces, session_condition
-from memctl.errors import BadData, Uninitialised
+from memctl.errors import BadData, Failure, Uninitialised
 from memctl.layouts.sql import (
     BRANCH_COLUMNS,
     BRANCH_TABLES,
@@ -411,15 +411,22 @@ class BranchStore(SqlSimpleStore):
         made = first.memory.key.session in self._made and result.failure is None
         return replace(result, before=MADE) if made else result
 
-    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
         if key.user != self._owner:
-            raise Rejected("bad-name", not_owned("the sessions", self._owner, key.user))
-        if key.part and (key.part == MAIN or "path" in self.location.options):
-            raise Rejected("bad-name", f"the branch {self._path!r} is the memory without a part")
-        if not self._branch(key).strip():
-            raise Rejected("bad-name", "the name of a branch is not blank")
-        if not (is_text(key.session) and is_text(key.part)):
-            raise Rejected("bad-name", "the name is not valid Unicode")
+            text = not_owned("the sessions", self._owner, key.user)
+        elif key.part and (key.part == MAIN or "path" in self.location.options):
+            text = f"the branch {self._path!r} is the memory without a part"
+        elif not self._branch(key).strip():
+            text = "the name of a branch is not blank"
+        elif not (is_text(key.session) and is_text(key.part)):
+            text = "the name is not valid Unicode"
+        else:
+            return None
+        return Failure("bad-name", text)
+
+    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
+        if failure := self.name_refusal(key):
+            raise Rejected(failure.code, failure.message)
         async with self.changing() as connection:
             there = await self._expected(connection, key, expect)
             await self._save(connection, key, snapshot, there)

@@ -24,6 +24,10 @@ from memctl.dialects.rows import (
     TIME,
     RowDialect,
 )
+from memctl.errors import Failure
+from memctl.location import visible
+from memctl.model import MemoryKey
+from memctl.storekit.simple import not_owned
 
 OPTIONAL_FIELDS = {
     **{"role": ROLE, "name": NAME, "time": TIME, "id": ID, "metadata": METADATA},
@@ -115,6 +119,16 @@ class Mapping:
     def keeps_state(self) -> bool:
         """True if sessions have a state, so that a session without messages is a memory, too."""
         return any(one.state for one in self.sessions)
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        """Return why no row can belong to a memory with this name; None if rows can."""
+        if key.part:
+            text = f"the table holds one memory a session, not a part like {key.part!r}"
+        elif "user" in self.columns or key.user == self.user:
+            return None
+        else:
+            text = not_owned(f"the rows of {visible(self.table)!r}", self.user, key.user)
+        return Failure("bad-name", text)
 
     def of(self, columns: Container[str]) -> Mapping:
         """Return the mapping for a table with these columns.

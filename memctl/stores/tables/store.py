@@ -25,7 +25,7 @@ from memctl.engines.sql.database import Database, damage, is_text
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition
-from memctl.errors import BadData, Uninitialised, UsageError
+from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.layouts.sql import BRANCHES, branch_tables, foreign_tables
 from memctl.location import Location, visible
 from memctl.model import (
@@ -442,6 +442,9 @@ class TableStore(SqlStore):
         return entries
 
     # Writing
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        return self.mapping.name_refusal(key)
 
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD

@@ -22,7 +22,6 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.storekit.batching import Large, Small
 from memctl.storekit.edits import ChangeMatcher, LargeEdit, batch_edits
-from memctl.storekit.simple import not_owned
 from memctl.stores.tables.codec import ROWID, DamagedRow, Ordering, Refusal, RowCodec
 from memctl.stores.tables.order import Placing, RowOrder
 from memctl.stores.tables.sessions import MadeRows, Sessions
@@ -277,13 +276,9 @@ class TableWriter(Writer):
 
     def _refusal(self, key: MemoryKey, offset: int) -> Failure | None:
         """Return why a memory cannot be written; None if it can."""
-        if key.part:
-            text = f"the table holds one memory a session, not a part like {key.part!r}"
-            return Failure("bad-name", text)
         mapping = self._codec.mapping
-        if not self._codec.has_user(key):
-            what = f"the rows of {visible(mapping.table)!r}"
-            return Failure("bad-name", not_owned(what, mapping.user, key.user))
+        if failure := mapping.name_refusal(key):
+            return failure
         if refusal := self._codec.session_column.refusal(key.session):
             return Failure("bad-name", f"{visible(mapping.table)!r}: {refusal}")
         found = self._held.get(key, 0)
