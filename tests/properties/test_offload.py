@@ -280,7 +280,8 @@ def test_offload_of_huge_contents_comes_back(
     """Offload contents larger than a piece, with pieces of a few bytes."""
     text = data.draw(messages(dialect))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_located, "_HUGE", 400)
+        patch.setattr(json_located, "HUGE", 400)
+        patch.setattr(jsonio, "HUGE", 400)
         patch.setattr(json_located, "_BEGINNING", 100)
         for module in (pieces, memctl.ops.offload.slim):
             patch.setattr(module, "PIECE", 16)

@@ -52,6 +52,14 @@ class Operator:
             if changes := self._back(page):
                 self._gone.append(Edit(page.memory, changes))
 
+    async def delete_all(self) -> None:
+        """Delete all hints, several pages of a memory one by one, while no agent writes."""
+        before = -1
+        while left := sum([len(page.messages) async for page in self._store.read(self._hints)]):
+            assert left != before, f"{left} hints cannot be deleted"
+            before = left
+            await self.delete()
+
     async def _edit(self, what: str, edits: list[Edit]) -> list[MemoryKey]:
         """Return the changed memories; half the time each is in an edit of its own."""
         if self._random.random() < 0.5:

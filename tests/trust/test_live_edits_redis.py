@@ -110,7 +110,7 @@ async def test_live_redis_agent_writes_while_messages_are_deleted(
             while operator.done.total() < EDITS or refused < REFUSED:
                 assert time.monotonic() < end, f"so far {operator.done}, {refused} refused"
                 await operator.round()
-        await operator.delete()
+        await operator.delete_all()
     with servers.redis.client(redis_url) as client:
         for session in SESSIONS:
             assert_nothing_lost(client, f"user_id:{USER}:session:{session}", wrote[session])

@@ -140,7 +140,7 @@ async def test_live_sql_agent_writes_while_messages_are_deleted(
                 assert time.monotonic() < end, f"so far {operator.done}"
                 await operator.round()
                 missed = operator.done["deleted: changed"]
-        await operator.delete()
+        await operator.delete_all()
         found = await read(store)
         assert set(found) == set(KEYS)
         for key in KEYS:
