@@ -7,6 +7,7 @@ import gc
 import logging
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
 from memctl.stores.archive.rotation import LATEST, RotatedFile, Series, latest_of
+from memctl.system import POSIX
 from memctl.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -64,10 +66,33 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
             task = loop.create_task(work)
             heard: list[signal.Signals] = []
             hear = partial(_hear, task, stop or Stop(), heard)
-            with signals.caught(partial(loop.call_soon_threadsafe, hear)):
+            with _woken(loop), signals.caught(partial(loop.call_soon_threadsafe, hear)):
                 return runner.run(_ended(task, heard, goes_on=stop is not None))
     finally:
         work.close()  # if a signal came before the start
+
+
+@contextmanager
+def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let a signal wake the loop at once.
+
+    Without this, a signal that comes just before the loop waits, or in another thread, is heard
+    only after the next event.
+    """
+    if not POSIX:
+        yield
+        return
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        for end in (reading, writing):
+            end.setblocking(False)
+        loop.add_reader(reading, reading.recv, 4096)
+        before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(reading)
 
 
 def _hear(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import threading
+import time
 
 import pytest
 
@@ -59,3 +62,29 @@ def test_signal_that_a_driver_reports_as_a_lost_connection_is_not_tried_again() 
     with pytest.raises(Interrupted):
         wait_for(_work(attempts))
     assert len(attempts) == 1
+
+
+def test_signal_in_another_thread_is_heard_at_once() -> None:
+    """A driver may have threads to which the system gives signals, and no event may follow."""
+    begin = threading.Event()
+
+    def interrupt() -> None:
+        begin.wait()
+        time.sleep(0.3)  # until the loop waits
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def wait() -> None:
+        begin.set()
+        await asyncio.sleep(60)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    started = time.monotonic()
+    try:
+        with pytest.raises(Interrupted):
+            wait_for(wait())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        other.join()
+    assert time.monotonic() - started < 30
