@@ -112,7 +112,7 @@ def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
 
 
 def _with_strings(text: bytes, strings: list[tuple[int, int]], new: Iterable[bytes]) -> bytes:
-    """Return the text with the insides of some strings replaced by those in ``new``."""
+    """Replace the insides of the strings at the positions ``strings`` by the texts ``new``."""
     pieces: list[bytes | memoryview] = []
     at, view = 0, memoryview(text)
     for (start, end), inside in zip(strings, new, strict=False):
@@ -296,8 +296,8 @@ def dumps(value: Any) -> bytes:
 def compact(value: Any, *, odd: bool = False) -> bytes:
     """Return a value as compact JSON in UTF-8, or in ASCII if orjson refuses the value.
 
-    orjson refuses lone surrogates and huge integers, and writes ``NaN`` and infinity as null.  For
-    a value that may hold such numbers, ``odd`` is true; see ``may_have_nan``.
+    orjson refuses lone surrogates and huge integers, and writes ``NaN`` and infinity as null.  With
+    ``odd``, the value may hold ``NaN`` or infinity, and both are kept; see ``may_have_nan``.
     """
     if odd and _has_nan(value):
         return dumps(value)
@@ -310,7 +310,7 @@ def compact(value: Any, *, odd: bool = False) -> bytes:
 
 
 def may_have_nan(text: str | bytes) -> bool:
-    """Return whether a JSON text has ``NaN`` or infinity, as Python writes them, or such a word."""
+    """Return False if a JSON text has neither the number ``NaN`` nor infinity; True if it may."""
     if isinstance(text, str):
         return "NaN" in text or "Infinity" in text
     return b"NaN" in text or b"Infinity" in text

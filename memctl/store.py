@@ -199,7 +199,7 @@ class Features:
 
     # The abilities of a store
     added_only: bool = False
-    """Memories are added, and then stay as they are: no run changes, deletes or undoes anything."""
+    """memctl adds memories, and never changes or deletes stored memories, not even for an undo."""
     parallel: bool = False
     """Several concurrent writers are faster than one."""
     commits_at_end: bool = False
@@ -477,8 +477,8 @@ class Store(ABC):
         Dry runs call it: they open the store to read.
 
         Raises:
-            UsageError: memctl only reads the store, or only adds memories; the hint says how to
-                change its data.
+            UsageError: memctl only reads the store, or only adds memories to the store; the hint
+                names another way to change the data.
         """
         if self.features.added_only:
             raise UsageError(

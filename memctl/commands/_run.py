@@ -76,8 +76,8 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
 def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Let a signal wake the loop at once.
 
-    Without this, a signal that comes just before the loop waits, or in another thread, is heard
-    only after the next event.
+    Python runs its signal handlers in the main thread.  A signal in another thread, or just before
+    the loop waits, does not end the wait: the handlers would run after the next event.
     """
     if not POSIX:
         yield

@@ -80,8 +80,8 @@ class DryRun(StoreWrapper):
     ) -> AsyncGenerator[WriteResult]:
         """Count the messages to write and to delete.
 
-        Memories that the target refuses by their names are not counted.  In a real run, the target
-        may refuse further memories.
+        A memory whose name the target refuses fails, as in a real run.  Only a real run shows what
+        else the target refuses.
         """
         held: dict[MemoryKey, int] = {}
         if mode is WriteMode.REPLACE:

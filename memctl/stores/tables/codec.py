@@ -521,7 +521,7 @@ class RowCodec:
         return value
 
     def _content_of(self, row: Sequence[Any]) -> Any:
-        """Return the value of a content, and take a large content out of its row to free it.
+        """Return the value of a content; remove a large content from the row, to free memory.
 
         Raises:
             DamagedRow: as ``entry``.
