@@ -32,7 +32,7 @@ from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.wrappers.converted import ConvertedStore, comparable, is_converted
+from memctl.wrappers.converted import ConvertedStore, comparisons, is_converted
 
 DIGEST_BYTES = 16
 
@@ -735,19 +735,19 @@ async def compare(
 
     ``concurrent`` reads both stores at the same time.  This is faster, but two huge messages may be
     in RAM together.  Memories that are damaged in a store are not compared: see
-    ``Store.left_out``.  If the dialects differ, the messages of the coarser dialect are converted
-    to the finer dialect.
+    ``Store.left_out``.  If the dialects differ, messages are compared in each dialect in which
+    ``comparisons`` shows them.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     heard = progress or SilentProgress()
-    left, right = comparable(left, right)
-    for side in (left, right):
+    pair, *others = comparisons(left, right)
+    for side in (side for both in (pair, *others) for side in both):
         if isinstance(side, ConvertedStore):
             side.compared = True
     return await leaving_damaged(
-        lambda: _Comparison(left, right, where, copied, heard, concurrent=concurrent).run()
+        lambda: _Comparison(*pair, where, copied, heard, others, concurrent=concurrent).run()
     )
 
 
@@ -762,9 +762,11 @@ class _Comparison:
         where: Selection,
         copied: Mapping[MemoryKey, int] | None,
         progress: Progress,
+        others: list[tuple[Store, Store]],
         *,
         concurrent: bool,
     ) -> None:
+        """``others`` are both stores in further dialects, for memories that differ in the first."""
         self._left = left
         self._right = right
         self._where = where
@@ -772,6 +774,7 @@ class _Comparison:
         self._progress = progress
         self._read = (0, 0)
         """The numbers of memories and messages that were read from both stores together."""
+        self._others = others
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
@@ -788,8 +791,29 @@ class _Comparison:
         suspects = self._sort(left, right)
         if suspects:
             left, right = await self._values(self._where.only(suspects))
-            await self._name(self._sort(left, right), left, right)
+            differing = self._sort(left, right)
+            only_messages = frozenset(
+                key for key in differing if not list(self._beside(left[key], right[key]))
+            )
+            for pair in self._others if only_messages else ():
+                differing -= await self._alike_in(pair, only_messages)
+            await self._name(differing, left, right)
         return report
+
+    async def _alike_in(
+        self, pair: tuple[Store, Store], keys: frozenset[MemoryKey]
+    ) -> frozenset[MemoryKey]:
+        """Count and return those of the memories that are equal in another dialect."""
+        where, progress = self._where.only(keys), SilentProgress()
+        other = _Comparison(*pair, where, self._copied, progress, [], concurrent=self._concurrent)
+        found = await other.run()
+        differing = {one.key for one in found.differences}
+        self._report.same += found.same
+        self._report.grown += found.grown
+        self._report.kept += found.kept
+        return frozenset(
+            key for key in keys - differing if not any(side.left_out.may_have(key) for side in pair)
+        )
 
     def _size(self, store: Store, found: _Fingerprints) -> int:
         """Return the number of compared messages: the store's own if they are not shown exactly."""

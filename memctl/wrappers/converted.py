@@ -72,15 +72,33 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
     Raises:
         UsageError: as ``shown_as``.
     """
+    return next(comparisons(left, right))
+
+
+def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
+    """Yield both stores, shown in each dialect in which their messages can be compared.
+
+    The first pair is that of ``comparable``.  Messages that are equal in any of the dialects are
+    equal: one of the stores may have notes that say nothing any more, since a message was changed
+    after its conversion, and the dialect of the other store does not show such notes.
+
+    Raises:
+        UsageError: as ``shown_as``.
+    """
     if not right.dialect.holds_notes:
-        return shown_as(left, right.dialect), right
+        yield shown_as(left, right.dialect), right
+        return
     if not left.dialect.holds_notes:
-        return left, shown_as(right, left.dialect)
+        yield left, shown_as(right, left.dialect)
+        return
     right_is_finer = conversion(left.dialect, right.dialect).refines
     finer = right if right_is_finer else left
-    if right_is_finer != bool(finer.dialect.unsettled):
-        return shown_as(left, right.dialect), right
-    return left, shown_as(right, left.dialect)
+    both = [(shown_as(left, right.dialect), right), (left, shown_as(right, left.dialect))]
+    if right_is_finer == bool(finer.dialect.unsettled):
+        both.reverse()
+    yield both[0]
+    if left.dialect.name != right.dialect.name:
+        yield both[1]
 
 
 async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:

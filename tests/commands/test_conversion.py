@@ -98,6 +98,29 @@ def test_a_time_that_an_application_changes_is_a_difference(
     assert run("verify", archive.text, place).exit_code == 6
 
 
+def test_a_message_that_an_application_changes_goes_back_as_it_is(
+    run: Run, archive: Place, tmp_path: Path
+) -> None:
+    """The note of the changed message says nothing any more, which is no difference."""
+    said = [call("m1", "c1"), result("m2", "c1"), message("m3", "user", "Hi", "hint")]
+    put(archive, [sample(KEY, said)])
+    rows, back = f"sqlite:///{tmp_path}/rows.db?layout=langchain&owner=ada", tmp_path / "back.db"
+    assert run("migrate", archive.text, rows).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as database, database:
+        database.execute(
+            "UPDATE message_store SET message = json_set(message, '$.data.content', 'other') "
+            "WHERE id = 2"
+        )
+    assert "verified: source and target match" in run("migrate", rows, back).output
+    found = report(run("verify", rows, back, "--json"))
+    assert (found["memories"]["same"], found["differences"]) == (1, [])
+    with closing(sqlite3.connect(back)) as database, database:
+        database.execute("UPDATE message SET msg = replace(msg, 'other', 'another')")
+    found = run("verify", rows, back, "--json")
+    assert found.exit_code == 6
+    assert [one["id"] for one in json.loads(found.stdout)["differences"]] == ["m2"]
+
+
 def test_messages_with_other_times_are_counted_in_one_warning(
     run: Run, archive: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
