@@ -12,14 +12,15 @@ message::
 
 The note is JSON inside a string, because stores do not take all values as JSON (``NaN``, lone
 surrogates).  ``check`` is a digest of the new message.  If the digest no longer matches, the
-message has changed, and the way back does not use the delta.
+message has changed, and the way back does not use the delta.  An offload changes messages without a
+change of what they say: ``offloaded`` is the digest of the messages without their large contents.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -110,6 +111,8 @@ class _Note:
 
     The list is empty if the field was missing.
     """
+    offloaded: str | None = None
+    """A second check: a digest of the new message without the contents that were offloaded."""
 
     @classmethod
     def parse(cls, text: Any) -> _Note | None:
@@ -131,6 +134,7 @@ class _Note:
             found.get("extra", ""),
             found.get("id"),
             found.get("metadata"),
+            found.get("offloaded"),
         )
         return note if note._is_sound() else None
 
@@ -138,6 +142,7 @@ class _Note:
         ids, marks, metadata = self.ids, self.marks, self.metadata
         return (
             isinstance(self.check, str)
+            and isinstance(self.offloaded, str | None)
             and type(self.count) is int
             and self.count > 0
             and isinstance(self.extra, str)
@@ -163,6 +168,10 @@ class _Note:
         """The marks in a note that has nothing to restore a message by; empty for other notes."""
         return tuple(self.marks[0]) if self.check == _MADE_OF_NONE and self.marks else ()
 
+    def fits(self, digest: str) -> bool:
+        """Return whether messages with this digest are unchanged but for offloaded contents."""
+        return digest in (self.check, self.offloaded)
+
     def applied_to(self, base: Any) -> Any:
         """Return ``base`` with the delta of the note applied; None if the delta does not fit."""
         try:
@@ -174,7 +183,7 @@ class _Note:
         record: dict[str, Any] = {"check": self.check}
         if self.count > 1:
             record["count"] = self.count
-        for name in ("delta", "ids", "marks", "id", "metadata"):
+        for name in ("delta", "ids", "marks", "id", "metadata", "offloaded"):
             if (value := getattr(self, name)) is not None:
                 record[name] = value
         if self.extra:
@@ -262,6 +271,18 @@ def may_have_note(text: bytes) -> bool:
     return b'"memctl"' in text
 
 
+def described(message: bytes) -> dict[str, int]:
+    """Return the dialects for which a message has a note, each with a number of messages.
+
+    The note describes so many messages, of which this message is the first.
+    """
+    if not may_have_note(message):
+        return {}
+    value: Message = jsonio.loads(message)
+    found = {name: _take_note(value, name)[1] for name in _noted(value)}
+    return {name: note.count for name, note in found.items() if note is not None}
+
+
 def take_extras(value: Message, names: Iterable[str]) -> tuple[Message, dict[str, str]]:
     """Remove each ``Memory.extra`` from the notes of a message for the dialects ``names``.
 
@@ -345,6 +366,20 @@ class Converter(ABC):
     def lost(self) -> int:
         """The number of messages that lost data in the conversion."""
         return self._lost
+
+    def digest(self, messages: Sequence[bytes], *, first: bool) -> tuple[_Note | None, str]:
+        """Return the note of the first of some messages, and the digest that checks the note.
+
+        The note has the ids of these messages, if ids come from contents.  ``first`` is True if
+        they are the first messages of their memory.
+        """
+        values: list[Message] = [jsonio.loads(one) for one in messages]
+        if first:
+            values[0] = self._without_extras(values[0])
+        values[0], note = _take_note(values[0], self.target.name)
+        if note is not None and note.ids is not None and self.source.makes_ids:
+            note.ids = [self.source.message_id(one) or "" for one in values]
+        return note, _check(_settled(self.source, values))
 
     def _take_extra(self) -> str:
         extra, self._extra = self._extra, ""
@@ -452,7 +487,7 @@ class Joiner(Converter):
         None if a part has changed since.
         """
         settled = _settled(self.source, parts)
-        if len(parts) != note.count or _check(settled) != note.check:
+        if len(parts) != note.count or not note.fits(_check(settled)):
             return None
         id = self.source.message_id(parts[0]) or ""
         parts = parts if note.delta is None else settled
@@ -552,7 +587,7 @@ class Splitter(Converter):
 
         ``parts`` is the result of a split without the note.  None if ``whole`` has changed since.
         """
-        if _check([whole]) != note.check:
+        if not note.fits(_check([whole])):
             return None
         found = note.applied_to(parts)
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -624,10 +659,39 @@ class Conversion:
             if note is None or not replace(note, extra="", marks=None).says_something:
                 continue
             checks = _check([plain]), _check(_settled(step.source, [plain]))
-            if number == 0 and note.count == 1 and note.check not in checks:
+            if number == 0 and note.count == 1 and not any(map(note.fits, checks)):
                 continue  # the message has changed, so the note restores nothing any more
             found = max(found, note.count)
         return found
+
+    def note_of_offloaded(
+        self, old: Sequence[bytes], new: Sequence[bytes], *, first: bool
+    ) -> str | None:
+        """Return the note for messages ``new`` whose contents were taken out of ``old``.
+
+        The first message has the note, which describes exactly these messages.  ``first`` is True
+        if they are the first messages of their memory.  None if the note does not hold for ``old``,
+        since the messages have changed; or if the conversion has several steps.
+        """
+        was = self._digest(old, first=first)[1]
+        note, now = self._digest(new, first=first)
+        return replace(note, offloaded=now).text() if note and note.fits(was) else None
+
+    def note_of_restored(self, messages: Sequence[bytes], *, first: bool) -> str | None:
+        """Return the note for messages whose contents were all put back.
+
+        Arguments are as for ``note_of_offloaded``.  None if the note stays as it is.
+        """
+        note, now = self._digest(messages, first=first)
+        is_restored = note is not None and note.offloaded is not None and note.check == now
+        return replace(note, offloaded=None).text() if note and is_restored else None
+
+    def _digest(self, messages: Sequence[bytes], *, first: bool) -> tuple[_Note | None, str]:
+        """Return the note of the first of some messages, and the digest that checks the note."""
+        if len(self.steps) > 1:
+            return None, ""
+        [step] = [made() for made in self.steps]
+        return step.digest(messages, first=first)
 
     def converter(self) -> Converter:
         """Return a new converter, which converts one memory."""

@@ -314,6 +314,43 @@ def test_rehydrate_what_was_offloaded_before_and_after_a_migration(
     assert texts(there) == texts(wanted)
 
 
+@pytest.mark.parametrize("layout", ["agentscope2", "adk", "langchain", "llamaindex"])
+def test_offload_of_migrated_messages(
+    run: Run, store: str, blobs: Path, tmp_path: Path, layout: str
+) -> None:
+    """They come back where they are, and after a migration back, with their ids."""
+    picture, said = base64.b64encode(os.urandom(1_700_000)).decode(), LONG * 150  # a page each
+    calls = [
+        {"type": "tool_use", "id": id, "name": "read", "input": {}} for id in ("c1", "c2", "c3")
+    ]
+    answers = [result(said) | {"id": one["id"]} for one in calls]
+    more = [
+        message("a5", "user", text("Look."), image(picture)),
+        message("a6", "assistant", *calls),
+        message("a7", "system", *answers),  # a row for each answer elsewhere
+        message("a8", "system", result([text("A"), text(OTHER)])),
+    ]
+    more = [one._replace(message=one.message[:-1] + b', "rated": 5}') for one in more]
+    add(Path(store), ADA, more, len(MEMORIES[ADA]))
+    there, back = elsewhere(tmp_path, layout), str(tmp_path / "back.db")
+    assert run("migrate", store, there, "--user", "ada").exit_code == 0
+    whole = contents(there)
+    offload = report(run("offload", there, "--to", blobs, *WORDS, "--yes", "--json"))
+    slim = contents(there)
+    assert run("migrate", there, back).exit_code == 0
+    assert run("rehydrate", back, "--from", blobs).exit_code == 0
+    entries = contents(back)[ADA]
+    assert [entry.id for entry in entries] == [*(f"a{number}" for number in range(1, 9))]
+    assert list(map(canonical, texts(back)[ADA])) == list(map(canonical, texts(store)[ADA]))
+
+    assert run("rehydrate", there, "--from", blobs).exit_code == 0
+    assert contents(there) == whole
+    assert run("undo", "--store", there, "--yes").exit_code == 0
+    assert contents(there) == slim
+    assert run("undo", offload["run"], "--yes").exit_code == 0
+    assert contents(there) == whole
+
+
 def test_rehydrate_keeps_times_that_the_store_has_changed(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:

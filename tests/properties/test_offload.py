@@ -32,11 +32,17 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.errors import BadData
-from memctl.model import StoredMessage
+from memctl.journal.runs import Run
+from memctl.model import Page, StoredMessage
+from memctl.ops.change import RunOptions
 from memctl.ops.offload import pieces
+from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import restored_in
+from memctl.ops.offload.notes import with_texts
 from memctl.ops.offload.references import names_in, origins
+from memctl.ops.offload.run import OffloadRun, RehydrateRun
 from memctl.ops.offload.slim import Blob, Fetch, Rule, restored, slim, tokens
+from memctl.selection import Selection
 from memctl.storekit.edits import Snapshot
 from tests.properties.strategies import any_text
 from tests.properties.test_conversion import MEMORY, convert, plain
@@ -47,6 +53,7 @@ pytestmark = pytest.mark.slow
 WAYS: list[Dialect] = [AGENTSCOPE2, LANGCHAIN, LLAMAINDEX, ADK, OPENAI, ROLE_CONTENT]
 """The dialects from which messages of AgentScope 1.x come back exactly."""
 SERVED = [one for one in DIALECTS.values() if one.offloads]
+RECORD = Run("", "offload", "", "", {}, False)
 MOMENT = datetime(2026, 1, 2, 3, 4, 5)
 LARGER = 1200
 PREFIX = "https://blobs.example.com/a b/"
@@ -451,3 +458,80 @@ def check_rehydrated(
     assert [jsonio.canonical(one) for one in texts] == [
         jsonio.canonical(one.message) for one in wanted
     ]
+
+
+texts_of_tools = st.lists(
+    st.tuples(short_texts, st.lists(sized_texts().map(TextBlock), min_size=1, max_size=2)).map(
+        lambda made: ToolResultBlock(made[0], "read", lambda: made[1])
+    ),
+    min_size=1,
+    max_size=2,
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@given(st.data(), st.booleans(), rules)
+def test_offload_of_migrated_messages_comes_back(
+    way: Dialect, data: st.DataObject, has_fields: bool, rule: Rule
+) -> None:
+    """Messages come back where they came from, with all that only notes keep."""
+    entries = []
+    for number, said in enumerate(data.draw(st.lists(texts_of_tools, min_size=1, max_size=3))):
+        picture = MediaBlock("image", None, "image/png", base64.b64encode(bytes(LARGER)).decode())
+        asked = AGENTSCOPE1.author("user", "x", [TextBlock("See."), picture], MOMENT)[1]
+        call = AGENTSCOPE1.author("assistant", "x", [ToolCallBlock("c", "read", {})], MOMENT)[1]
+        results = AGENTSCOPE1.author("system", "system", said, MOMENT)[1]
+        for place, text in enumerate([asked, call, results]):
+            id = f"m{number}-{place}"
+            value = jsonio.loads(text) | {"id": id} | ({"rated": 5} if has_fields else {})
+            entries.append(StoredMessage(id, json.dumps(value).encode()))
+    rule = rule._replace(url_prefix=rule.url_prefix.replace(" ", "-"))  # no URL in AgentScope 2.x
+    check_migrated(AGENTSCOPE1, way, entries, rule, is_exact=True)
+
+
+@pytest.mark.parametrize("origin", SERVED, ids=lambda one: one.name)
+@given(st.data(), rules)
+def test_offload_of_messages_from_any_dialect_comes_back(
+    origin: Dialect, data: st.DataObject, rule: Rule
+) -> None:
+    way = data.draw(st.sampled_from([one for one in SERVED if one is not origin]))
+    entries = []
+    for number in range(data.draw(st.integers(1, 2))):
+        value = jsonio.loads(data.draw(messages(origin)))
+        id = origin.with_id(value, f"m{number}")
+        entries.append(StoredMessage(id, json.dumps(value).encode()))
+    check_migrated(origin, way, entries, rule, is_exact=False)
+
+
+def check_migrated(
+    origin: Dialect, way: Dialect, entries: list[StoredMessage], rule: Rule, *, is_exact: bool
+) -> None:
+    """Check that migrated messages come back where they are, and where they came from.
+
+    There, they are what a migration back makes of them whole; if not ``is_exact``, of some messages
+    only the contents come back, or are named.
+    """
+    memory, there = convert(origin, way, MEMORY, entries)
+    there = again(way, there)
+    told = [None] * len(there)
+    blobs = [blob for one in there for blob in slim(way, one.message, rule).blobs]
+    offload = OffloadRun(RECORD, Selection(), rule, Blobs(""), RunOptions())
+    texts = offload.texts(way, Page(memory, there), told)
+    slimmed = with_texts(way, there, texts)
+    rehydrate = RehydrateRun(RECORD, Selection(), fetch(*blobs), RunOptions())
+    assert rehydrate.texts(way, Page(memory, slimmed), told) == [one.message for one in there]
+
+    wanted = again(origin, convert(way, origin, memory, there)[1])
+    memory, back = convert(way, origin, memory, slimmed)
+    back = again(origin, back)
+
+    def restore(one: StoredMessage) -> bytes:
+        return rehydrate.rewrite(way, one.message, one.id, memory.key)
+
+    found = restored_in(way, origin, Snapshot(memory, back), restore)
+    texts = rehydrate.texts(origin, Page(memory, back), list(found))
+    whole = [one._replace(message=text) for one, text in zip(back, texts, strict=True)]
+    if is_exact:
+        assert plain(whole) == plain(wanted)
+    elif plain(whole) != plain(wanted):
+        assert rehydrate.rewritten.failures or not any(map(origins, texts))

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from memctl import jsonio
 from memctl.dialects.conversion import Conversion
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
-from memctl.model import Memory, StoredMessage
+from memctl.errors import BadData
+from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.ops.offload.notes import for_offloaded
+from memctl.ops.offload.references import is_reference
+from memctl.ops.offload.slim import Fetch, restored
 from memctl.storekit.edits import Snapshot
 
 Restore = Callable[[StoredMessage], bytes]
@@ -38,6 +43,41 @@ def restored_in(
         yield text
 
 
+def comes_back(
+    dialect: Dialect,
+    origin: Dialect,
+    old: Sequence[StoredMessage],
+    new: Sequence[StoredMessage],
+    fetch: Fetch,
+) -> bool:
+    """Return whether messages without contents give the same in another dialect, once restored.
+
+    ``new`` are the messages ``old`` of ``dialect`` without their contents, with the renewed note of
+    their way to ``origin``.  ``fetch`` returns the contents.
+    """
+    way = conversion(dialect, origin)
+    memory = Memory(MemoryKey("", ""))
+    wanted = _converted(way, memory, old)[1]
+    converted, there = _converted(way, memory, new)
+    if [one._replace(message=b"") for one in there] != [
+        one._replace(message=b"") for one in wanted
+    ]:
+        return False
+
+    def restore(message: StoredMessage) -> bytes:
+        return restored(dialect, message.message, fetch)
+
+    try:
+        texts = restored_in(dialect, origin, Snapshot(converted, there), restore)
+        found = [
+            restored(origin, one.message, fetch) if text is None else text
+            for one, text in zip(there, texts, strict=True)
+        ]
+    except BadData:
+        return False
+    return list(map(jsonio.canonical, found)) == [jsonio.canonical(one.message) for one in wanted]
+
+
 def _restored(
     origin: Dialect, dialect: Dialect, stored: Snapshot, restore: Restore
 ) -> Iterator[bytes | None]:
@@ -52,17 +92,44 @@ def _restored(
     if len(same) != len(stored.messages):
         return
     pairs = zip(stored.messages, same, strict=True)
+    for new, is_bound in _converted_whole(origin, dialect, memory, shown, restore):
+        entry, old = next(pairs)
+        if new.message == old.message or (is_bound and not _is_restored(entry, new)):
+            yield None
+        else:
+            yield _text(dialect, entry, new)
+
+
+def _converted_whole(
+    origin: Dialect,
+    dialect: Dialect,
+    memory: Memory,
+    shown: Sequence[StoredMessage],
+    restore: Restore,
+) -> Iterator[tuple[StoredMessage, bool]]:
+    """Yield messages converted to ``dialect`` with their contents, and whether each is bound.
+
+    A bound message has data that only its note gives back, and that are lost if the note cannot be
+    renewed: then the message stays as it is.
+    """
+    way = conversion(origin, dialect)
     converter = way.converter()
     converter.memory(memory, shown[0])
-    bound = 0
-    for number, one in enumerate(shown, 1):
-        bound = max(bound - 1, way.bound(one.message))
-        whole = converter.add([one if bound > 0 else one._replace(message=restore(one))])
-        if number == len(shown):
-            whole += converter.end()
-        for new in whole:
-            entry, old = next(pairs)
-            yield None if new.message == old.message else _text(dialect, entry, new)
+    start = 0
+    while start < len(shown):
+        bound = way.bound(shown[start].message)
+        some = shown[start : start + max(bound, 1)]
+        texts = [restore(one) for one in some]
+        if bound:
+            yield from ((one, False) for one in converter.end())
+            if texts != [one.message for one in some]:
+                some = for_offloaded(origin, dialect, some, texts, first=start == 0) or some
+            done = [*converter.add(some), *converter.end()]
+        else:
+            done = converter.add([some[0]._replace(message=texts[0])])
+        yield from ((one, bound > 0) for one in done)
+        start += len(some)
+    yield from ((one, False) for one in converter.end())
 
 
 def _converted(
@@ -71,6 +138,29 @@ def _converted(
     converter = way.converter()
     memory = converter.memory(memory, messages[0])
     return memory, [*converter.add(messages), *converter.end()]
+
+
+def _is_restored(old: StoredMessage, new: StoredMessage) -> bool:
+    """Return whether a message differs from the stored one only where references stood."""
+    return _differ_in_references(jsonio.loads(old.message), jsonio.loads(new.message))
+
+
+def _differ_in_references(old: Any, new: Any) -> bool:
+    if old == new or (isinstance(old, str) and is_reference(old)):
+        return True
+    if isinstance(old, dict):
+        if isinstance(new, dict) and old.keys() == new.keys():
+            pairs = [(value, new[name]) for name, value in old.items()]
+            if all(_differ_in_references(*pair) for pair in pairs):
+                return True
+        return any(isinstance(value, str) and is_reference(value) for value in old.values())
+    if isinstance(old, list):
+        return (
+            isinstance(new, list)
+            and len(old) == len(new)
+            and all(map(_differ_in_references, old, new))
+        )
+    return False
 
 
 def _text(dialect: Dialect, entry: StoredMessage, new: StoredMessage) -> bytes:

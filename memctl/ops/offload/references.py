@@ -121,6 +121,12 @@ def media_of_text(text: str) -> MediaReference | None:
     return MediaReference(found["name"], found["type"], found["dialect"], found["block"])
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text is, or ends with, a reference; a URL of a blob is one."""
+    known = text_reference(text) or media_of_text(text) or name_of_url(text)
+    return known is not None
+
+
 def origins(text: bytes) -> set[str]:
     """Return the names of the dialects that the references in a message name."""
     return {name.decode() for name in _ORIGIN.findall(text)} if MARK in text else set()

@@ -15,17 +15,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 
-from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
-from memctl.dialects.view import Dialect, object_of
-from memctl.errors import Failure, Loss, MemctlError, UsageError
+from memctl.dialects.view import Dialect
+from memctl.errors import BadData, Failure, Loss, MemctlError, UsageError
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.migrated import restored_in
+from memctl.ops.offload.migrated import comes_back, restored_in
+from memctl.ops.offload.notes import (
+    all_described,
+    for_offloaded,
+    for_restored,
+    id_of,
+    in_whole_groups,
+)
 from memctl.ops.offload.references import origins
 from memctl.ops.offload.slim import (
     Fetch,
@@ -40,6 +46,7 @@ from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.batching import paginate
+from memctl.storekit.edits import Snapshot
 
 
 @dataclass(slots=True)
@@ -118,6 +125,22 @@ class RewriteRun(ChangeRun, ABC):
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:
         """Return the new text for a text of the message ``id`` of the memory ``key``."""
 
+    @abstractmethod
+    def renew(
+        self,
+        dialect: Dialect,
+        origin: Dialect,
+        old: Sequence[StoredMessage],
+        new: Sequence[bytes],
+        *,
+        first: bool,
+    ) -> bytes:
+        """Return the first of the new texts of messages, with their note for ``origin`` renewed.
+
+        ``old`` are the messages of ``dialect`` that the note describes.  ``first`` is True if they
+        begin their memory.
+        """
+
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Do what must be done before the store gets edits; do nothing unless overridden."""
 
@@ -149,7 +172,7 @@ class RewriteRun(ChangeRun, ABC):
         return await super().plan(store)
 
     async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
-        async with aclosing(select_with_anchors(store, where)) as pages:
+        async with aclosing(in_whole_groups(select_with_anchors(store, where))) as pages:
             stays: str | None = None
             async for page in pages:
                 edit, stays = await asyncio.to_thread(self._edit, store, page, stays)
@@ -175,12 +198,12 @@ class RewriteRun(ChangeRun, ABC):
         changes: list[Change] = []
         anchors = page.anchors or [None] * len(page.messages)
         before: str | None = None
-        for entry, anchor, place in zip(page.messages, anchors, page.places, strict=True):
+        told = [next(texts) for _ in page.messages]
+        rewritten = self.texts(store.dialect, page, told)
+        pairs = zip(page.messages, rewritten, strict=True)
+        for (entry, text), anchor, place in zip(pairs, anchors, page.places, strict=True):
             if anchor != before:  # messages that are not selected come before this message
                 before = stays = anchor
-            text = next(texts)
-            if text is None:
-                text = self.rewrite(store.dialect, entry.message, entry.id, key)
             others = store.dialect.other_texts(entry.shape) if entry.shape else []
             new_others = [self.rewrite(store.dialect, one, entry.id, key) for one in others]
             if text == entry.message and new_others == others:
@@ -190,7 +213,7 @@ class RewriteRun(ChangeRun, ABC):
             if new_others != others:
                 shape = store.dialect.with_other_texts(shape, new_others)
             at = place if store.features.duplicate_ids else None
-            new = _id_of(store.dialect, entry, text)
+            new = id_of(store.dialect, entry, text)
             fields = (stays, entry.position)
             changes.append(
                 Change(entry.id, entry.marks, None, entry.message, *fields, entry.shape, at=at)
@@ -199,6 +222,24 @@ class RewriteRun(ChangeRun, ABC):
             self._count(store.dialect, key, [entry.message, *others], [text, *new_others])
         memory = replace(page.memory, summary=None, version=None)
         return Edit(memory, changes, page.offset, page.last), stays
+
+    def texts(self, dialect: Dialect, page: Page, told: Sequence[bytes | None]) -> list[bytes]:
+        """Return the new text of each message of a page, with the notes renewed.
+
+        ``told`` are the new texts that are known already.
+        """
+        key = page.memory.key
+        pairs = zip(page.messages, told, strict=True)
+        found = [
+            self.rewrite(dialect, one.message, one.id, key) if text is None else text
+            for one, text in pairs
+        ]
+        for start, stop, origin in all_described(page.messages):
+            old, new = page.messages[start:stop], found[start:stop]
+            if origin.offloads and new != [one.message for one in old]:
+                first = page.offset + start == 0
+                found[start] = self.renew(dialect, origin, old, new, first=first)
+        return found
 
     def _count(
         self, dialect: Dialect, key: MemoryKey, old: Sequence[bytes], new: Sequence[bytes]
@@ -209,11 +250,9 @@ class RewriteRun(ChangeRun, ABC):
         known.add(Sizes(1, *sizes, tokens(dialect, old[-1]), tokens(dialect, new[-1])))
 
 
-def _id_of(dialect: Dialect, message: StoredMessage, text: bytes) -> str:
-    """Return the id of a message with another text: the same, unless it comes from the text."""
-    if not dialect.makes_ids:
-        return message.id
-    return dialect.message_id(object_of(jsonio.loads(text))) or message.id
+async def _pages(stored: Snapshot) -> AsyncGenerator[Page]:
+    for page in paginate(stored.memory, stored.messages, empty=False):
+        yield page
 
 
 def refuse(store: Store) -> None:
@@ -261,6 +300,29 @@ class OffloadRun(RewriteRun):
         if found.left:
             self.rewritten.left[key] = self.rewritten.left.get(key, 0) + found.left
         return found.text
+
+    def renew(
+        self,
+        dialect: Dialect,
+        origin: Dialect,
+        old: Sequence[StoredMessage],
+        new: Sequence[bytes],
+        *,
+        first: bool,
+    ) -> bytes:
+        renewed = for_offloaded(dialect, origin, old, new, first=first)
+        if renewed is None:
+            return new[0]
+        found = [slim(dialect, one.message, self.rule) for one in old]
+        contents = {blob.name: blob for one in found for blob in one.blobs}
+
+        def fetch(name: str) -> Iterator[bytes]:
+            if name not in contents:
+                raise BadData(f"{name} was taken out before")
+            return contents[name].pieces()
+
+        is_proven = comes_back(dialect, origin, old, renewed, fetch)
+        return renewed[0].message if is_proven else new[0]
 
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Write the blobs of edits, durably, before the store gets the edits.
@@ -311,10 +373,11 @@ class RehydrateRun(RewriteRun):
             restore = partial(self._restore, origin, key)
             texts = restored_in(origin, store.dialect, stored, restore)
             stays: str | None = None
-            for page in paginate(stored.memory, stored.messages, empty=False):
-                edit, stays = await asyncio.to_thread(self._edit, store, page, stays, texts)
-                yield edit
-                del edit
+            async with aclosing(in_whole_groups(_pages(stored))) as whole:
+                async for page in whole:
+                    edit, stays = await asyncio.to_thread(self._edit, store, page, stays, texts)
+                    yield edit
+                    del edit
 
     async def _migrated(self, store: Store, where: Selection) -> dict[MemoryKey, Dialect]:
         """Return the memories whose contents were taken out in another dialect, with the dialect.
@@ -347,6 +410,17 @@ class RehydrateRun(RewriteRun):
             failure = Failure(error.code, f"message {id!r}: {error.message}")
             self.rewritten.failures.setdefault(key, failure)
         return text
+
+    def renew(
+        self,
+        dialect: Dialect,
+        origin: Dialect,
+        old: Sequence[StoredMessage],  # noqa: ARG002
+        new: Sequence[bytes],
+        *,
+        first: bool,
+    ) -> bytes:
+        return for_restored(dialect, origin, new, first=first) or new[0]
 
     def _restore(self, origin: Dialect, key: MemoryKey, message: StoredMessage) -> bytes:
         """Return the text of a message in the dialect ``origin`` with its contents.
