@@ -39,6 +39,7 @@ from memctl.ops.offload.slim import (
     may_refer,
     refused,
     restored,
+    shortened,
     slim,
     tokens,
 )
@@ -311,9 +312,22 @@ class OffloadRun(RewriteRun):
         first: bool,
     ) -> bytes:
         renewed = for_offloaded(dialect, origin, old, new, first=first)
-        if renewed is None:
-            return new[0]
-        found = [slim(dialect, one.message, self.rule) for one in old]
+        is_proven = renewed is not None and self._comes_back(dialect, origin, old)
+        return renewed[0].message if renewed and is_proven else new[0]
+
+    def _comes_back(
+        self, dialect: Dialect, origin: Dialect, messages: Sequence[StoredMessage]
+    ) -> bool:
+        """Return whether offloaded messages come back in the dialect that they came from.
+
+        ``messages`` are those that a note describes.  The proof takes less of large contents: their
+        size does not count, and takes RAM.
+        """
+        texts = [shortened(dialect, one.message, self.rule) for one in messages]
+        short = for_offloaded(dialect, origin, messages, texts, first=False)
+        if short is None:
+            return False
+        found = [slim(dialect, one.message, self.rule) for one in short]
         contents = {blob.name: blob for one in found for blob in one.blobs}
 
         def fetch(name: str) -> Iterator[bytes]:
@@ -321,8 +335,8 @@ class OffloadRun(RewriteRun):
                 raise BadData(f"{name} was taken out before")
             return contents[name].pieces()
 
-        is_proven = comes_back(dialect, origin, old, renewed, fetch)
-        return renewed[0].message if is_proven else new[0]
+        new = for_offloaded(dialect, origin, short, [one.text for one in found], first=False)
+        return new is not None and comes_back(dialect, origin, short, new, fetch)
 
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Write the blobs of edits, durably, before the store gets the edits.

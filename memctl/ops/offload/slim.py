@@ -139,6 +139,34 @@ def _pieces(dialect: Dialect, text: bytes, rule: Rule) -> tuple[list[_Piece], in
     return pieces, left
 
 
+def shortened(dialect: Dialect, text: bytes, rule: Rule) -> bytes:
+    """Return the message with less of its large contents, which are still larger than the limit."""
+    cuts: list[tuple[Span, bytes]] = []
+    view = _view(dialect, text)
+    for block, in_result in _walk(view) if view else ():
+        if not _is_large(block, in_result, rule.larger):
+            continue
+        match block:
+            case TextBlock(LocatedText() as said):
+                span, size = said.span, _LONGEST_ESCAPE * (rule.larger + 1)
+                new = _beginning(text[span.start : span.start + size + 1], size) + b'"'
+            case MediaBlock(data=str(data), value=LocatedObject() as value):
+                found = _literal(value, data)
+                if found is None or (place := _data_at(*found)) is None:
+                    continue
+                span, size = found[0].span, (rule.larger // 4 + 1) * 4
+                new = text[span.start : place.start + size] + b'"'
+            case _:
+                continue
+        if len(new) < span.stop - span.start:
+            cuts.append((span, new))
+    return spliced(text, cuts)
+
+
+_LONGEST_ESCAPE = 6
+"""The most bytes that JSON takes for a character that is one byte, such as ``\\u0000``."""
+
+
 def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
     """Put the contents of blobs back into the message ``text``.
 
@@ -261,12 +289,24 @@ def _literal(block: LocatedObject, data: str) -> tuple[LocatedText, str] | None:
     return None
 
 
+def _data_at(literal: LocatedText, said: str) -> Span | None:
+    """Return the place of base64 data ``said`` at the end of a string.
+
+    None if the string is escaped, or not ASCII.
+    """
+    start, stop = literal.span.start + 1 + len(literal) - len(said), literal.span.stop - 1
+    return (
+        Span(start, stop) if stop - literal.span.start - 1 == len(literal) + literal.cut else None
+    )
+
+
 def _of_media(
     dialect: Dialect, text: bytes, media: MediaBlock, literal: LocatedText, said: str, prefix: str
 ) -> _Piece | None:
-    start, stop = literal.span.start + 1 + len(literal) - len(said), literal.span.stop - 1
-    if stop - literal.span.start - 1 != len(literal) + literal.cut:
-        return None  # escaped, or not ASCII
+    place = _data_at(literal, said)
+    if place is None:
+        return None
+    start, stop = place
     data = memoryview(text)[start:stop]
     extension = references.EXTENSIONS.get(media.media_type or "", references.OTHER)
     blob = _decoded(data, extension) or _blob(partial(parts, data), references.BASE64)
