@@ -326,16 +326,17 @@ async def fingerprints(
                 entries = entries[left:]
             hasher.add(entries)
             if page.last:
-                found[memory.key] = Fingerprint(
-                    hasher.messages,
-                    hasher.digest(),
-                    summary_digest(memory),
-                    None if memory.ttl is None else time.time() + memory.ttl,
-                    beginning,
-                    settings,
-                    memory.place,
-                )
+                print_ = fingerprint(memory, hasher)
+                found[memory.key] = replace(print_, beginning=beginning, settings=settings)
     return found
+
+
+def fingerprint(memory: Memory, hasher: Hasher) -> Fingerprint:
+    """Return the fingerprint of a memory; ``hasher`` has all of its messages."""
+    expires = None if memory.ttl is None else time.time() + memory.ttl
+    return Fingerprint(
+        *(hasher.messages, hasher.digest(), summary_digest(memory), expires), place=memory.place
+    )
 
 
 SHORTEST_DRIFT = 5.0
@@ -722,6 +723,7 @@ async def compare(
     copied: Mapping[MemoryKey, int] | None = None,
     progress: Progress | None = None,
     *,
+    taken: Mapping[MemoryKey, Fingerprint] | None = None,
     concurrent: bool = False,
 ) -> CompareReport:
     """Compare the selected memories of two stores.
@@ -731,7 +733,9 @@ async def compare(
 
     ``copied`` is given after a copy from left to right; it maps each copied memory to its number of
     messages.  Messages and memories that are new in the left store since the copy count as
-    ``grown``, not as differences.
+    ``grown``, not as differences.  ``taken`` is given if the left store has not grown: it holds the
+    fingerprints, by ``Precision.TEXT``, of memories as the copy read them.  Only if the right store
+    differs from these, the memories are read again from the left store.
 
     ``concurrent`` reads both stores at the same time.  This is faster, but two huge messages may be
     in RAM together.  Memories that are damaged in a store are not compared: see
@@ -747,7 +751,9 @@ async def compare(
         if isinstance(side, ConvertedStore):
             side.compared = True
     return await leaving_damaged(
-        lambda: _Comparison(*pair, where, copied, heard, others, concurrent=concurrent).run()
+        lambda: _Comparison(
+            *pair, where, copied, heard, others, taken=taken or {}, concurrent=concurrent
+        ).run()
     )
 
 
@@ -764,6 +770,7 @@ class _Comparison:
         progress: Progress,
         others: list[tuple[Store, Store]],
         *,
+        taken: Mapping[MemoryKey, Fingerprint],
         concurrent: bool,
     ) -> None:
         """``others`` are both stores in further dialects, for memories that differ in the first."""
@@ -775,6 +782,7 @@ class _Comparison:
         self._read = (0, 0)
         """The numbers of memories and messages that were read from both stores together."""
         self._others = others
+        self._taken = taken
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
@@ -805,7 +813,9 @@ class _Comparison:
     ) -> frozenset[MemoryKey]:
         """Count and return those of the memories that are equal in another dialect."""
         where, progress = self._where.only(keys), SilentProgress()
-        other = _Comparison(*pair, where, self._copied, progress, [], concurrent=self._concurrent)
+        other = _Comparison(
+            *pair, where, self._copied, progress, [], taken={}, concurrent=self._concurrent
+        )
         found = await other.run()
         differing = {one.key for one in found.differences}
         self._report.same += found.same
@@ -889,6 +899,12 @@ class _Comparison:
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
         """Return the fingerprints of left and right store with ``Precision.TEXT``."""
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
+        if self._taken:
+            left = {key: one for key, one in self._taken.items() if self._where.has_key(key)}
+            if rest := frozenset((self._copied or {}).keys() - left.keys()):
+                where = self._where.only(rest)
+                left |= await self._fingerprints(self._left, where, Precision.TEXT)
+            return self._comparable(left, await read(self._right))
         if not self._concurrent:
             left = await read(self._left)
             return self._comparable(left, await read(self._right))
@@ -927,12 +943,13 @@ class _Comparison:
                 del page  # free a large page before the next read
 
     def _advance(self, page: Page) -> None:
-        """Advance the progress by half a page, since both stores are read."""
+        """Advance the progress: by half a page if both stores are read."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
+        stores = 1 if self._taken else 2
         self._progress.advance(
-            memories=self._read[0] // 2 - memories // 2,
-            messages=self._read[1] // 2 - messages // 2,
+            memories=self._read[0] // stores - memories // stores,
+            messages=self._read[1] // stores - messages // stores,
             size=sum([len(entry.message) for entry in page.messages]),
         )
 

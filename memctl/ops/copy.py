@@ -35,8 +35,10 @@ from memctl.ops.compare import (
     Comparability,
     FactComparer,
     Fingerprint,
+    Hasher,
     Precision,
     PrefixComparer,
+    fingerprint,
     fingerprints,
     id_digest,
     share_names,
@@ -50,7 +52,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
 from memctl.storekit.catalog import IdSet
-from memctl.wrappers.converted import in_one_dialect, inside, losing, shown_as
+from memctl.wrappers.converted import in_one_dialect, inside, is_converted, losing, shown_as
 
 
 async def without_repeats(
@@ -332,6 +334,7 @@ async def copy(
     stop: Stop | None = None,
     mirror: dict[MemoryKey, bytes] | None = None,
     recorder: CopyJournal | None = None,
+    taken: dict[MemoryKey, Fingerprint] | None = None,
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
 
@@ -341,7 +344,8 @@ async def copy(
     ``mirror`` maps each memory to its digest after the last copy to the target, and is updated.
     If the memory in the target still has this digest, no other program has changed the memory, and
     a change in the source replaces the memory.  With None, no memory is replaced for this reason.
-    ``recorder`` records changes before they are made.
+    ``recorder`` records changes before they are made.  ``taken`` is filled with the fingerprints of
+    memories that are written whole, for a comparison afterwards.
 
     Raises:
         UsageError: source and target are the same store, or the format of the target is retired.
@@ -373,7 +377,7 @@ async def copy(
     async def attempt() -> None:
         nonlocal compressed
         rest = where.without(frozenset(report.settled.keys() - before))
-        work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder)
+        work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder, taken)
         await work.run()
         compressed += work.compressed
 
@@ -445,6 +449,7 @@ class _Copy:
         stop: Stop,
         mirror: dict[MemoryKey, bytes] | None,
         recorder: CopyJournal | None,
+        taken: dict[MemoryKey, Fingerprint] | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -471,6 +476,12 @@ class _Copy:
         """The number of messages passed to the writer, of each memory without a result."""
         self._hides_marks = not inside(target).dialect.holds_marks
         """True if the agents of the target do not see marks."""
+        self._hashers: dict[MemoryKey, Hasher] = {}
+        """The running digests of the memories that are written whole, if these are needed."""
+        self._read_whole: dict[MemoryKey, Fingerprint] = {}
+        """The fingerprints of these memories without a result of the write."""
+        converts = is_converted(source) or is_converted(target) or not where.whole
+        self._taken = None if converts or self._sides.facts else taken
         self.compressed = 0
         """The number of written messages with the mark 'compressed', if agents do not see marks."""
         self._compressed: dict[MemoryKey, int] = {}
@@ -715,11 +726,25 @@ class _Copy:
                 if self._hides_marks:
                     marked = sum([COMPRESSED in entry.marks for entry in page.messages])
                     self._compressed[key] = self._compressed.get(key, 0) + marked
+                if self._taken is not None:
+                    self._take(page, self._taken)
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)
                 yield page
                 del page
+
+    def _take(self, page: Page, taken: dict[MemoryKey, Fingerprint]) -> None:
+        """Add a page to the fingerprint of its memory, unless the target has a part already."""
+        key = page.memory.key
+        if page.offset == 0:
+            self._hashers[key] = self._sides.hasher(Precision.TEXT)
+        taken.pop(key, None)  # of an earlier copy
+        if (hasher := self._hashers.get(key)) is None:
+            return
+        hasher.add(page.messages)
+        if page.last:
+            self._read_whole[key] = fingerprint(page.memory, self._hashers.pop(key))
 
     def _count(self, result: WriteResult) -> None:
         report = self._report
@@ -733,6 +758,8 @@ class _Copy:
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
+        if self._taken is not None and (whole := self._read_whole.pop(result.key, None)):
+            self._taken[result.key] = whole
         self.compressed += compressed
         report.memories.written += 1
         report.messages.written += result.written

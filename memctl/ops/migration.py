@@ -20,7 +20,7 @@ from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialis
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
-from memctl.ops.compare import Precision, compare
+from memctl.ops.compare import Fingerprint, Precision, compare
 from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
@@ -142,6 +142,11 @@ class CopyRun:
         self._expected: tuple[str, Features] | None = None
         """The name of the dialect and the features of the target at the last check for losses."""
         self._mirror: dict[MemoryKey, bytes] = {}
+        self.taken: dict[MemoryKey, Fingerprint] | None = None
+        """The fingerprints of the memories that were written whole, as the copy read them.
+
+        None if they are not needed.
+        """
 
     @property
     def id(self) -> str | None:
@@ -245,6 +250,7 @@ class CopyRun:
                 if following and self.options.form is Precision.OUTLINE
                 else None,
                 recorder=self._recording if self._is_recording else None,
+                taken=self.taken,
             )
         self._copied = True
         self.report.uneven |= self.report.embedding.mixed
@@ -383,6 +389,8 @@ class Migration:
             Unavailable: it will be encrypted, and there is no identity for the comparison.
         """
         new = None
+        if verify and interval is None and not self._dry_run:
+            self._copy.taken = {}
         if isinstance(self._target, Location):
             refuse_unknown_extension(self._target)
             if self._target.encrypts:
@@ -531,6 +539,7 @@ class Migration:
             with self._observer.progress("verifying", lambda: total) as progress:
                 found = await compare(
                     *(one, other, self._where.without(frozenset(known)), copied, progress),
+                    taken=await self._taken(one),
                     concurrent=report.ordinary,
                 )
         # The target may hold other memories.
@@ -557,6 +566,16 @@ class Migration:
                 f"({len(found.differences)} differences)",
                 "the source may have changed meanwhile; list every difference with: memctl verify",
             )
+
+    async def _taken(self, source: Store) -> dict[MemoryKey, Fingerprint]:
+        """Return the fingerprints of memories that need not be read again from the source.
+
+        Empty unless the source has as many messages as were read for the copy.
+        """
+        taken = self._copy.taken
+        counted = await source.count(self._where) if taken else None
+        is_same = counted is not None and counted[1] == sum(self.report.settled.values())
+        return taken if taken and is_same else {}
 
 
 def _refuse_keys(target: Location, *, verify: bool) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import io
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import memctl
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, Page
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import Progress, Total
+from memctl.selection import Selection
 from memctl.testing import samples
 from tests.support.cli import Run, add, contents, fill, report
 from tests.support.processes import wait_until
@@ -80,6 +81,52 @@ def test_library_copy_finds_a_target_that_differs(source: Path, tmp_path: Path) 
     target.unlink()
     with pytest.raises(memctl.Different, match="the target differs after the copy"):
         asyncio.run(between_open_stores(str(source), target, observer=observer))
+
+
+def change_message(path: Path) -> None:
+    with closing(sqlite3.connect(path, timeout=30)) as database, database:
+        database.execute(
+            "UPDATE message SET msg = json_set(msg, '$.content', 'other') WHERE rowid = 1"
+        )
+
+
+async def reads_of_source(source: Path, target: Path, meanwhile: Callable[[], None]) -> int:
+    """Copy and compare; return how often the copy has read messages of the source."""
+    reads = 0
+
+    async with (
+        memctl.open_store(str(source)) as one,
+        memctl.open_store(str(target), create=True) as other,
+    ):
+        read = one.read
+
+        def counted(where: Selection) -> AsyncGenerator[Page]:
+            nonlocal reads
+            reads += 1
+            return read(where)
+
+        one.read = counted  # type: ignore[method-assign]
+        observer = AtPhase("verifying", meanwhile)
+        with suppress(memctl.Different):
+            assert (await memctl.copy(one, other, observer=observer)).verified
+    return reads
+
+
+def test_library_copy_reads_a_source_again_only_if_the_target_differs(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "t.db"
+    assert asyncio.run(reads_of_source(source, target, lambda: None)) == 1
+    for change in (lambda: change_message(target), lambda: drop_message(source)):
+        target.unlink()
+        assert asyncio.run(reads_of_source(source, target, change)) > 1
+
+
+def test_library_copy_finds_a_content_that_differs(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.db"
+    observer = AtPhase("verifying", lambda: change_message(target))
+    with pytest.raises(memctl.Different, match=r"the content differs \(1 differences\)"):
+        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
 
 
 @pytest.mark.parametrize("retries", [3, 0])
