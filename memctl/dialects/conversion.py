@@ -278,8 +278,12 @@ def described(message: bytes) -> dict[str, int]:
     """
     if not may_have_note(message):
         return {}
-    value: Message = jsonio.loads(message)
-    found = {name: _take_note(value, name)[1] for name in _noted(value)}
+    try:
+        value = jsonio.loads(message)
+    except (ValueError, RecursionError):  # damaged, or nested too deep
+        return {}
+    names = _noted(value) if isinstance(value, dict) else []
+    found = {name: _take_note(value, name)[1] for name in names}
     return {name: note.count for name, note in found.items() if note is not None}
 
 
@@ -671,7 +675,7 @@ class Conversion:
 
         The first message has the note, which describes exactly these messages.  ``first`` is True
         if they are the first messages of their memory.  None if the note does not hold for ``old``,
-        since the messages have changed; or if the conversion has several steps.
+        since the messages have changed; or if the conversion has not exactly one step.
         """
         was = self._digest(old, first=first)[1]
         note, now = self._digest(new, first=first)
@@ -688,10 +692,9 @@ class Conversion:
 
     def _digest(self, messages: Sequence[bytes], *, first: bool) -> tuple[_Note | None, str]:
         """Return the note of the first of some messages, and the digest that checks the note."""
-        if len(self.steps) > 1:
+        if len(self.steps) != 1:
             return None, ""
-        [step] = [made() for made in self.steps]
-        return step.digest(messages, first=first)
+        return self.steps[0]().digest(messages, first=first)
 
     def converter(self) -> Converter:
         """Return a new converter, which converts one memory."""

@@ -351,6 +351,39 @@ def test_offload_of_migrated_messages(
     assert contents(there) == whole
 
 
+def test_offload_of_notes_that_memctl_has_not_written(run: Run, store: str, blobs: Path) -> None:
+    """Whatever stands where notes stand, the contents go and come back byte for byte."""
+    notes: list[Any] = [
+        None,
+        ["agentscope2"],
+        {
+            "agentscope1": '{"check": ""}',
+            "agentscope2": "{",
+            "langchain": 5,
+            "nobody": '{"check": ""}',
+        },
+        {"agentscope2": '{"check": "", "count": 9}', "langchain": '{"check": "", "delta": [1]}'},
+        {"adk": json.dumps({"check": "", "offloaded": "", "delta": ["=", None]})},
+        {"agentscope2": '{"check": "", "delta": ' + "[" * 5000 + "]" * 5000 + "}"},
+    ]
+    more = [message(f"a{number}", "system", result(LONG)) for number in range(5, 5 + len(notes))]
+    more = [
+        one._replace(
+            message=one.message.replace(
+                b'"metadata": {}', b'"metadata": ' + json.dumps({"memctl": note}).encode()
+            )
+        )
+        for one, note in zip(more, notes, strict=True)
+    ]
+    add(Path(store), ADA, more, len(MEMORIES[ADA]))
+    before = texts(store)
+    found = report(run("offload", store, "--to", blobs, *WORDS, "--yes", "--json"))
+    assert found["messages"]["changed"] == 4 + len(notes)
+    assert max(map(len, texts(store)[ADA][4:])) < 12_000
+    assert run("rehydrate", store, "--from", blobs).exit_code == 0
+    assert texts(store) == before
+
+
 def test_rehydrate_keeps_times_that_the_store_has_changed(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:

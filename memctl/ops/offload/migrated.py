@@ -57,23 +57,21 @@ def comes_back(
     """
     way = conversion(dialect, origin)
     memory = Memory(MemoryKey("", ""))
-    wanted = _converted(way, memory, old)[1]
-    converted, there = _converted(way, memory, new)
-    if [one._replace(message=b"") for one in there] != [
-        one._replace(message=b"") for one in wanted
-    ]:
-        return False
 
     def restore(message: StoredMessage) -> bytes:
         return restored(dialect, message.message, fetch)
 
     try:
+        wanted = _converted(way, memory, old)[1]
+        converted, there = _converted(way, memory, new)
+        if [(one.id, one.marks) for one in there] != [(one.id, one.marks) for one in wanted]:
+            return False
         texts = restored_in(dialect, origin, Snapshot(converted, there), restore)
         found = [
             restored(origin, one.message, fetch) if text is None else text
             for one, text in zip(there, texts, strict=True)
         ]
-    except BadData:
+    except (BadData, ValueError, RecursionError):
         return False
     return list(map(jsonio.canonical, found)) == [jsonio.canonical(one.message) for one in wanted]
 

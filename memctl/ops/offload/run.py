@@ -235,6 +235,8 @@ class RewriteRun(ChangeRun, ABC):
             self.rewrite(dialect, one.message, one.id, key) if text is None else text
             for one, text in pairs
         ]
+        if found == [one.message for one in page.messages]:
+            return found
         for start, stop, origin in all_described(page.messages):
             old, new = page.messages[start:stop], found[start:stop]
             if origin.offloads and new != [one.message for one in old]:
