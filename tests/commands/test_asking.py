@@ -9,7 +9,6 @@ import pty
 import re
 import select
 import signal
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,6 +21,7 @@ from tests.support.backends import place_at
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.forkserver import TerminalProcess
 from tests.support.places import append, held, put, runs_kept
+from tests.support.processes import wait_until_it_waits
 from tests.support.servers.pool import Servers
 
 PATIENCE = 60
@@ -53,16 +53,8 @@ class Session:
             self.said += piece
 
     def types(self, text: str) -> None:
-        """Type a text as soon as memctl waits for the terminal.
-
-        Python loses a signal that comes between its last look for signals and the call that waits;
-        a person presses Ctrl-C again.
-        """
-        state = Path(f"/proc/{self._process.pid}/stat")
-        end = time.monotonic() + PATIENCE
-        while state.read_text().rpartition(") ")[2][0] != "S":
-            assert time.monotonic() < end, f"memctl does not wait: {self.said!r}"
-            time.sleep(0.001)
+        """Type a text as soon as memctl waits for the terminal."""
+        wait_until_it_waits(self._process.pid)
         os.write(self._master, text.encode(errors="surrogateescape"))
 
     def ends(self, *, by: signal.Signals | None = None) -> int:

@@ -319,7 +319,10 @@ def test_offload_of_migrated_messages(
     run: Run, store: str, blobs: Path, tmp_path: Path, layout: str
 ) -> None:
     """They come back where they are, and after a migration back, with their ids."""
-    picture, said = base64.b64encode(os.urandom(1_700_000)).decode(), LONG * 150  # a page each
+    picture, said = (
+        base64.b64encode(os.urandom(1_700_000)).decode(),
+        "word " * 450_000,
+    )  # a page each
     calls = [
         {"type": "tool_use", "id": id, "name": "read", "input": {}} for id in ("c1", "c2", "c3")
     ]

@@ -28,7 +28,7 @@ from memctl.testing.samples import sample
 from tests.stores.test_sql_damage import DAMAGE, make_good
 from tests.support.cli import FRIDAY, Run, fails, fill, report
 from tests.support.histories import ASK, HEALTHY, REPLY, Marked, call, entries, said
-from tests.support.processes import start, wait_until
+from tests.support.processes import start, wait_until, wait_until_it_waits
 
 ADA, BOB = MemoryKey("ada <b>", "kyoto"), MemoryKey("bob-the-user", "invoice-7")
 NOW = datetime.now()
@@ -384,6 +384,7 @@ def test_report_that_is_stopped_leaves_no_file(tmp_path: Path, talks: str) -> No
         database.execute("BEGIN EXCLUSIVE")
         with start("report", talks, "-o", folder / "r.html") as process:
             wait_until(lambda: any(folder.iterdir()))
+            wait_until_it_waits(process.pid)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=15)
     assert process.returncode == 143

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.support.forkserver import ForkedProcess, PlainProcess
@@ -31,3 +32,12 @@ def wait_until(ready: Callable[[], object]) -> None:
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def wait_until_it_waits(pid: int) -> None:
+    """Wait until the main thread of a process waits for something, as for a signal.
+
+    Python loses a signal that comes between its last look for signals and the call that waits.
+    """
+    state = Path(f"/proc/{pid}/stat")
+    wait_until(lambda: state.read_text().rpartition(") ")[2][0] == "S")

@@ -149,17 +149,15 @@ def shortened(dialect: Dialect, text: bytes, rule: Rule) -> bytes:
         match block:
             case TextBlock(LocatedText() as said):
                 span, size = said.span, _LONGEST_ESCAPE * (rule.larger + 1)
-                new = _beginning(text[span.start : span.start + size + 1], size) + b'"'
+                if size + 2 < span.stop - span.start:
+                    begin = _beginning(text[span.start : span.start + size + 1], size)
+                    cuts.append((span, begin + b'"'))
             case MediaBlock(data=str(data), value=LocatedObject() as value):
                 found = _literal(value, data)
-                if found is None or (place := _data_at(*found)) is None:
-                    continue
-                span, size = found[0].span, (rule.larger // 4 + 1) * 4
-                new = text[span.start : place.start + size] + b'"'
-            case _:
-                continue
-        if len(new) < span.stop - span.start:
-            cuts.append((span, new))
+                place = found and _data_at(*found)
+                if found and place:
+                    stop = min(place.stop, place.start + (rule.larger // 4 + 1) * 4)
+                    cuts.append((found[0].span, text[found[0].span.start : stop] + b'"'))
     return spliced(text, cuts)
 
 
