@@ -634,11 +634,17 @@ class Runs:
         return parts
 
     def has_changes(self, run: Run) -> bool:
-        """Return whether a run has recorded changes; a run that was killed early may have none."""
+        """Return whether a run has recorded changes; a run that was killed early may have none.
+
+        Raises:
+            Unavailable: the operating system refuses to read the record.
+        """
         folder = self.folder / run.id
         first = _part(folder, 1)
-        files = (first, first.with_name(first.name + UNFINISHED), folder / REPLACED)
-        return any(path.exists() for path in (*files, *(folder / name for name in repairs.FILES)))
+        left = first.with_name(first.name + UNFINISHED)
+        if left.exists() and is_growing(left):
+            return True
+        return any((folder / name).exists() for name in (first.name, REPLACED, *repairs.FILES))
 
     def before(self, run: Run) -> Notes:
         """Return the notes of the store on the memories that a run changed."""

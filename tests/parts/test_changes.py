@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memctl.journal.changes import UNFINISHED
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs
 from memctl.model import MemoryKey
@@ -65,6 +67,21 @@ def test_job_is_one_line_and_one_undo(run: Run, store: str) -> None:
     assert again["messages"]["deleted"] == MESSAGES
     assert not any(contents(store).values())
     assert "done, 3 of 3 parts" in run("history", "--command", "delete").stdout
+
+
+def test_undo_of_a_job_with_a_part_that_was_killed_early(run: Run, store: str) -> None:
+    """The part was killed before the first byte of its changes was on the disk."""
+    before = contents(store)
+    words = ("delete", store, "--all", "--yes", "--job", "nightly")
+    assert run(*words, "--shard", "0/2").exit_code == 0
+    runs = Runs()
+    [part] = runs.job("nightly").runs
+    killed = replace(part, id=f"{part.id[:-5]}0dead", shard="1/2", ended="", outcome="")
+    (runs.folder / killed.id).mkdir()
+    (runs.folder / killed.id / f"changes-1.ndjson.zst{UNFINISHED}").touch()
+    runs.update(killed)
+    assert run("undo", "nightly", "--store", store).exit_code == 0
+    assert contents(store) == before
 
 
 def test_undo_of_some_parts_of_a_job(run: Run, source: str) -> None:
