@@ -132,8 +132,12 @@ class FileLock:
         return []
 
     async def take_in_thread(self, owner: str) -> list[str]:
-        """Take the lock in a thread; see ``take``."""
-        return await in_thread(partial(self.take, owner))
+        """Take the lock in a thread; see ``take``.  A cancelled task does not hold the lock."""
+        try:
+            return await in_thread(partial(self.take, owner))
+        except asyncio.CancelledError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Release the lock and remove its files, if this object holds the lock."""

@@ -274,6 +274,17 @@ def test_lock_file_that_a_killed_run_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_lock_of_a_task_that_is_cancelled_meanwhile(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "agents.db", "agents.db")
+    for _ in range(5):
+        task = asyncio.create_task(lock.take_in_thread(FIRST))
+        await asyncio.sleep(0)  # the thread begins
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not os.listdir(tmp_path)
+
+
 def test_lock_folder_that_is_removed_meanwhile(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()
