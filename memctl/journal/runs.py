@@ -520,9 +520,13 @@ class Runs:
                 f"name the run to undo, or remove {self.folder / damaged[-1]}",
             )
         for run in self.all():
-            if not (run.planned or run.undoes or run.over) and wanted(run):
+            if not (run.planned or run.undoes or run.over) and wanted(run) and self._began(run):
                 return run
         return None
+
+    def _began(self, run: Run) -> bool:
+        """Return False for a run that was killed before it recorded a change."""
+        return bool(run.ended) or self.goes_on(run) or self.has_changes(run)
 
     def note_unrecorded(self, run: Run) -> None:
         """Note that ``run`` changed its store without a record for undo.

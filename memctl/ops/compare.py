@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from array import array
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextlib import closing as closed
 from dataclasses import dataclass, field, replace
@@ -465,6 +465,7 @@ class PrefixComparer:
         self, memory: Memory, there: Fingerprint, form: Precision, sides: Comparability
     ) -> None:
         self.there = there
+        self._memory = memory
         self.passed = False
         self.messages = 0
         summary = summary_digest(memory)
@@ -514,6 +515,11 @@ class PrefixComparer:
     def digest(self) -> bytes:
         """The digest of all messages of the memory, after ``take`` of the last page."""
         return self._hasher.digest()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint of the memory, after ``take`` of the last page."""
+        return fingerprint(self._memory, self._hasher)
 
     def _rest(self, page: Page, entries: list[StoredMessage], offset: int) -> Page | None:
         # A memory without messages has no place for a note.
@@ -731,11 +737,10 @@ async def compare(
     Summaries and expiries count if both stores can hold them.  If a store cannot hold a memory
     without messages, an empty memory equals an absent memory.
 
-    ``copied`` is given after a copy from left to right; it maps each copied memory to its number of
-    messages.  Messages and memories that are new in the left store since the copy count as
-    ``grown``, not as differences.  ``taken`` is given if the left store has not grown: it holds the
-    fingerprints, by ``Precision.TEXT``, of memories as the copy read them.  Only if the right store
-    differs from these, the memories are read again from the left store.
+    After a copy from left to right, ``copied`` maps each copied memory to its number of messages.
+    Messages and memories that are new in the left store since the copy count as ``grown``, not as
+    differences.  ``taken`` holds the fingerprints, by ``Precision.TEXT``, of all these memories as
+    the copy read them; then only memories that differ are read from the left store.
 
     ``concurrent`` reads both stores at the same time.  This is faster, but two huge messages may be
     in RAM together.  Memories that are damaged in a store are not compared: see
@@ -746,13 +751,13 @@ async def compare(
         MemctlError: as ``Store.read``.
     """
     heard = progress or SilentProgress()
-    pair, *others = comparisons(left, right)
-    for side in (side for both in (pair, *others) for side in both):
+    pairs = list(comparisons(left, right))
+    for side in (side for pair in pairs for side in pair):
         if isinstance(side, ConvertedStore):
             side.compared = True
     return await leaving_damaged(
         lambda: _Comparison(
-            *pair, where, copied, heard, others, taken=taken or {}, concurrent=concurrent
+            pairs, where, copied, heard, taken=taken or {}, concurrent=concurrent
         ).run()
     )
 
@@ -763,25 +768,22 @@ _Fingerprints = dict[MemoryKey, Fingerprint]
 class _Comparison:
     def __init__(
         self,
-        left: Store,
-        right: Store,
+        pairs: Sequence[tuple[Store, Store]],
         where: Selection,
         copied: Mapping[MemoryKey, int] | None,
         progress: Progress,
-        others: list[tuple[Store, Store]],
         *,
         taken: Mapping[MemoryKey, Fingerprint],
         concurrent: bool,
     ) -> None:
-        """``others`` are both stores in further dialects, for memories that differ in the first."""
-        self._left = left
-        self._right = right
+        """``pairs`` are both stores in one dialect; and in another, for memories that differ."""
+        self._left, self._right = left, right = pairs[0]
+        self._others = pairs[1:]
         self._where = where
         self._copied = copied
         self._progress = progress
         self._read = (0, 0)
         """The numbers of memories and messages that were read from both stores together."""
-        self._others = others
         self._taken = taken
         self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
@@ -803,27 +805,24 @@ class _Comparison:
             only_messages = frozenset(
                 key for key in differing if not list(self._beside(left[key], right[key]))
             )
-            for pair in self._others if only_messages else ():
-                differing -= await self._alike_in(pair, only_messages)
+            if only_messages and self._others:
+                differing -= await self._alike_otherwise(only_messages)
             await self._name(differing, left, right)
         return report
 
-    async def _alike_in(
-        self, pair: tuple[Store, Store], keys: frozenset[MemoryKey]
-    ) -> frozenset[MemoryKey]:
-        """Count and return those of the memories that are equal in another dialect."""
-        where, progress = self._where.only(keys), SilentProgress()
+    async def _alike_otherwise(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
+        """Count and return the memories of ``keys`` that are equal in the other dialect."""
         other = _Comparison(
-            *pair, where, self._copied, progress, [], taken={}, concurrent=self._concurrent
+            *(self._others, self._where, self._copied, SilentProgress()),
+            taken={},
+            concurrent=self._concurrent,
         )
-        found = await other.run()
-        differing = {one.key for one in found.differences}
-        self._report.same += found.same
-        self._report.grown += found.grown
-        self._report.kept += found.kept
-        return frozenset(
-            key for key in keys - differing if not any(side.left_out.may_have(key) for side in pair)
-        )
+        left, right = await other._values(self._where.only(keys))
+        both = keys & left.keys() & right.keys()
+        alike = frozenset(key for key in both if other._alike(left[key], right[key]))
+        for key in alike:
+            self._count(left[key], right[key])
+        return alike
 
     def _size(self, store: Store, found: _Fingerprints) -> int:
         """Return the number of compared messages: the store's own if they are not shown exactly."""
@@ -836,9 +835,7 @@ class _Comparison:
         suspects = set()
         for key in left.keys() & right.keys():
             if self._alike(left[key], right[key]):
-                self._report.same += 1
-                self._report.grown += left[key].messages - right[key].messages
-                self._report.kept += self._keeps_summary(left[key], right[key])
+                self._count(left[key], right[key])
             else:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
@@ -855,6 +852,12 @@ class _Comparison:
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
         return frozenset(suspects)
+
+    def _count(self, left: Fingerprint, right: Fingerprint) -> None:
+        """Count a memory that is equal in both stores."""
+        self._report.same += 1
+        self._report.grown += left.messages - right.messages
+        self._report.kept += self._keeps_summary(left, right)
 
     def _was_given(self, key: MemoryKey, copied: Mapping[MemoryKey, int]) -> bool:
         """Return whether the copy wrote the memory to the right store."""
@@ -901,9 +904,6 @@ class _Comparison:
         read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
         if self._taken:
             left = {key: one for key, one in self._taken.items() if self._where.has_key(key)}
-            if rest := frozenset((self._copied or {}).keys() - left.keys()):
-                where = self._where.only(rest)
-                left |= await self._fingerprints(self._left, where, Precision.TEXT)
             return self._comparable(left, await read(self._right))
         if not self._concurrent:
             left = await read(self._left)

@@ -35,10 +35,8 @@ from memctl.ops.compare import (
     Comparability,
     FactComparer,
     Fingerprint,
-    Hasher,
     Precision,
     PrefixComparer,
-    fingerprint,
     fingerprints,
     id_digest,
     share_names,
@@ -476,10 +474,6 @@ class _Copy:
         """The number of messages passed to the writer, of each memory without a result."""
         self._hides_marks = not inside(target).dialect.holds_marks
         """True if the agents of the target do not see marks."""
-        self._hashers: dict[MemoryKey, Hasher] = {}
-        """The running digests of the memories that are written whole, if these are needed."""
-        self._read_whole: dict[MemoryKey, Fingerprint] = {}
-        """The fingerprints of these memories without a result of the write."""
         converts = is_converted(source) or is_converted(target) or not where.whole
         self._taken = None if converts or self._sides.facts else taken
         self.compressed = 0
@@ -646,8 +640,10 @@ class _Copy:
 
         None if the target lacks the memory, and no digest is needed.
         """
-        if there is None and self._mirror is None:
+        if there is None and self._mirror is None and self._taken is None:
             return None
+        if there is None and self._taken is not None:
+            form = Precision.TEXT
         comparer = PrefixComparer if there is None or not self._sides.facts else FactComparer
         return comparer(memory, there or NOTHING, form, self._sides)
 
@@ -682,6 +678,8 @@ class _Copy:
                 self._suspects[key] = beginning.conflict
             return
         self._note_digest(key, beginning.digest)
+        if self._taken is not None and beginning.there is NOTHING:
+            self._taken[key] = beginning.fingerprint
         if beginning.passed:
             self._report.messages.skipped += beginning.there.messages
         else:
@@ -726,25 +724,11 @@ class _Copy:
                 if self._hides_marks:
                     marked = sum([COMPRESSED in entry.marks for entry in page.messages])
                     self._compressed[key] = self._compressed.get(key, 0) + marked
-                if self._taken is not None:
-                    self._take(page, self._taken)
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)
                 yield page
                 del page
-
-    def _take(self, page: Page, taken: dict[MemoryKey, Fingerprint]) -> None:
-        """Add a page to the fingerprint of its memory, unless the target has a part already."""
-        key = page.memory.key
-        if page.offset == 0:
-            self._hashers[key] = self._sides.hasher(Precision.TEXT)
-        taken.pop(key, None)  # of an earlier copy
-        if (hasher := self._hashers.get(key)) is None:
-            return
-        hasher.add(page.messages)
-        if page.last:
-            self._read_whole[key] = fingerprint(page.memory, self._hashers.pop(key))
 
     def _count(self, result: WriteResult) -> None:
         report = self._report
@@ -758,8 +742,6 @@ class _Copy:
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
-        if self._taken is not None and (whole := self._read_whole.pop(result.key, None)):
-            self._taken[result.key] = whole
         self.compressed += compressed
         report.memories.written += 1
         report.messages.written += result.written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -539,7 +539,7 @@ class Migration:
             with self._observer.progress("verifying", lambda: total) as progress:
                 found = await compare(
                     *(one, other, self._where.without(frozenset(known)), copied, progress),
-                    taken=await self._taken(one),
+                    taken=await self._taken(one, copied),
                     concurrent=report.ordinary,
                 )
         # The target may hold other memories.
@@ -567,15 +567,20 @@ class Migration:
                 "the source may have changed meanwhile; list every difference with: memctl verify",
             )
 
-    async def _taken(self, source: Store) -> dict[MemoryKey, Fingerprint]:
-        """Return the fingerprints of memories that need not be read again from the source.
+    async def _taken(
+        self, source: Store, copied: Mapping[MemoryKey, int]
+    ) -> Mapping[MemoryKey, Fingerprint]:
+        """Return the fingerprints of the memories ``copied``, as the copy read them.
 
-        Empty unless the source has as many messages as were read for the copy.
+        Empty if some of these memories were not written whole, or if the number of messages in the
+        source is not that of the copy.
         """
         taken = self._copy.taken
-        counted = await source.count(self._where) if taken else None
+        if not taken or any(size and key not in taken for key, size in copied.items()):
+            return {}
+        counted = await source.count(self._where)
         is_same = counted is not None and counted[1] == sum(self.report.settled.values())
-        return taken if taken and is_same else {}
+        return taken if is_same else {}
 
 
 def _refuse_keys(target: Location, *, verify: bool) -> None:

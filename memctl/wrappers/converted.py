@@ -76,7 +76,7 @@ def comparable(left: Store, right: Store) -> tuple[Store, Store]:
 
 
 def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
-    """Yield both stores, shown in each dialect in which their messages can be compared.
+    """Yield pairs of both stores; a pair shows one dialect in which messages can be compared.
 
     The first pair is that of ``comparable``.  Messages that are equal in any of the dialects are
     equal: one of the stores may have notes that say nothing any more, since a message was changed

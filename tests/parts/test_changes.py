@@ -84,6 +84,20 @@ def test_undo_of_a_job_with_a_part_that_was_killed_early(run: Run, store: str) -
     assert contents(store) == before
 
 
+def test_undo_takes_no_run_that_was_killed_early(run: Run, store: str) -> None:
+    """The last run has changed nothing, so the one before it is undone."""
+    before = contents(store)
+    assert run("delete", store, "--all", "--yes").exit_code == 0
+    runs = Runs()
+    [last] = runs.all()
+    killed = replace(last, id=f"{last.id[:-5]}0dead", ended="", outcome="", number=last.number + 1)
+    (runs.folder / killed.id).mkdir()
+    (runs.folder / killed.id / f"changes-1.ndjson.zst{UNFINISHED}").touch()
+    runs.update(killed)
+    assert run("undo", "--store", store, "--yes").exit_code == 0
+    assert contents(store) == before
+
+
 def test_undo_of_some_parts_of_a_job(run: Run, source: str) -> None:
     before = contents(source)
     in_parts(run, "mark", "add", source, "x", "--all", of=3)
