@@ -12,8 +12,8 @@ message::
 
 The note is JSON inside a string, because stores do not take all values as JSON (``NaN``, lone
 surrogates).  ``check`` is a digest of the new message.  If the digest no longer matches, the
-message has changed, and the way back does not use the delta.  An offload changes messages without a
-change of what they say: ``offloaded`` is the digest of the messages without their large contents.
+message has changed, and the way back does not use the delta.  After an offload, ``offloaded`` is a
+second digest, of the message without its large contents.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import io
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def change_message(path: Path) -> None:
         )
 
 
-async def reads_of_source(source: Path, target: Path, meanwhile: Callable[[], None]) -> int:
+async def reads_of_source(source: object, target: Path, meanwhile: Callable[[], None]) -> int:
     """Copy and compare; return how often the copy has read messages of the source."""
     reads = 0
 
@@ -120,6 +121,30 @@ def test_library_copy_reads_a_source_again_only_if_the_target_differs(
     for change in (lambda: change_message(target), lambda: drop_message(source)):
         target.unlink()
         assert asyncio.run(reads_of_source(source, target, change)) > 1
+
+
+def test_library_copy_reads_other_sources_once(
+    source: Path, servers: Servers, postgresql_url: str, tmp_path: Path
+) -> None:
+    for number, text in enumerate([servers.redis.fresh(), postgresql_url, tmp_path / "a.ndjson"]):
+        asyncio.run(memctl.copy(str(source), str(text)))
+        target = tmp_path / f"t{number}.db"
+        assert asyncio.run(reads_of_source(text, target, lambda: None)) == 1
+        target.unlink()
+        change = partial(change_message, target)
+        assert asyncio.run(reads_of_source(text, target, change)) > 1
+
+
+def test_library_copy_of_a_memory_that_has_grown(source: Path, tmp_path: Path) -> None:
+    """The target had a part of the messages, so all of them are read for the comparison."""
+    target = tmp_path / "t.db"
+    assert asyncio.run(reads_of_source(source, target, lambda: None)) == 1
+    add(source, ONE, samples.entries(5, start=100), 30)
+    assert asyncio.run(reads_of_source(source, target, lambda: None)) == 2
+    add(source, ONE, samples.entries(5, start=200), 35)
+    observer = AtPhase("verifying", lambda: drop_message(target))
+    with pytest.raises(memctl.Different):
+        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
 
 
 def test_library_copy_finds_a_content_that_differs(source: Path, tmp_path: Path) -> None:

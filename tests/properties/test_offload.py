@@ -227,6 +227,17 @@ def messages(draw: st.DrawFn, dialect: Dialect) -> bytes:
     return written(value, draw(st.sampled_from(sorted(WRITINGS))))
 
 
+@st.composite
+def memories(draw: st.DrawFn, dialect: Dialect) -> list[StoredMessage]:
+    """One or two messages of a memory, as some programs write them."""
+    entries = []
+    for number in range(draw(st.integers(1, 2))):
+        value = jsonio.loads(draw(messages(dialect)))
+        id = dialect.with_id(value, f"m{number}")
+        entries.append(StoredMessage(id, json.dumps(value).encode()))
+    return entries
+
+
 def fetch(*blobs: Blob) -> Fetch:
     """Return what reads some blobs, in pieces of a few bytes."""
     contents = {blob.name: b"".join(blob.pieces()) for blob in blobs}
@@ -407,11 +418,7 @@ def test_offload_comes_back_in_any_dialect(
     origin: Dialect, data: st.DataObject, rule: Rule
 ) -> None:
     way = data.draw(st.sampled_from([one for one in SERVED if one is not origin]))
-    entries = []
-    for number in range(data.draw(st.integers(1, 2))):
-        value = jsonio.loads(data.draw(messages(origin)))
-        id = origin.with_id(value, f"m{number}")
-        entries.append(StoredMessage(id, json.dumps(value).encode()))
+    entries = data.draw(memories(origin))
     assume(not any(has_file(origin, one.message) for one in entries))
     check_rehydrated(origin, way, entries, rule)
 
@@ -495,11 +502,7 @@ def test_offload_of_messages_from_any_dialect_comes_back(
     origin: Dialect, data: st.DataObject, rule: Rule
 ) -> None:
     way = data.draw(st.sampled_from([one for one in SERVED if one is not origin]))
-    entries = []
-    for number in range(data.draw(st.integers(1, 2))):
-        value = jsonio.loads(data.draw(messages(origin)))
-        id = origin.with_id(value, f"m{number}")
-        entries.append(StoredMessage(id, json.dumps(value).encode()))
+    entries = data.draw(memories(origin))
     check_migrated(origin, way, entries, rule, is_exact=False)
 
 

@@ -17,7 +17,7 @@ from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.ops.offload.notes import for_offloaded
+from memctl.ops.offload.notes import Described, for_offloaded
 from memctl.ops.offload.references import is_reference
 from memctl.ops.offload.slim import Fetch, restored
 from memctl.storekit.edits import Snapshot
@@ -50,10 +50,11 @@ def comes_back(
     new: Sequence[StoredMessage],
     fetch: Fetch,
 ) -> bool:
-    """Return whether messages without contents give the same in another dialect, once restored.
+    """Return whether offloaded messages become, in the dialect ``origin``, what whole ones become.
 
-    ``new`` are the messages ``old`` of ``dialect`` without their contents, with the renewed note of
-    their way to ``origin``.  ``fetch`` returns the contents.
+    ``old`` are whole messages of ``dialect``.  ``new`` are the same messages after an offload, with
+    the note for ``origin`` renewed.  The offloaded messages are converted, and rehydrated there;
+    ``fetch`` returns the contents.
     """
     way = conversion(dialect, origin)
     memory = Memory(MemoryKey("", ""))
@@ -121,7 +122,7 @@ def _converted_whole(
         if bound:
             yield from ((one, False) for one in converter.end())
             if texts != [one.message for one in some]:
-                some = for_offloaded(origin, dialect, some, texts, first=start == 0) or some
+                some = for_offloaded(Described(origin, dialect, some, texts, start == 0)) or some
             done = [*converter.add(some), *converter.end()]
         else:
             done = converter.add([some[0]._replace(message=texts[0])])

@@ -1,9 +1,8 @@
 """The notes of converted messages whose contents are taken out, or put back.
 
 A note gives a message back what its dialect cannot express, once the message returns to the dialect
-that it came from.  The note holds for one text of the message, so whoever takes contents out of the
-message renews the note.  A note may describe several messages that follow one another; the first of
-these has the note.
+that it came from.  The note holds for one text of the message, so an offload renews the note.  A
+note may describe several consecutive messages; the first message has the note.
 """
 
 from __future__ import annotations
@@ -24,53 +23,57 @@ from memctl.model import Page, StoredMessage
 
 
 class Described(NamedTuple):
-    """The messages from ``start`` up to but not including ``stop``, which a note describes.
+    """All messages that a note describes, and their new texts.
 
-    They came from the dialect ``origin``.
+    ``old`` are messages of ``dialect`` that came from the dialect ``origin``.  Contents were taken
+    out of these messages, or put back: the results are the texts ``new``.  With ``first``, the
+    messages begin their memory.
     """
 
-    start: int
-    stop: int
+    dialect: Dialect
     origin: Dialect
+    old: Sequence[StoredMessage]
+    new: Sequence[bytes]
+    first: bool = False
 
 
-def all_described(messages: Sequence[StoredMessage]) -> Iterator[Described]:
-    """Yield for each note the messages that the note describes, if all of these are there."""
-    for start, one in enumerate(messages):
+def all_described(
+    dialect: Dialect, old: Sequence[StoredMessage], new: Sequence[bytes], *, first: bool
+) -> Iterator[tuple[int, Described]]:
+    """Yield the described messages with a new text, each time with the place of the first message.
+
+    ``old`` are consecutive messages with the new texts ``new``; ``first`` is as in ``Described``.
+    Messages from a dialect that is not offloaded are left out.
+    """
+    for start, one in enumerate(old):
         for name, count in described(one.message).items():
-            if name in DIALECTS and start + count <= len(messages):
-                yield Described(start, start + count, DIALECTS[name])
+            origin, stop = DIALECTS.get(name), start + count
+            if origin is None or not origin.offloads or stop > len(old):
+                continue
+            if new[start:stop] != [each.message for each in old[start:stop]]:
+                begins = first and start == 0
+                yield start, Described(dialect, origin, old[start:stop], new[start:stop], begins)
 
 
-def for_offloaded(
-    dialect: Dialect,
-    origin: Dialect,
-    old: Sequence[StoredMessage],
-    new: Sequence[bytes],
-    *,
-    first: bool,
-) -> list[StoredMessage] | None:
-    """Return messages with the texts ``new``, and with a note that holds for these texts, too.
+def for_offloaded(some: Described) -> list[StoredMessage] | None:
+    """Return messages with their new texts, and with a note that holds for these texts, too.
 
-    ``old`` are the messages of ``dialect`` that the note for ``origin`` describes, and contents
-    were taken out of these.  ``first`` is True if they begin their memory.  None if the note does
-    not hold for ``old``.
+    None if the note does not hold for the old messages.
     """
-    was = [one.message for one in old]
-    note = conversion(dialect, origin).note_of_offloaded(was, new, first=first)
-    begin = None if note is None else _with_note(new[0], origin, note)
-    return None if begin is None else with_texts(dialect, old, [begin, *new[1:]])
+    was = [one.message for one in some.old]
+    way = conversion(some.dialect, some.origin)
+    note = way.note_of_offloaded(was, some.new, first=some.first)
+    begin = None if note is None else _with_note(some.new[0], some.origin, note)
+    return None if begin is None else with_texts(some.dialect, some.old, [begin, *some.new[1:]])
 
 
-def for_restored(
-    dialect: Dialect, origin: Dialect, messages: Sequence[bytes], *, first: bool
-) -> bytes | None:
-    """Return the first of some messages, with the note for ``origin`` as before the offload.
+def for_restored(some: Described) -> bytes | None:
+    """Return the first of the new texts, with the note as before the offload.
 
-    None if the note stays, since contents are still missing, or the messages have changed.
+    None if the note stays: contents are still missing, or the messages have changed.
     """
-    note = conversion(dialect, origin).note_of_restored(messages, first=first)
-    return None if note is None else _with_note(messages[0], origin, note)
+    note = conversion(some.dialect, some.origin).note_of_restored(some.new, first=some.first)
+    return None if note is None else _with_note(some.new[0], some.origin, note)
 
 
 def with_texts(
@@ -89,7 +92,7 @@ def id_of(dialect: Dialect, message: StoredMessage, text: bytes) -> str:
 
 
 def _with_note(text: bytes, origin: Dialect, note: str) -> bytes | None:
-    """Return a message with another note for ``origin``; None if the old one has no place."""
+    """Return the message ``text`` with another note for ``origin``; None if it has no note."""
     old = located(text)["metadata"][NOTES][origin.name]
     if not isinstance(old, LocatedText):
         return None
@@ -97,7 +100,7 @@ def _with_note(text: bytes, origin: Dialect, note: str) -> bytes | None:
 
 
 async def in_whole_groups(pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-    """Yield pages of messages; messages that a note describes are on one page, if all are there."""
+    """Yield pages, joined where a note describes messages of several pages."""
     held: Page | None = None
     async with aclosing(pages):
         async for page in pages:
@@ -130,5 +133,10 @@ def _is_open(messages: Sequence[StoredMessage]) -> bool:
     return any(
         count > len(messages) - start
         for start, one in enumerate(messages)
+        if _COUNT in one.message
         for count in described(one.message).values()
     )
+
+
+_COUNT = rb"\"count\""
+"""Bytes of every message with a note that describes several messages."""

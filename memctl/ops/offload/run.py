@@ -26,6 +26,7 @@ from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import comes_back, restored_in
 from memctl.ops.offload.notes import (
+    Described,
     all_described,
     for_offloaded,
     for_restored,
@@ -127,20 +128,8 @@ class RewriteRun(ChangeRun, ABC):
         """Return the new text for a text of the message ``id`` of the memory ``key``."""
 
     @abstractmethod
-    def renew(
-        self,
-        dialect: Dialect,
-        origin: Dialect,
-        old: Sequence[StoredMessage],
-        new: Sequence[bytes],
-        *,
-        first: bool,
-    ) -> bytes:
-        """Return the first of the new texts of messages, with their note for ``origin`` renewed.
-
-        ``old`` are the messages of ``dialect`` that the note describes.  ``first`` is True if they
-        begin their memory.
-        """
+    def renew(self, some: Described) -> bytes:
+        """Return the first of the new texts of messages, with the note renewed."""
 
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Do what must be done before the store gets edits; do nothing unless overridden."""
@@ -237,11 +226,9 @@ class RewriteRun(ChangeRun, ABC):
         ]
         if found == [one.message for one in page.messages]:
             return found
-        for start, stop, origin in all_described(page.messages):
-            old, new = page.messages[start:stop], found[start:stop]
-            if origin.offloads and new != [one.message for one in old]:
-                first = page.offset + start == 0
-                found[start] = self.renew(dialect, origin, old, new, first=first)
+        first = page.offset == 0
+        for start, some in all_described(dialect, page.messages, found, first=first):
+            found[start] = self.renew(some)
         return found
 
     def _count(
@@ -304,32 +291,22 @@ class OffloadRun(RewriteRun):
             self.rewritten.left[key] = self.rewritten.left.get(key, 0) + found.left
         return found.text
 
-    def renew(
-        self,
-        dialect: Dialect,
-        origin: Dialect,
-        old: Sequence[StoredMessage],
-        new: Sequence[bytes],
-        *,
-        first: bool,
-    ) -> bytes:
-        renewed = for_offloaded(dialect, origin, old, new, first=first)
-        is_proven = renewed is not None and self._comes_back(dialect, origin, old)
-        return renewed[0].message if renewed and is_proven else new[0]
+    def renew(self, some: Described) -> bytes:
+        renewed = for_offloaded(some)
+        is_proven = renewed is not None and self._comes_back(some)
+        return renewed[0].message if renewed and is_proven else some.new[0]
 
-    def _comes_back(
-        self, dialect: Dialect, origin: Dialect, messages: Sequence[StoredMessage]
-    ) -> bool:
-        """Return whether offloaded messages come back in the dialect that they came from.
+    def _comes_back(self, some: Described) -> bool:
+        """Return whether messages come back exactly in the dialect that they came from.
 
-        ``messages`` are those that a note describes.  The proof takes less of large contents: their
-        size does not count, and takes RAM.
+        The proof offloads messages with shortened contents.  Whole contents would take RAM, and
+        their size changes nothing.
         """
-        texts = [shortened(dialect, one.message, self.rule) for one in messages]
-        short = for_offloaded(dialect, origin, messages, texts, first=False)
+        texts = [shortened(some.dialect, one.message, self.rule) for one in some.old]
+        short = for_offloaded(some._replace(new=texts))
         if short is None:
             return False
-        found = [slim(dialect, one.message, self.rule) for one in short]
+        found = [slim(some.dialect, one.message, self.rule) for one in short]
         contents = {blob.name: blob for one in found for blob in one.blobs}
 
         def fetch(name: str) -> Iterator[bytes]:
@@ -337,8 +314,8 @@ class OffloadRun(RewriteRun):
                 raise BadData(f"{name} was taken out before")
             return contents[name].pieces()
 
-        new = for_offloaded(dialect, origin, short, [one.text for one in found], first=False)
-        return new is not None and comes_back(dialect, origin, short, new, fetch)
+        new = for_offloaded(some._replace(old=short, new=[one.text for one in found]))
+        return new is not None and comes_back(some.dialect, some.origin, short, new, fetch)
 
     async def make_ready(self, store: Store, edits: Sequence[Edit]) -> None:
         """Write the blobs of edits, durably, before the store gets the edits.
@@ -427,16 +404,8 @@ class RehydrateRun(RewriteRun):
             self.rewritten.failures.setdefault(key, failure)
         return text
 
-    def renew(
-        self,
-        dialect: Dialect,
-        origin: Dialect,
-        old: Sequence[StoredMessage],  # noqa: ARG002
-        new: Sequence[bytes],
-        *,
-        first: bool,
-    ) -> bytes:
-        return for_restored(dialect, origin, new, first=first) or new[0]
+    def renew(self, some: Described) -> bytes:
+        return for_restored(some) or some.new[0]
 
     def _restore(self, origin: Dialect, key: MemoryKey, message: StoredMessage) -> bytes:
         """Return the text of a message in the dialect ``origin`` with its contents.

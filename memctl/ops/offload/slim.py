@@ -140,7 +140,7 @@ def _pieces(dialect: Dialect, text: bytes, rule: Rule) -> tuple[list[_Piece], in
 
 
 def shortened(dialect: Dialect, text: bytes, rule: Rule) -> bytes:
-    """Return the message with less of its large contents, which are still larger than the limit."""
+    """Return the message with shortened large contents; the contents are still above the limit."""
     cuts: list[tuple[Span, bytes]] = []
     view = _view(dialect, text)
     for block, in_result in _walk(view) if view else ():
@@ -162,7 +162,7 @@ def shortened(dialect: Dialect, text: bytes, rule: Rule) -> bytes:
 
 
 _LONGEST_ESCAPE = 6
-"""The most bytes that JSON takes for a character that is one byte, such as ``\\u0000``."""
+"""The bytes of the longest JSON escape of a character of one byte, such as ``\\u0000``."""
 
 
 def restored(dialect: Dialect, text: bytes, fetch: Fetch) -> bytes:
