@@ -13,14 +13,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from memctl.checkpoints import Checkpoints
 from memctl.concurrency import in_thread
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, UsageError
-from memctl.inference.text import encodable
 from memctl.location import Location, same_file
 from memctl.model import (
     Change,
@@ -41,6 +39,9 @@ from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
+
+if TYPE_CHECKING:
+    from memctl.checkpoints import Checkpoints
 
 EDIT_ATTEMPTS = 5
 """How often the default ``Store.edit`` tries to edit a memory that other programs change."""
@@ -101,6 +102,8 @@ def searched_text(store: Store, query: str, where: Selection) -> str:
             f"{store.label}: its service finds messages one by one, and cannot count the newest",
             "leave out the number of newest messages, or search with --by words",
         )
+    from memctl.inference.text import encodable  # only needed to search
+
     text = encodable(query).strip()
     if not text:
         raise UsageError("the query is empty", "name some words to search for")

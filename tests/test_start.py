@@ -78,13 +78,17 @@ def test_start_of_help(words: list[str], code: int) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "other"),
     [
-        ("inspect STORE", 0, set()),
+        ("inspect STORE", 0, {"rich"}),
         ("inspect STORE --json", 0, set()),
-        ("delete STORE --mark hint --dry-run", 0, set()),
-        ("doctor STORE", 6, set()),
+        ("inspect STORE --by role --format csv", 0, set()),
+        ("delete STORE --mark hint --dry-run", 0, {"rich"}),
+        ("delete STORE --mark hint --yes --json", 0, set()),
+        ("doctor STORE", 6, {"rich"}),
         ("export STORE -o OUTPUT.ndjson", 0, {"memctl.stores.archive"}),
         ("export STORE -o OUTPUT.csv --lossy", 0, set()),
-        ("migrate STORE OUTPUT.ndjson", 0, {"memctl.stores.archive"}),
+        ("migrate STORE OUTPUT.ndjson", 0, {"rich", "memctl.stores.archive"}),
+        ("migrate STORE OUTPUT.ndjson --json", 0, {"memctl.stores.archive"}),
+        ("migrate STORE OUTPUT.ndjson --quiet", 0, {"memctl.stores.archive"}),
     ],
 )
 def test_start_of_commands_on_sqlite(
@@ -94,11 +98,11 @@ def test_start_of_commands_on_sqlite(
     for name, place in places.items():
         command = command.replace(name, place)
     modules = loaded(*command.split(), code=code)
-    assert libraries(modules) == {"rich"} | _SQLITE
-    assert layouts(modules) == _AGENTSCOPE1 | other
+    assert libraries(modules) == _SQLITE | other & {"rich"}
+    assert layouts(modules) == _AGENTSCOPE1 | other - {"rich"}
     assert not modules & {"memctl.index", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
     if command.startswith("inspect"):
-        assert not modules & {"memctl.journal.runs", "memctl.zstd"}
+        assert not modules & {"memctl.embedder", "memctl.journal.runs", "memctl.zstd"}
 
 
 def test_start_of_a_search_reads_the_index_alone(store: str) -> None:

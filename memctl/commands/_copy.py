@@ -18,7 +18,6 @@ from memctl.ops.observer import Unobserved
 from memctl.ops.report import CopyReport
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
-from memctl.output import changes
 from memctl.registry import refuse_unknown_extension
 
 if TYPE_CHECKING:
@@ -109,5 +108,7 @@ def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any,
     refuse_unasked(False)
     counts = ChangeCounts(len(found.removed), sum(found.removed.values()))
     plan = ChangeReport(found.noun, counts, found.removed)
-    run.output.show(changes.change_plan(plan))
+    from memctl.output.changes import change_plan  # only needed to draw
+
+    run.output.show(change_plan(plan))
     confirm(f"replace {deletions(plan)} of {visible(outcome.target)}?")

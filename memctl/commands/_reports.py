@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rich.console import RenderableType
+from typing import TYPE_CHECKING, Any
 
 from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
 from memctl.holds import HELD
@@ -14,9 +12,11 @@ from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun
 from memctl.ops.report import DOCTOR, CopyReport, only_damage
-from memctl.output import changes, tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class CopyOutcome:
@@ -94,6 +94,8 @@ class CopyOutcome:
         return [flat]
 
     def _table(self) -> RenderableType | None:
+        from memctl.output import tables  # only needed to draw
+
         if self.copied.rounds and self.ended:
             about = self.copied, self.source, self.target, self.copied.rounds
             return tables.followed(*about)
@@ -283,6 +285,8 @@ class ChangeOutcome:
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):
             return None
+        from memctl.output import changes  # only needed to draw
+
         about = self.changes, self.target, self.run
         return changes.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 

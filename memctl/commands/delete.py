@@ -32,7 +32,6 @@ from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
 from memctl.ops.apply import ChangeReport
 from memctl.ops.delete import DeleteRun
-from memctl.output import changes
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.system import at_terminal
@@ -120,5 +119,7 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
 
 
 def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:
-    output.show(changes.change_plan(found))
+    from memctl.output.changes import change_plan  # only needed to draw
+
+    output.show(change_plan(found))
     confirm(f"delete {deletions(found)} of {visible(target)}?", expected=expected)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from memctl.commands._context import Run
 from memctl.commands._journal import hold_source
@@ -30,6 +29,9 @@ from memctl.ops.export.destination import STDOUT, Shape
 from memctl.ops.export.run import Export, ExportOptions, ExportReport
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @divisible
@@ -182,7 +184,7 @@ class ExportOutcome(CopyOutcome):
     def _table(self) -> RenderableType | None:
         if not (self.dry_run and self.ended):
             return None  # stdout may be the export: a note reports it on stderr
-        from rich.text import Text  # loads Rich, which the help does not need
+        from rich.text import Text  # only needed to draw
 
         return Text("\n".join(self._facts("would be ")))
 

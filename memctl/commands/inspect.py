@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,6 @@ from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
-from memctl.output import tables
 from memctl.output.pager import paged
 from memctl.output.report import Listing, Report, memory_row, message_json
 from memctl.output.terminal import Format, Output
@@ -32,6 +31,9 @@ from memctl.registry import make_store, read_checkpoints, title_of
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.archive.rotation import RotatedFile, latest_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @divisible
@@ -120,14 +122,15 @@ async def _inspect(
             }
             if store.embedding is not None:
                 head["embedding"] = store.embedding._asdict()
-            output.report = Report(
-                *("inspect", *_catalogue(head, found, limit)),
-                lambda: tables.catalogue(
-                    *(store.label, title_of(store.location), found, limit),
-                    facts=store.dialect.facts,
-                    embedding=store.embedding,
-                ),
-            )
+
+            def table() -> RenderableType:
+                from memctl.output import tables  # only needed to draw
+
+                about = store.label, title_of(store.location), found, limit
+                facts, embedding = store.dialect.facts, store.embedding
+                return tables.catalogue(*about, facts=facts, embedding=embedding)
+
+            output.report = Report("inspect", *_catalogue(head, found, limit), table)
         if not number:
             await warn_of_other_contents(store, output)
         await refuse_absent_in(where, number, store, observer=output)
@@ -177,7 +180,12 @@ def _rotation(name: str, files: list[RotatedFile], newest: str, limit: int | Non
     def data() -> dict[str, Any]:
         return {"rotation": {"name": name, "files": rows()}}
 
-    return Report("inspect", data, rows, lambda: tables.rotation(name, files, newest, limit))
+    def table() -> RenderableType:
+        from memctl.output import tables  # only needed to draw
+
+        return tables.rotation(name, files, newest, limit)
+
+    return Report("inspect", data, rows, table)
 
 
 def _checkpoints(archive: Location, limit: int | None) -> Report:
@@ -207,10 +215,12 @@ def _checkpoints(archive: Location, limit: int | None) -> Report:
             }
         }
 
-    return Report(
-        *("inspect", data, rows),
-        lambda: tables.checkpoints(archive.label, found.source, found.threads, limit),
-    )
+    def table() -> RenderableType:
+        from memctl.output import tables  # only needed to draw
+
+        return tables.checkpoints(archive.label, found.source, found.threads, limit)
+
+    return Report("inspect", data, rows, table)
 
 
 def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
@@ -225,12 +235,12 @@ def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
             for group in groups
         ]
 
-    return Report(
-        "inspect",
-        lambda: {"by": by.value, "groups": rows()},
-        rows,
-        lambda: tables.groups(by, groups, facts=facts),
-    )
+    def table() -> RenderableType:
+        from memctl.output import tables  # only needed to draw
+
+        return tables.groups(by, groups, facts=facts)
+
+    return Report("inspect", lambda: {"by": by.value, "groups": rows()}, rows, table)
 
 
 async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:
@@ -255,7 +265,7 @@ async def print_messages(output: Output, store: Store, where: Selection, ids: bo
 async def _conversations(
     output: Output, store: Store, pages: AsyncGenerator[Page], ids: bool
 ) -> int:
-    from memctl.output import conversation  # only needed here
+    from memctl.output import conversation  # only needed to draw
 
     console = output.console()
     piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe

@@ -14,7 +14,6 @@ from urllib.parse import quote, urlencode
 
 from memctl import plugins, system
 from memctl.config import secrets
-from memctl.dialects.rows import COLUMN_ROLES
 from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
@@ -490,6 +489,8 @@ def _columns(path: Path, place: str, columns: Any) -> str:
             f"{path}: {place}.columns is not a table",
             'write columns = { session = "session_id", content = "content" }',
         )
+    from memctl.dialects.rows import COLUMN_ROLES  # only needed for a mapped table
+
     refuse_unknown(path, f"{place}.columns.", columns, COLUMN_ROLES)
     pairs = []
     for role, names in columns.items():

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from memctl.embedder import EmbeddingReport
 from memctl.errors import BadData, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 
 if TYPE_CHECKING:
+    from memctl.embedder import EmbeddingReport
     from memctl.store import Store
 
 HUGE_BYTES = 8 * 1024 * 1024
@@ -117,6 +117,12 @@ class Lost(NamedTuple):
     example: MemoryKey
 
 
+def _no_vectors() -> EmbeddingReport:
+    from memctl.embedder import EmbeddingReport  # only needed to copy
+
+    return EmbeddingReport()
+
+
 @dataclass(slots=True)
 class CopyReport:
     """The result of a copy.
@@ -138,7 +144,7 @@ class CopyReport:
     largest: int = 0
     """The size in bytes of the messages of the largest page."""
     warnings: list[str] = field(default_factory=list)
-    embedding: EmbeddingReport = field(default_factory=EmbeddingReport)
+    embedding: EmbeddingReport = field(default_factory=_no_vectors)
     """The vectors of facts that were made for the target."""
     removed: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages that were removed from each memory of the target that lost any."""
