@@ -22,7 +22,7 @@ _SPACES = "\u00a0\u2000-\u200a\u202f\u3000"
 _IN_NAME = re.compile(f"[^ -~{_JOINERS}{_SPACES}]+")
 _IN_TEXT = re.compile(f"[^ -~{_JOINERS}{_SPACES}\n\t]+")
 """Characters that are shown as escapes unless they are printable."""
-_IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def text(stored: str) -> str:
@@ -46,7 +46,9 @@ def attribute(stored: str) -> str:
 def data(value: Any) -> str:
     """Return a value as JSON for a script element: ASCII, without characters of HTML."""
     compact = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    return compact.translate(_IN_SCRIPT)
+    for sign, escaped in _IN_SCRIPT.items():  # faster than ``translate``
+        compact = compact.replace(sign, escaped)
+    return compact
 
 
 def _escaped(stored: str, unusual: re.Pattern[str]) -> str:

@@ -698,10 +698,7 @@ class Candidates:
         self._connection.execute("BEGIN")
         self._connection.executemany(
             "INSERT INTO found (rowid, heading, text) VALUES (?, ?, ?)",
-            (
-                (number, heading.translate(_UNMARKED), text.translate(_UNMARKED))
-                for number, heading, text in rows
-            ),
+            ((number, _unmarked(heading), _unmarked(text)) for number, heading, text in rows),
         )
         self._connection.execute("COMMIT")
 
@@ -742,4 +739,7 @@ class Candidates:
 
 START, END = "\x01", "\x02"
 """The marks around a match."""
-_UNMARKED = str.maketrans({START: " ", END: " "})
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(START, " ").replace(END, " ")

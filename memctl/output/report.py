@@ -86,7 +86,6 @@ class Listing:
 
 _PIECE = 1 << 20
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
-_ON_ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
 def error_row(error: MemctlError) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def _pieces(message: bytes) -> Iterator[str]:
         piece = decoder.decode(message[start : start + _PIECE])
         if not piece.isascii():
             piece = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], piece)
-        yield piece.translate(_ON_ONE_LINE)
+        yield piece.replace("\n", " ").replace("\r", " ")
 
 
 def write_ndjson(rows: list[dict[str, Any]]) -> None:
