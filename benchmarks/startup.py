@@ -22,6 +22,7 @@ COMMANDS = (
     "--version",
     "--help",
     "inspect STORE",
+    "inspect STORE --json",
     "export STORE -o -",
     "delete STORE --mark hint --dry-run",
     "search STORE kalo",
