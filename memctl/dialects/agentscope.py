@@ -91,6 +91,14 @@ class AgentScopeView(MessageView):
             if isinstance(block, dict):
                 yield from _texts(block)
 
+    @property
+    def is_tool_output(self) -> bool:
+        content = self.value.get(CONTENT)
+        blocks = content if isinstance(content, list) else ()
+        return bool(blocks) and all(
+            isinstance(block, dict) and block.get("type") == RESULT for block in blocks
+        )
+
     def searchable(self) -> str:
         content = self.value.get(CONTENT)
         if isinstance(content, str):
