@@ -101,6 +101,9 @@ def test_start_of_commands_on_sqlite(
     assert libraries(modules) == _SQLITE | other & {"rich"}
     assert layouts(modules) == _AGENTSCOPE1 | other - {"rich"}
     assert not modules & {"memctl.index", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql"}
+    dialects = {name for name in modules if name.startswith("memctl.dialects.")}
+    assert not dialects & {"memctl.dialects.adk", "memctl.dialects.langchain"}
+    assert "csv" in command or not modules & {"memctl.ops.export.html", "memctl.ops.export.rows"}
     if command.startswith("inspect"):
         assert not modules & {"memctl.embedder", "memctl.journal.runs", "memctl.zstd"}
 

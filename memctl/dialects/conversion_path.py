@@ -5,13 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from memctl.dialects.conversion import Conversion, Joiner, Joint, Splitter
-from memctl.dialects.rows import RowDialect, RowJoint
-from memctl.dialects.runtime_versions import RUNTIME_VERSIONS
-from memctl.dialects.versions import VERSIONS
 from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
-
-JOINTS: tuple[Joint, ...] = (VERSIONS, RUNTIME_VERSIONS)
 
 
 def conversion(source: Dialect, target: Dialect) -> Conversion:
@@ -27,13 +22,19 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
             "facts do not become a conversation, nor a conversation facts: that takes a model",
             "copy facts to a store of facts, or to an archive",
         )
-    rows = [RowJoint(one) for one in (source, target) if isinstance(one, RowDialect)]
+    # None is needed for a copy that converts nothing.
+    from memctl.dialects.rows import RowDialect, RowJoint
+    from memctl.dialects.runtime_versions import RUNTIME_VERSIONS
+    from memctl.dialects.versions import VERSIONS
+
+    joints: list[Joint] = [VERSIONS, RUNTIME_VERSIONS]
+    joints += [RowJoint(one) for one in (source, target) if isinstance(one, RowDialect)]
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
         longer = {
             end.name: Conversion((*way.steps, step))
             for start, way in ways.items()
-            for joint in (*JOINTS, *rows)
+            for joint in joints
             for step, begin, end in (
                 (partial(Joiner, joint), joint.fine, joint.coarse),
                 (

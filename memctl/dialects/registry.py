@@ -1,24 +1,43 @@
-"""The registry of dialects, by name."""
+"""The registry of dialects, by name.  The module of a dialect is loaded when it is looked up."""
 
 from __future__ import annotations
 
-from memctl.dialects.adk import ADK
-from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.agentscope2 import AGENTSCOPE2
-from memctl.dialects.agno import AGNO
-from memctl.dialects.fact import FACT
-from memctl.dialects.langchain import LANGCHAIN, LANGCHAIN_JS
-from memctl.dialects.llamaindex import LLAMAINDEX
-from memctl.dialects.openai import OPENAI
-from memctl.dialects.openai_agents import OPENAI_AGENTS
-from memctl.dialects.rows import ROLE_CONTENT
-from memctl.dialects.runtime import RUNTIME
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from memctl.dialects.view import Dialect
 
-DIALECTS: dict[str, Dialect] = {
-    one.name: one
-    for one in (
-        *(AGENTSCOPE1, AGENTSCOPE2, RUNTIME, FACT),
-        *(ROLE_CONTENT, LANGCHAIN, LANGCHAIN_JS, OPENAI_AGENTS, LLAMAINDEX, ADK, AGNO, OPENAI),
-    )
+_MODULES = {
+    "agentscope1": "agentscope1",
+    "agentscope2": "agentscope2",
+    "runtime": "runtime",
+    "fact": "fact",
+    "role-content": "rows",
+    "langchain": "langchain",
+    "langchain-js": "langchain",
+    "openai-agents": "openai_agents",
+    "llamaindex": "llamaindex",
+    "adk": "adk",
+    "agno": "agno",
+    "openai": "openai",
 }
+"""The module of each dialect, in which a constant has the name of the dialect."""
+
+
+class _Registry(Mapping[str, Dialect]):
+    def __getitem__(self, name: str) -> Dialect:
+        module = import_module(f"memctl.dialects.{_MODULES[name]}")
+        dialect: Dialect = getattr(module, name.upper().replace("-", "_"))
+        return dialect
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+DIALECTS: Mapping[str, Dialect] = _Registry()

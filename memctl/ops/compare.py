@@ -14,7 +14,7 @@ from contextlib import aclosing
 from contextlib import closing as closed
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
@@ -230,7 +230,10 @@ def _without_columns(text: bytes, names: frozenset[str]) -> bytes:
     return jsonio.dumps(value | ({EXTRA: left} if left else {}))
 
 
-_KEEP_EXTRA = [name for name, dialect in DIALECTS.items() if dialect.keeps_extra]
+@cache
+def _keeping_extra() -> list[str]:
+    """Return the names of the dialects whose memories have settings in ``Memory.extra``."""
+    return [name for name, dialect in DIALECTS.items() if dialect.keeps_extra]
 
 
 def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
@@ -240,7 +243,7 @@ def _noted_extras(text: bytes) -> tuple[Any, dict[str, str]]:
         ValueError: the message is not JSON.
     """
     value = jsonio.loads(text)
-    return take_extras(value, _KEEP_EXTRA) if isinstance(value, dict) else (value, {})
+    return take_extras(value, _keeping_extra()) if isinstance(value, dict) else (value, {})
 
 
 def settings_digest(memory: Memory, dialect: Dialect) -> bytes | None:

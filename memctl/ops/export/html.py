@@ -31,9 +31,6 @@ from memctl.ops.export.blocks import folded_texts, indented, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
 
-LARGE = 10_000
-"""The number of messages above which a page is slow to open."""
-
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from memctl.concurrency import in_thread
 from memctl.encryption import Encryption, plain_name
@@ -43,12 +43,7 @@ from memctl.ops.export.destination import (
     refuse_taken,
     shape_of,
 )
-from memctl.ops.export.folder import FORM, FolderFormat, MemoryFolder
-from memctl.ops.export.html import LARGE, HtmlFile, HtmlFolder
-from memctl.ops.export.markdown import MarkdownFile, MarkdownFolder
 from memctl.ops.export.output import Output, text_of
-from memctl.ops.export.rows import CsvFile
-from memctl.ops.export.trajectories import TrajectoryFile
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
 from memctl.ops.migration import CopyRun, make_target
@@ -66,6 +61,9 @@ from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_
 from memctl.wrappers.clean import CleanStore, NoteCleaner
 from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.rate_limit import Rate, RateLimit
+
+if TYPE_CHECKING:  # a format is loaded when it is written
+    from memctl.ops.export.folder import FolderFormat, MemoryFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +215,9 @@ class Export:
         if is_object(output):
             self.report.file = file_of(output).text
         if shape in _FOLDERS and is_folder(output, shape):
-            self._folder = MemoryFolder(Path(output), _FOLDERS[shape]())
+            from memctl.ops.export.folder import MemoryFolder
+
+            self._folder = MemoryFolder(Path(output), _folder_format(shape)())
             return
         if not is_folder(output, shape):
             self._file = file_at(output)
@@ -536,6 +536,8 @@ class Export:
         self._refuse_damage_alone(store)
 
     async def _changed(self, store: Store, folder: MemoryFolder) -> _Found:
+        from memctl.ops.export.folder import FORM
+
         found, copied = _Found(), self.report.copied
         with self._observer.progress("comparing"):
             prints = await leaving_damaged(
@@ -621,15 +623,21 @@ async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: s
         raise NotFound("no memory is selected", "list the memories with: memctl inspect STORE")
 
 
-_FOLDERS: dict[Shape, type[FolderFormat]] = {
-    Shape.MARKDOWN: MarkdownFolder,
-    Shape.HTML: HtmlFolder,
-}
-_WRITERS: dict[Shape, type[PageWriter]] = {
-    Shape.HTML: HtmlFile,
-    Shape.CSV: CsvFile,
-    Shape.ATIF: TrajectoryFile,
-}
+LARGE = 10_000
+"""The number of messages above which a page is slow to open."""
+_FOLDERS = (Shape.MARKDOWN, Shape.HTML)
+"""The formats for readers that may be a folder, with a file for each memory."""
+
+
+def _folder_format(shape: Shape) -> type[FolderFormat]:
+    """Return the class that writes the files of a folder."""
+    if shape is Shape.HTML:
+        from memctl.ops.export.html import HtmlFolder
+
+        return HtmlFolder
+    from memctl.ops.export.markdown import MarkdownFolder
+
+    return MarkdownFolder
 
 
 def _writer_of(shape: Shape) -> type[PageWriter]:
@@ -638,8 +646,33 @@ def _writer_of(shape: Shape) -> type[PageWriter]:
     Raises:
         UsageError: a required library is not installed.
     """
-    if shape is not Shape.PARQUET:
-        return _WRITERS.get(shape, MarkdownFile)
+    match shape:
+        case Shape.HTML:
+            from memctl.ops.export.html import HtmlFile
+
+            return HtmlFile
+        case Shape.CSV:
+            from memctl.ops.export.rows import CsvFile
+
+            return CsvFile
+        case Shape.ATIF:
+            from memctl.ops.export.trajectories import TrajectoryFile
+
+            return TrajectoryFile
+        case Shape.PARQUET:
+            return _parquet()
+        case _:
+            from memctl.ops.export.markdown import MarkdownFile
+
+            return MarkdownFile
+
+
+def _parquet() -> type[PageWriter]:
+    """Return the class that writes Parquet.
+
+    Raises:
+        UsageError: a required library is not installed.
+    """
     try:
         from memctl.ops.export.parquet import ParquetFile
     except ModuleNotFoundError as error:
