@@ -125,7 +125,7 @@ class EmbeddingReport:
     texts: int = 0
     usage: Usage = field(default_factory=Usage)
     mixed: set[MemoryKey] = field(default_factory=set)
-    """The scopes in which some facts have a vector and others have none."""
+    """The scopes with both kinds of facts: with a vector and without."""
     warnings: list[str] = field(default_factory=list)
     checked: bool = False
     """True once the vectors of the source, or of the embedder, are known to fit."""

@@ -649,7 +649,7 @@ class Browser(App[None]):
         self.run_worker(self._begin(), group="store", exclusive=True)
 
     async def _open_again(self) -> None:
-        """Open the store again; the conversation stays where it is, and if it fails, as it is."""
+        """Open the store again; keep the conversation on the screen, even after a failure."""
         pane, old = self._conversation, self._reader
         if old is None:
             return

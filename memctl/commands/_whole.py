@@ -21,7 +21,7 @@ from memctl.summarizer import Summarizer
 from memctl.values import deletion_limit
 
 LIMITS = frozenset(("max_cost", "rate_limit", "max_delete", "job"))
-"""The parameters of which each part gets its share."""
+"""The parameters that are divided among the parts."""
 PLANNED = frozenset({0, 5, 6, 7})
 """The exit codes with which a part has a plan, perhaps not for all memories."""
 

@@ -431,7 +431,7 @@ class Runs:
         self._is_shared = folder is None
 
     def identity(self) -> str:
-        """Return the identity of the folder, which gets one if it has none.
+        """Return the identity of the folder; create the identity if the folder has none.
 
         Parts of a run on other machines compare it: they must share the folder.
 

@@ -1,7 +1,7 @@
 """Evidence that a store is the one that a run changed, and was not recreated under its name.
 
-A run that deletes messages records what it left: some of the messages that stayed, and in a
-database server the generation of the database.  An undo that would insert messages looks for them.
+A run that deletes messages records evidence: some of the messages that stayed, and in a database
+server the generation of the database.  An undo that would insert messages looks for the evidence.
 A restored backup has the messages, and a database whose messages were all deleted since has its
 generation: one piece of evidence is enough.
 """

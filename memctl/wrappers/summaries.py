@@ -439,7 +439,7 @@ class SummaryOverlay(StoreWrapper):
     async def _results(
         self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
     ) -> AsyncGenerator[WriteResult]:
-        """Yield one result for each memory, which covers its messages and its summary.
+        """Yield a result for each memory: of the messages and the summary together.
 
         ``changing`` yields the results of the store of messages.
         """

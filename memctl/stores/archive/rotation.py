@@ -187,7 +187,7 @@ class Series:
 def latest(text: str) -> Path | None:
     """Return the path of the newest file of the rotation ``NAME`` for the text ``NAME@latest``.
 
-    Returns None for any other text, and if a file has this name.
+    Returns None for any other text, and for a text that is the name of a file.
 
     Raises:
         NotFound: the rotation has no file.

@@ -195,7 +195,7 @@ class Editor:
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return keys that expire at another time than their memory, with their PTTL."""
+        """Return the PTTL of each key whose expiry differs from that of the memory."""
         if snapshot.exists and not (one.deleted or one.unmarked):
             return {}
         lists = [MARK + name for name, its in snapshot.marks.items() if its.count]

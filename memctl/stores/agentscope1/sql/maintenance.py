@@ -446,7 +446,7 @@ class _Checks:
     ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
         """Yield pages of the damaged rows of a table, for the selected memories.
 
-        Each row is given as its memory (None if unknown), its row id, and its cells.  A cell is a
+        A row is the memory (None if unknown), the row id and the cells.  A cell is a
         pair of a type and a value; the value of a blob is hexadecimal.  Rows of an unknown memory
         are left out if the selection names memories.  ``proved`` is True if the rows of the table
         ``message`` are known to be undamaged.
