@@ -85,6 +85,9 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
     Raises:
         UsageError: as ``shown_as``.
     """
+    if left.dialect.name == right.dialect.name:
+        yield left, right
+        return
     if not right.dialect.holds_notes:
         yield shown_as(left, right.dialect), right
         return
@@ -96,9 +99,7 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
     both = [(shown_as(left, right.dialect), right), (left, shown_as(right, left.dialect))]
     if right_is_finer == bool(finer.dialect.unsettled):
         both.reverse()
-    yield both[0]
-    if left.dialect.name != right.dialect.name:
-        yield both[1]
+    yield from both
 
 
 async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:
