@@ -46,25 +46,16 @@ def loads(text: bytes) -> Any:
         ValueError: the text is not JSON (``json.JSONDecodeError``), is nested too deep, or has a
             number with too many digits.
     """
-    return parse(text)[0]
-
-
-def parse(text: bytes) -> tuple[Any, bool]:
-    """Return the value of a JSON text as ``loads`` does, and whether it may hold NaN or infinity.
-
-    Raises:
-        ValueError: as ``loads``.
-    """
     if strings := _huge_strings(text):
         with suppress(ValueError):  # an error names a position in the whole text
-            return _parse_around(text, strings)
+            return _loads_around(text, strings)
     if not _has_long_number(text):
         try:
-            return orjson.loads(text), False
+            return orjson.loads(text)
         except orjson.JSONDecodeError:
             pass  # NaN, a lone surrogate, or an error: the standard library has better messages
     try:
-        return json.loads(text.decode("utf-8", "surrogatepass")), True
+        return json.loads(text.decode("utf-8", "surrogatepass"))
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
@@ -100,14 +91,13 @@ def _huge_strings(text: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def _parse_around(text: bytes, strings: list[tuple[int, int]]) -> tuple[Any, bool]:
-    """Parse a JSON text with names in the place of huge strings; return ``parse`` with these."""
+def _loads_around(text: bytes, strings: list[tuple[int, int]]) -> Any:
+    """Parse a JSON text with names in the place of huge strings; return its value with these."""
     name = "huge"
     while name.encode() in text:
         name += "_"
     names = [f"{name}{number}" for number in range(len(strings))]
-    whole, odd = parse(_with_strings(text, strings, map(str.encode, names)))
-    value = [whole]
+    value = [loads(_with_strings(text, strings, map(str.encode, names)))]
     wanted = dict(zip(names, strings, strict=True))
     nodes: list[Any] = [value]
     while wanted and nodes:
@@ -118,7 +108,7 @@ def _parse_around(text: bytes, strings: list[tuple[int, int]]) -> tuple[Any, boo
             elif isinstance(one, str) and one in wanted:
                 start, end = wanted.pop(one)
                 node[key] = str(memoryview(text)[start:end], "ascii")
-    return value[0], odd
+    return value[0]
 
 
 def _with_strings(text: bytes, strings: list[tuple[int, int]], new: Iterable[bytes]) -> bytes:
@@ -320,7 +310,10 @@ def compact(value: Any, *, odd: bool = False) -> bytes:
 
 
 def may_have_nan(text: str | bytes) -> bool:
-    """Return False if a JSON text has neither the number ``NaN`` nor infinity; True if it may."""
+    """Return False if a JSON text has neither the number ``NaN`` nor infinity; True if it may.
+
+    Strings count, too: memctl parses some, such as the arguments of a tool call and its notes.
+    """
     if isinstance(text, str):
         return "NaN" in text or "Infinity" in text
     return b"NaN" in text or b"Infinity" in text

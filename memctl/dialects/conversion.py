@@ -313,10 +313,10 @@ def _put_extras(value: Message, extras: Mapping[str, str]) -> None:
 
 
 def _parse(entry: StoredMessage) -> Entry:
-    value, odd = jsonio.parse(entry.message)
+    value = jsonio.loads(entry.message)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
-    return Entry(entry.id, value, entry.marks, odd)
+    return Entry(entry.id, value, entry.marks, jsonio.may_have_nan(entry.message))
 
 
 class Converter(ABC):
@@ -453,8 +453,7 @@ class Joiner(Converter):
         parts = [one.value for one in group]
         given = [one.marks for one in group]
         shared = given[0] if self._joint.free else (COMPRESSED,)
-        of_all = set(given[0]).intersection(*given[1:])
-        marks = tuple(mark for mark in shared if mark in of_all)
+        marks = tuple(mark for mark in shared if all(mark in some for some in given))
         new = _Note(extra=self._take_extra())
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]

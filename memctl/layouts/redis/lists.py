@@ -158,13 +158,13 @@ class ListStore(WholeMemoryStore):
 
     def _message(self, place: MemoryPlace, at: int, text: bytes) -> StoredMessage:
         try:
-            content, odd = jsonio.parse(text)
+            content = jsonio.loads(text)
         except ValueError as error:
             raise BadData(f"{_name(place)} holds no JSON at index {at}: {error}") from error
         if not isinstance(content, dict):
             raise BadData(f"{_name(place)} holds no JSON object at index {at}")
         value = self.rows.unpack(content)
-        message = jsonio.compact(value, odd=odd)
+        message = jsonio.compact(value, odd=jsonio.may_have_nan(text))
         return StoredMessage(self.rows.message_id(value), message)
 
     def _value(self, entry: StoredMessage) -> bytes:

@@ -116,8 +116,8 @@ class LangChainFilesStore(SimpleStore):
         text = None if path is None else await in_thread(lambda: _read(path))
         if path is None or text is None:
             return None
-        values, odd = _array(path, text)
-        messages = [_entry(path, at, one, odd=odd) for at, one in enumerate(values)]
+        odd = jsonio.may_have_nan(text)
+        messages = [_entry(path, at, one, odd=odd) for at, one in enumerate(_array(path, text))]
         return Snapshot(Memory(key, version=_version(text)), messages)
 
     async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
@@ -182,11 +182,10 @@ def _expect(path: Path, version: str | None) -> None:
         raise VersionChanged
 
 
-def _array(path: Path, text: bytes) -> tuple[list[Any], bool]:
-    """Return the messages in the text of a file, and whether they may hold NaN or infinity."""
+def _array(path: Path, text: bytes) -> list[Any]:
     name = visible(str(path))
     try:
-        found, odd = jsonio.parse(text)
+        found = jsonio.loads(text)
     except ValueError as error:
         if named := foreign.of_text(text[: foreign.BEGINNING]):
             raise named.refusal(name) from error
@@ -195,7 +194,7 @@ def _array(path: Path, text: bytes) -> tuple[list[Any], bool]:
         if named := foreign.of_document(found):
             raise named.refusal(name)
         raise BadData(f"{name} holds no list of messages", "LangChain's files begin with [")
-    return found, odd
+    return found
 
 
 def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:

@@ -147,7 +147,7 @@ class OpenAIStore(Store):
         Raises:
             ValueError: the line is not JSON, or not a conversation; the text says why.
         """
-        value, odd = jsonio.parse(line)
+        value = jsonio.loads(line)
         messages = value.get("messages") if isinstance(value, dict) else None
         if not isinstance(messages, list):
             raise ValueError(f"it is {foreign.described(value)}, not one with a list of messages")
@@ -163,6 +163,7 @@ class OpenAIStore(Store):
         others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
         extra = jsonio.dumps(others).decode() if others else ""
         memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
+        odd = jsonio.may_have_nan(line)
         return memory, [self._entry(message, odd) for message in messages]
 
     def _entry(self, message: Any, odd: bool) -> StoredMessage:
@@ -231,17 +232,20 @@ class OpenAIStore(Store):
 
 def _plain(entry: StoredMessage) -> bytes:
     """Return a message as JSON, only with the fields of OpenAI."""
-    value, odd = jsonio.parse(entry.message)
-    return jsonio.compact(value["content"], odd=odd)
+    return _json(jsonio.loads(entry.message)["content"], entry)
 
 
 def _message(entry: StoredMessage) -> bytes:
-    value, odd = jsonio.parse(entry.message)
+    value = jsonio.loads(entry.message)
     packed = OPENAI.pack(value)
     if entry.marks:
         about = packed.get(KEY) or {}
         packed = {**packed, KEY: about | {_MARKS: list(entry.marks)}}
-    return jsonio.compact(packed, odd=odd)
+    return _json(packed, entry)
+
+
+def _json(value: Any, entry: StoredMessage) -> bytes:
+    return jsonio.compact(value, odd=jsonio.may_have_nan(entry.message))
 
 
 def _others(memory: Memory) -> bytes:
