@@ -19,7 +19,7 @@ from memctl.selection import Selection
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from tests.support.backends import OF_AGENTSCOPE2, new_place, params
-from tests.support.cli import Run, report
+from tests.support.cli import Run, contents, report
 from tests.support.hostile import memories
 from tests.support.places import append, held, put
 from tests.support.servers.pool import Servers
@@ -84,6 +84,27 @@ def test_messages_out_of_the_order_of_their_times_come_back(
         assert done.exit_code == 0, (command, done.stderr)
     again = report(run("migrate", archive.text, place, "--json"))
     assert again["messages"]["written"] == 0
+
+
+@pytest.mark.parametrize("layout", ["agentscope2", "langchain", "adk", "openai"])
+def test_numbers_that_json_lacks_come_back_out_of_notes(
+    run: Run, archive: Place, tmp_path: Path, layout: str
+) -> None:
+    """A note is a JSON text inside of a string of the new message."""
+    key = KEY if layout in ("agentscope2", "adk") else MemoryKey("", "trip")
+    value = {**json.loads(message("m", "user", "Hi").message), "score": [float("nan"), 1.5]}
+    said = StoredMessage("m", jsonio.dumps(value))
+    put(archive, [sample(key, [said])])
+    place = f"sqlite:///{tmp_path}/x.db?layout={layout}"
+    if layout == "openai":
+        place = f"{tmp_path}/x.jsonl"
+    elif layout == "adk":
+        place += "&app=a"
+    back = f"{tmp_path}/back.db"
+    assert run("migrate", archive.text, place).exit_code == 0
+    assert run("migrate", place, back).exit_code == 0
+    [(_, [found])] = contents(back).items()
+    assert jsonio.canonical(found.message) == jsonio.canonical(said.message)
 
 
 def test_a_time_that_an_application_changes_is_a_difference(
