@@ -119,6 +119,8 @@ class Driver:
                 stopping.cancel()
         for task in working:
             task.result()
+        if stopping.done():
+            stopping.result()  # raises the error of an engine that could not stop the parts
         if self._stop.asked and not self._given_up and not self._complete:
             raise Interrupted("stopped")
         if error := self._error():

@@ -207,6 +207,20 @@ async def test_first_stop_starts_no_more_parts_and_lets_memories_end() -> None:
     assert found.engine.started == [0, 1, 2]
 
 
+async def test_error_of_an_engine_that_cannot_stop_its_parts_is_raised() -> None:
+    class Deaf(Script):
+        def stop(self, *, force: bool) -> None:
+            super().stop(force=force)
+            raise RuntimeError("no connection")
+
+    found = Play(2, Deaf(2, {0: [None], 1: [None]}))
+    running = asyncio.create_task(found.run())
+    await _turns()
+    found.stop.ask()
+    with pytest.raises(RuntimeError, match="no connection"):
+        await running
+
+
 async def test_stop_does_not_wait_for_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divide, "WAITS", (600.0,))
     found = Play(2, Script(2, {0: [75]}))
