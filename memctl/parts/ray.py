@@ -64,7 +64,7 @@ class RayEngine:
                 )
             self._ends = ends.pop_all()
         # The worker imports the function: nothing of it is sent.
-        self._function = self._ray.remote(run_part)
+        self._function = self._ray.remote(run_in_worker)
 
     async def run(self, part: Part) -> PartResult:
         """Run a part to its end."""
@@ -102,6 +102,16 @@ class RayEngine:
     async def close(self) -> None:
         """Leave the cluster.  No part runs."""
         await asyncio.to_thread(self._ends.close)
+
+
+def run_in_worker(part: Part) -> PartResult:
+    """Run a part in a worker of the cluster, as ``run_part``.
+
+    To stop a part, Ray interrupts the worker.  A cluster that was started in the background of a
+    shell ignores SIGINT, and with it the interruption.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run_part(part)
 
 
 def _module() -> ModuleType:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -146,11 +144,6 @@ def test_driver_that_is_killed(run: Run, cluster: Cluster, stores: Stores) -> No
 def test_ctrl_c_ends_the_parts_after_a_memory(run: Run, cluster: Cluster, stores: Stores) -> None:
     begun = Begun(cluster, stores, rate=SLOWLY)
     begun.process.send_signal(signal.SIGINT)
-    try:
-        begun.process.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        warnings.warn("the driver has not heard the first Ctrl-C", stacklevel=1)
-        begun.process.send_signal(signal.SIGINT)
     code, report, errors = ended(begun.process)
     assert code == 130, (report, errors)
     assert [one["exit"] for one in report["parts"]] == [143] * 4

@@ -7,6 +7,7 @@ stdin.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -17,6 +18,7 @@ OBJECTS = {"object_store_memory": 80 * 1024 * 1024}  # about the least that Ray 
 
 def main() -> None:
     """Answer each request with the addresses of the cluster and of its dashboard."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
     head = {"num_cpus": 0, "include_dashboard": True, **OBJECTS}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes: list[Any] = []
