@@ -312,7 +312,7 @@ def compact(value: Any, *, odd: bool = False) -> bytes:
 def may_have_nan(text: str | bytes) -> bool:
     """Return False if a JSON text has neither the number ``NaN`` nor infinity; True if it may.
 
-    Strings count, too: memctl parses some, such as the arguments of a tool call and its notes.
+    Strings count, too: arguments of tool calls and notes of memctl are JSON texts in strings.
     """
     if isinstance(text, str):
         return "NaN" in text or "Infinity" in text

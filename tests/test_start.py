@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from memctl.dialects.registry import DIALECTS
 from memctl.testing import samples
 from tests.support.cli import fill
 
@@ -120,3 +121,7 @@ def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
 @pytest.mark.parametrize("name", ["none.json", "none.ndjson"])
 def test_start_without_a_database(name: str) -> None:
     assert libraries(loaded("inspect", name, code=4)) <= {"rich"}
+
+
+def test_dialects_are_found_by_their_names() -> None:
+    assert all(dialect.name == name for name, dialect in DIALECTS.items())

@@ -21,7 +21,7 @@ _MODULES = {
     "agno": "agno",
     "openai": "openai",
 }
-"""The module of each dialect, in which a constant has the name of the dialect."""
+"""The module of each dialect.  A constant in the module has the name of the dialect."""
 
 
 class _Registry(Mapping[str, Dialect]):

@@ -433,7 +433,7 @@ class Runs:
     def identity(self) -> str:
         """Return the identity of the folder; create the identity if the folder has none.
 
-        Parts of a run on other machines compare it: they must share the folder.
+        Parts of a run on several machines must share a folder, and compare the identity.
 
         Raises:
             Unavailable: the operating system refuses access.

@@ -543,7 +543,7 @@ class _LineFields(NamedTuple):
     """The fields after the messages in several message lines, one item for each line."""
 
     starts: list[int]
-    """The position in each line at which the fields begin."""
+    """For each line, the position of the first of the fields."""
     marks: list[tuple[str, ...]]
     ids: list[str]
     indexes: list[Any]

@@ -187,7 +187,7 @@ class Series:
 def latest(text: str) -> Path | None:
     """Return the path of the newest file of the rotation ``NAME`` for the text ``NAME@latest``.
 
-    Returns None for any other text, and for a text that is the name of a file.
+    Returns None for a text of another form, and for the name of an existing file.
 
     Raises:
         NotFound: the rotation has no file.
