@@ -260,18 +260,17 @@ class SqliteDatabase(Database):
         async with super().connect() as connection:
             driver = await driver_of(connection)
             with self.errors():
-                async with driver.execute("PRAGMA journal_mode") as cursor:
-                    journal = await cursor.fetchone()
-                if journal == ("delete",):
-                    await driver.execute("PRAGMA journal_mode = PERSIST")
+                [(journal,)] = await driver.fetch_all("PRAGMA journal_mode")
+                if journal == "delete":
+                    await driver.fetch_all("PRAGMA journal_mode = PERSIST")
             try:
                 yield connection
             finally:
-                if journal == ("delete",):
+                if journal == "delete":
                     # Fails if the connection is closed, or if another program uses the file, which
                     # then removes the journal.
                     with suppress(sqlite3.Error, ValueError):
-                        await driver.execute("PRAGMA journal_mode = DELETE")
+                        await driver.fetch_all("PRAGMA journal_mode = DELETE")
 
     async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
         rows = await self.fetch_all(connection, self.triggers_sql, {})

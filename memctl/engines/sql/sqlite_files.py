@@ -55,11 +55,11 @@ class SnapshotCopy:
         In WAL mode there is no limit: the transaction blocks no writer.
         """
         self._driver = None
-        async with driver.execute("PRAGMA journal_mode") as cursor:
-            if await cursor.fetchone() != ("wal",):
-                self._driver = driver
-                limit = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
-                self._due = time.monotonic() + limit
+        [(journal,)] = await driver.fetch_all("PRAGMA journal_mode")
+        if journal != "wal":
+            self._driver = driver
+            limit = max(MAX_WAIT / 4, MAX_WAIT - size / COPIED_PER_SECOND)
+            self._due = time.monotonic() + limit
 
     @property
     def is_watching(self) -> bool:
