@@ -40,6 +40,7 @@ def test_cli_overview_says_what_the_command_says(name: str) -> None:
     assert (command.help or "").strip().splitlines()[0] == COMMANDS[name][1]
 
 
+@pytest.mark.slow
 def test_cli_generated_files_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "generate.py", "--check"], capture_output=True, text=True

@@ -83,6 +83,7 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_exit_code_from_a_shell(folder: Path, name: str) -> None:
     code, script = SCRIPTS[name]
@@ -92,6 +93,7 @@ def test_exit_code_from_a_shell(folder: Path, name: str) -> None:
     assert bool(done.stderr) == (code not in (0, 141)), done.stderr
 
 
+@pytest.mark.slow
 def test_exit_code_store_that_is_locked(folder: Path) -> None:
     target = str(folder / "locked.db")
 
@@ -168,6 +170,7 @@ def test_exit_code_signal_while_memctl_starts(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
+@pytest.mark.slow
 def test_exit_code_signal_while_sqlite_waits_for_a_lock(folder: Path) -> None:
     shell(folder, "memctl migrate one.ndjson held.db")
     with closing(sqlite3.connect(folder / "held.db", isolation_level=None)) as database:
@@ -179,6 +182,7 @@ def test_exit_code_signal_while_sqlite_waits_for_a_lock(folder: Path) -> None:
     assert said.splitlines()[0] == "memctl: error: stopped by SIGTERM"
 
 
+@pytest.mark.slow
 def test_exit_code_table_names_all_that_are_reached(folder: Path) -> None:
     reached = {code for code, _ in SCRIPTS.values()} | {75, 129, 130, 143}
     assert {code for code, _, _ in exit_codes()} == reached

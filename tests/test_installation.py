@@ -33,6 +33,7 @@ def test_version_is_a_line(run: Run) -> None:
     }
 
 
+@pytest.mark.slow
 def test_version_verbose_shows_the_installation(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,7 @@ def test_version_verbose_shows_the_installation(
     assert found["conflicts"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stranger")
 def test_version_and_config_check_warn_of_a_mixed_installation(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -67,6 +69,7 @@ def test_version_and_config_check_warn_of_a_mixed_installation(
     assert run("version").stderr == ""
 
 
+@pytest.mark.slow
 def test_version_says_which_extras_are_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memctl.installation._version", lambda _: None)
     assert "aiomysql        not installed (extra mysql)" in run("version", "-v").stdout

@@ -85,6 +85,7 @@ def test_schema_key_more_is_noticed(run: Run) -> None:
         Draft202012Validator(json.loads(schema_text("stores"))).validate({**found, "more": 1})
 
 
+@pytest.mark.slow
 def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
     other = tmp_path / "b.ndjson"
     bad = samples.entry("bad", 2)._replace(message=json.dumps(BROKEN).encode())

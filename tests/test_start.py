@@ -76,6 +76,7 @@ def test_start_of_help(words: list[str], code: int) -> None:
     assert "asyncio" not in modules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code", "other"),
     [
@@ -109,6 +110,7 @@ def test_start_of_commands_on_sqlite(
         assert not modules & {"memctl.embedder", "memctl.journal.runs", "memctl.zstd"}
 
 
+@pytest.mark.slow
 def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
     hour_ago = time.time() - 3600
     os.utime(store, (hour_ago, hour_ago))  # a file that has just changed is read again
@@ -118,6 +120,7 @@ def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
     assert layouts(modules) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none.json", "none.ndjson"])
 def test_start_without_a_database(name: str) -> None:
     assert libraries(loaded("inspect", name, code=4)) <= {"rich"}

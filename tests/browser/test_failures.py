@@ -71,6 +71,7 @@ def _connected() -> Any:
     Watched.lost = False
 
 
+@pytest.mark.slow
 async def test_browser_leaves_no_read_open_between_two_keys(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Watched)) as driver:
         keys = ["down", "down", "enter", "pageup", "g", "pagedown", "m", "c", "c", "escape", "r"]
@@ -129,6 +130,7 @@ async def test_browser_says_that_a_memory_is_gone(tmp_path: Path) -> None:
         assert "is not there any more" in screen
 
 
+@pytest.mark.slow
 async def test_browser_leaves_long_texts_out_of_a_large_message(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     long = samples.entry("big", content="All work and no play. " * 70_000)

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
 from memctl.testing import samples
@@ -30,6 +32,7 @@ class Busy(StoreWrapper):
                     yield page
 
 
+@pytest.mark.slow
 async def test_findings_with_means_and_fix(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("4")
@@ -42,6 +45,7 @@ async def test_findings_with_means_and_fix(agents: str) -> None:
         assert "▸ warning leftover-hint" in screen
 
 
+@pytest.mark.slow
 async def test_findings_beside_a_conversation(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         await driver.press("4", "down", "enter")
@@ -57,6 +61,7 @@ async def test_findings_of_a_healthy_store(tmp_path: Path) -> None:
         await driver.press("enter", "x", "escape", "y")
 
 
+@pytest.mark.slow
 async def test_findings_do_not_block_the_browser(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Endless)) as driver:
         await driver.pilot.press("4")

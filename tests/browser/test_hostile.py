@@ -46,6 +46,7 @@ def said(text: str) -> StoredMessage:
     return StoredMessage(text, json.dumps(message).encode(), (text,))
 
 
+@pytest.mark.slow
 async def test_browser_shows_hostile_names_and_texts(hostile: str) -> None:
     async with browsing(make_browser(hostile), LARGE) as driver:
         assert_harmless(driver)

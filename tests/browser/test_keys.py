@@ -55,6 +55,7 @@ async def test_browser_keys_order_and_filter_names(agents: str) -> None:
         assert "kyoto" in screen, "Esc gives the filter up"
 
 
+@pytest.mark.slow
 async def test_browser_keys_scroll_a_conversation(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("down", "down", "enter")
@@ -71,6 +72,7 @@ async def test_browser_keys_scroll_a_conversation(agents: str) -> None:
         assert " 1–7 of 1,234" in await driver.press("pageup")
 
 
+@pytest.mark.slow
 async def test_browser_keys_go_through_all_pages(agents: str) -> None:
     async with browsing(make_browser(agents), (120, 120)) as driver:
         await driver.press("down", "down", "enter")
@@ -81,6 +83,7 @@ async def test_browser_keys_go_through_all_pages(agents: str) -> None:
         assert min(seen) < 800, "beyond the pages that were read first"
 
 
+@pytest.mark.slow
 async def test_browser_keys_find_in_a_conversation(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("down", "down", "enter", "g", "/")
@@ -92,6 +95,7 @@ async def test_browser_keys_find_in_a_conversation(agents: str) -> None:
         assert "no message with 'nowhere'" in await driver.answer("nowhere")
 
 
+@pytest.mark.slow
 async def test_browser_keys_of_context_tools_and_marks(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         screen = await driver.press("down", "enter")
@@ -159,6 +163,7 @@ async def test_browser_keys_copy_names_ids_and_commands(
     assert browser.copied == [command], "it is printed at the end"
 
 
+@pytest.mark.slow
 async def test_browser_keys_read_anew(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         screen = await driver.press("down", "down", "enter", "g", "j", "j")

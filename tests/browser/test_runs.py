@@ -29,6 +29,7 @@ def changed(tmp_path: Path, run: Run) -> str:
     return path
 
 
+@pytest.mark.slow
 async def test_runs_with_their_undo_commands(changed: str) -> None:
     async with browsing(make_browser(changed)) as driver:
         screen = await driver.press("5")
@@ -44,6 +45,7 @@ async def test_runs_with_their_undo_commands(changed: str) -> None:
         assert "undo   it cannot be undone" in screen
 
 
+@pytest.mark.slow
 async def test_runs_show_their_details_on_the_right(changed: str) -> None:
     async with browsing(make_browser(changed), LARGE) as driver:
         screen = await driver.press("5", "enter")

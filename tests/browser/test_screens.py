@@ -26,6 +26,7 @@ class Clock(datetime):
         return cls(2026, 10, 5, tzinfo=tz)
 
 
+@pytest.mark.slow
 async def test_browser_screens_on_a_small_terminal(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         driver.compare("memories")
@@ -52,6 +53,7 @@ async def test_browser_screens_on_a_small_terminal(agents: str) -> None:
         driver.compare("too-small")
 
 
+@pytest.mark.slow
 async def test_browser_screens_on_a_large_terminal(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         driver.compare("memories")

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from memctl.errors import Lost
 from memctl.index import folder
 from memctl.model import MemoryKey, Page
@@ -43,6 +45,7 @@ async def search(driver: Driver, query: str) -> str:
     return await driver.answer(query)
 
 
+@pytest.mark.slow
 async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("2")
@@ -69,6 +72,7 @@ async def test_search_replaces_the_old_query(agents: str) -> None:
         assert "Search: os" in (await driver.press("o", "s")).splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_search_hit_opens_beside_the_hits(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         await search(driver, "777")

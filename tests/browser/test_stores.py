@@ -22,6 +22,7 @@ def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
     return ALL[request.param](servers)
 
 
+@pytest.mark.slow
 async def test_browser_of_each_store(backend: Backend, tmp_path: Path) -> None:
     samples.use(backend.style)
     place = testing.new_place(backend, tmp_path)

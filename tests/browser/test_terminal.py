@@ -131,6 +131,7 @@ def test_browser_prints_commands_at_the_end(agents: str) -> None:
     assert f"memctl inspect {agents} --user ada" in after
 
 
+@pytest.mark.slow
 def test_browser_reports_a_bug_as_other_commands_do(agents: str) -> None:
     process = spawn(sys.executable, "-c", CRASH, agents)
     before = termios.tcgetattr(process.child_fd)
@@ -156,6 +157,7 @@ def test_browser_reports_errors_after_the_screen(
     assert said in after
 
 
+@pytest.mark.slow
 def test_browser_reads_a_store_from_a_pipe(agents: str) -> None:
     memctl = shlex.join([sys.executable, "-m", "memctl"])
     script = f"{memctl} -q export {shlex.quote(agents)} -o - | {memctl} browse -"
@@ -196,6 +198,7 @@ def test_browser_names_the_extra_that_it_needs(
     fails(run("browse", agents), 2, "library Textual", "[browse]")
 
 
+@pytest.mark.slow
 def test_browser_alone_loads_textual() -> None:
     code = """
 import sys

@@ -79,6 +79,7 @@ def source(tmp_path: Path) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
     asyncio.run(fill(target, {OTHER: samples.entries(2)}))
     with locked(target):
@@ -98,6 +99,7 @@ def test_lock_second_run_is_busy(run: Run, source: str, target: str) -> None:
     assert keys(target) == {OTHER, *KEYS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["x.db", "sessions", "postgresql", "redis-both"], indirect=True)
 def test_lock_of_a_shard_leaves_the_rest_to_other_runs(run: Run, source: str, target: str) -> None:
     one_file = target.endswith(".db")
@@ -164,6 +166,7 @@ def test_lock_two_processes(source: str, large: str, target: str, tmp_path: Path
     assert len(keys(target)) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["migrate", "delete"])
 def test_lock_suspended_run_writes_no_more_without_it(
     run: Run, large: str, servers: Servers, command: str
@@ -232,6 +235,7 @@ def test_lock_run_that_was_killed_is_in_nobodys_way(
     assert not lock.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.ndjson", "x.json", "folder"])
 def test_lock_export_over_what_another_run_writes(
     run: Run, source: str, tmp_path: Path, name: str
@@ -247,6 +251,7 @@ def test_lock_export_over_what_another_run_writes(
     assert [path for path in tmp_path.rglob("*") if ".memctl-" in path.name] == []
 
 
+@pytest.mark.slow
 def test_lock_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     real = tmp_path / "far" / "x.ndjson"
@@ -258,6 +263,7 @@ def test_lock_link_has_the_lock_of_its_file(run: Run, source: str, tmp_path: Pat
         fails(run("export", source, "-o", link), 75, "pid 4242")
 
 
+@pytest.mark.slow
 def test_lock_longest_name_has_a_lock(run: Run, source: str, tmp_path: Path) -> None:
     target = tmp_path / f"{'x' * 248}.ndjson"
     assert run("migrate", source, target).exit_code == 0

@@ -158,6 +158,7 @@ def test_compress_summary_in_the_middle_finds_its_way_back(
     assert held(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "redis ?state=redis"])
 def test_compress_summaries_kept_elsewhere(
     run: Run, one: Callable[[str], Place], by_codes: Words, tmp_path: Path, name: str
@@ -241,6 +242,7 @@ def test_compress_only_what_is_selected(
         assert run("undo", found["run"]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_compress_names_are_no_patterns(
     run: Run, one: Callable[[str], Place], by_codes: Words
 ) -> None:
@@ -280,6 +282,7 @@ CALLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "redis", "sessions"])
 @pytest.mark.parametrize("mode", ["message", "replace"])
 def test_compress_tool_call_and_its_result_are_not_parted(
@@ -349,6 +352,7 @@ def test_compress_what_is_not_understood(
 PRICED = CODES + "input_price = 1000.0\noutput_price = 2.0\n"
 
 
+@pytest.mark.slow
 def test_compress_no_more_than_it_may_cost(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -378,6 +382,7 @@ def test_compress_no_more_than_it_may_cost(
     fails(run("compress", place.text, "--all", "--max-cost", "1"), 2, "input_price")
 
 
+@pytest.mark.slow
 def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     table = run("compress", filled, "--all", "--dry-run")
     assert "4 memories would be compressed by extractive" in table.stdout
@@ -475,6 +480,7 @@ def test_compress_says_which_memories_did_not_get_smaller(
 # What is confirmed
 
 
+@pytest.mark.slow
 def test_compress_of_everything_wants_all(run: Run, filled: str) -> None:
     hint = "select with --mark, --user or --older-than 90d, or use --all for everything"
     for mode in ("message", "replace"):

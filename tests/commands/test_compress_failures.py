@@ -51,6 +51,7 @@ def wait_for(server: ModelServer, requests: int, process: subprocess.Popen[str])
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_compress_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 40)
     gone = threading.Event()
@@ -84,6 +85,7 @@ def test_compress_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> N
 # Signals and kills
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number", "code"),
     [
@@ -221,6 +223,7 @@ def unlock(place: Place) -> None:
 # The disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [100, 3_000, 20_000])
 def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int) -> None:
     noise = [
@@ -279,6 +282,7 @@ def test_compress_no_room_for_what_is_done(
 # What cannot be read
 
 
+@pytest.mark.slow
 def test_compress_message_that_is_no_json(run: Run, sqlite: Place, by_model: Words) -> None:
     """Its memory is left as it is; the others are compressed."""
     memories(sqlite, 100)
@@ -318,6 +322,7 @@ def test_compress_second_run(run: Run, sqlite: Place, by_model: Words) -> None:
     assert seen == [75, 0]
 
 
+@pytest.mark.slow
 def test_compress_memory_that_changes_while_the_model_thinks(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:

@@ -115,6 +115,7 @@ def test_compress_window_that_is_smaller_than_was_said(
     assert sorted(read) == list(range(17)), "nothing is left out, nothing is read twice"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["env", "file", "command"])
 def test_compress_key_is_sent_and_shown_nowhere(
     run: Run,
@@ -203,6 +204,7 @@ def test_compress_rate_limit_is_obeyed(run: Run, sqlite: Place, by_model: Words)
     assert times[3] - times[2] >= 1
 
 
+@pytest.mark.slow
 def test_compress_memory_that_cannot_be_summarised(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:
@@ -309,6 +311,7 @@ NO_END = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", NO_END)
 def test_compress_reply_without_an_end(run: Run, sqlite: Place, by_model: Words, case: str) -> None:
     """No more of a reply is read than a summary can have, and no longer than configured."""

@@ -334,6 +334,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_login_password_of_the_environment(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
@@ -375,6 +376,7 @@ def test_login_password_of_pgpass(
     fails(run("inspect", other), 3, "permission denied for table", "SELECT to read")
 
 
+@pytest.mark.slow
 def test_login_what_a_login_needs_to_change_memories(
     run: Run, servers: Servers, filled: str, mysql_url: str
 ) -> None:
@@ -395,6 +397,7 @@ def test_login_what_a_login_needs_to_change_memories(
     assert report(run(*delete, "--json"))["messages"]["deleted"] > 0
 
 
+@pytest.mark.slow
 def test_login_socket_and_settings_as_libpq_has_them(
     run: Run, servers: Servers, filled: str, postgresql_url: str, mysql_url: str
 ) -> None:

@@ -190,6 +190,7 @@ def test_config_typo_in_the_name_of_a_variable(run: Run, monkeypatch: pytest.Mon
         assert "did you mean MEMCTL_INSPECT_LIMIT?" in warning
 
 
+@pytest.mark.slow
 def test_config_check_goes_on_after_failures(
     run: Run, write: Path, tmp_path: Path, filled: str, servers: Servers
 ) -> None:
@@ -252,6 +253,7 @@ kind = "extractve"
     assert len(json.dumps(request.body)) < 4000  # a model is paid by what it reads
 
 
+@pytest.mark.slow
 def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     write.write_text(f'[stores.full]\nurl = "{filled}"\n[summarizers.x]\nkind = "extractive"')
     lines = run("config", "check").stdout.splitlines()
@@ -271,6 +273,7 @@ def test_config_check_tells_people(run: Run, write: Path, filled: str) -> None:
     assert "no stores and no summarizers are configured" in run("config", "check").stdout
 
 
+@pytest.mark.slow
 def test_config_check_of_an_archive_to_come(
     run: Run, write: Path, tmp_path: Path, filled: str
 ) -> None:
@@ -296,6 +299,7 @@ def test_config_check_warns_of_a_readable_password(run: Run, write: Path, tmp_pa
     assert f"{secret} has a secret, and other users can read it: chmod 600 {secret}" in said
 
 
+@pytest.mark.slow
 def test_config_check_says_what_a_database_holds(
     run: Run, write: Path, servers: Servers, filled: str
 ) -> None:
@@ -312,6 +316,7 @@ def test_config_check_says_what_a_database_holds(
     assert said[3] == "opened as AgentScope 1.x memory in PostgreSQL; no memories"
 
 
+@pytest.mark.slow
 def test_config_check_a_model_that_answers_in_prose_fails_as_in_compress(
     run: Run, write: Path, filled: str
 ) -> None:

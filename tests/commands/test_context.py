@@ -83,6 +83,7 @@ def test_context_tokens_are_those_of_compress(run: Run) -> None:
     assert found["tokens"]["total"] == dry["tokens"]["before"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["message", "replace"])
 def test_context_tokens_after_a_compression_are_those_of_its_report(
     run: Run, tmp_path: Path, mode: str

@@ -153,6 +153,7 @@ def test_messages_with_other_times_are_counted_in_one_warning(
     assert "and 12 were older than the one before them" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_hostile_memories_come_back_as_they_were(
     run: Run, archive: Place, one: Callable[[str], Place], tmp_path: Path, name: str
@@ -168,6 +169,7 @@ def test_hostile_memories_come_back_as_they_were(
     assert "480 and 480 messages" in run("verify", archive.text, back).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_a_growing_memory_is_followed_and_undone_step_by_step(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
@@ -237,6 +239,7 @@ def test_losses_are_named_and_counted_before_anything_is_written(
     assert len(found["warnings"]) == 2
 
 
+@pytest.mark.slow
 def test_a_session_takes_its_settings_along_and_back(
     run: Run, sessions: Place, tmp_path: Path
 ) -> None:
@@ -263,6 +266,7 @@ def deep(id: str) -> StoredMessage:
 TOO_DEEP = "the message 'deep' cannot be converted: nested too deep"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_a_message_that_is_nested_too_deep_fails_its_memory_alone(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
@@ -296,6 +300,7 @@ def test_a_message_that_is_nested_too_deep_fails_its_memory_alone(
     assert held(place)[KEY] == before[KEY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite-agentscope2", "redis-agentscope2"])
 def test_a_session_nested_too_deep_is_left_out_alone(
     run: Run, one: Callable[[str], Place], tmp_path: Path, name: str
@@ -326,6 +331,7 @@ def test_an_unknown_way_is_refused(run: Run, archive: Place, tmp_path: Path) -> 
     assert "agentscope9" in found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_an_unanswered_call_of_2_x_is_answered_within_its_reply(
     run: Run, archive: Place, one: Callable[[str], Place], name: str
@@ -360,6 +366,7 @@ def rename(place: Place, name: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], [said("r", "Well?")]])
 @pytest.mark.parametrize("name", ["sqlite", "redis", "redis-session", "sessions"])
 def test_settings_that_change_come_along_with_the_next_copy(
@@ -401,6 +408,7 @@ def values(place: Place) -> list[tuple[str, bytes]]:
     return [(id, jsonio.canonical(text)) for id, _, text in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conflict", ["skip", "append"])
 def test_undo_takes_settings_back_out_of_messages_that_were_there(
     run: Run, one: Callable[[str], Place], tmp_path: Path, conflict: str

@@ -278,6 +278,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_ping_fails_for_an_export_of_too_little(
     run: Run, filled: str, tmp_path: Path, monitor: Monitor
 ) -> None:

@@ -152,6 +152,7 @@ CALLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "sessions", "archive"])
 def test_delete_tool_call_and_its_result(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
@@ -184,6 +185,7 @@ def test_delete_without_a_record_nothing_can_be_undone(run: Run, filled: str) ->
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
+@pytest.mark.slow
 def test_delete_million_reasons_to_stream(run: Run, one: Callable[[str], Place]) -> None:
     """Many pages of one memory go, and come back."""
     place = one("sqlite")

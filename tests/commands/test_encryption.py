@@ -109,6 +109,7 @@ def test_age_reads_what_export_writes_and_the_reverse(
         assert run("verify", filled, one).exit_code == 0
 
 
+@pytest.mark.slow
 @needs_age
 def test_sizes_from_nothing_to_many_chunks(run: Run, tmp_path: Path, key: Key) -> None:
     for size in (0, 1, 65_000, 70_000, 5_000_000):
@@ -128,6 +129,7 @@ def contents_of(run: Run, file: Path, tmp_path: Path) -> Any:
     return contents(target)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("key")
 def test_every_change_keeps_the_archive_encrypted(run: Run, filled: str, tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson.zst.age"
@@ -145,6 +147,7 @@ def test_every_change_keeps_the_archive_encrypted(run: Run, filled: str, tmp_pat
         assert run("import", hidden, file).exit_code in (0, 5)
 
 
+@pytest.mark.slow
 def test_streams_are_encrypted_and_read(run: Run, filled: str, tmp_path: Path, key: Key) -> None:
     plain = run("export", filled).stdout_bytes
     assert plain.startswith(b"{")  # the recipients of the configuration are for names with .age
@@ -291,6 +294,7 @@ def test_refused_recipients(run: Run, filled: str, tmp_path: Path, key: Key, wri
     assert run("migrate", filled, file, *words).exit_code == 0
 
 
+@pytest.mark.slow
 def test_config_check_and_show(run: Run, key: Key, keys: Path, write: Path) -> None:
     [check] = report(run("config", "check", "--json"))["checks"]
     assert (check["what"], check["ok"]) == ("encryption", True)

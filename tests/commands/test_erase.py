@@ -82,6 +82,7 @@ def kept_text() -> str:
     return "\n".join(found)
 
 
+@pytest.mark.slow
 def test_erase_leaves_nothing_and_its_receipt_proves_it(run: Run, place: Place) -> None:
     put(place, [sample(ADA, messages()), sample(ADA._replace(session="nara"), messages(3))])
     put(place, [sample(BOB, others())])
@@ -118,6 +119,7 @@ def test_erase_leaves_nothing_and_its_receipt_proves_it(run: Run, place: Place) 
     assert [(row["user"], row["code"]) for row in back["differences"]] == [("bob", "message")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql", "redis", "redis-agentscope2"])
 def test_erase_names_are_no_patterns(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
@@ -152,6 +154,7 @@ def test_erase_of_one_session(run: Run, one: Callable[[str], Place], name: str) 
         samples.use(samples.Style())
 
 
+@pytest.mark.slow
 def test_erase_takes_the_user_out_of_undo_runs(run: Run, database: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
@@ -172,6 +175,7 @@ def test_erase_takes_the_user_out_of_undo_runs(run: Run, database: str) -> None:
     assert len(contents(database)[BOB]) == len(before[BOB]) + 1
 
 
+@pytest.mark.slow
 def test_erase_takes_the_user_out_of_what_a_migrate_replaced(
     run: Run, database: str, target: str
 ) -> None:
@@ -188,6 +192,7 @@ def test_erase_takes_the_user_out_of_what_a_migrate_replaced(
     assert {key: len(found) for key, found in contents(target).items()} == {BOB: 3}
 
 
+@pytest.mark.slow
 def test_erase_leaves_runs_on_other_stores(run: Run, database: str, target: str) -> None:
     for store in (database, target):
         asyncio.run(fill(store, {ADA: messages()}))
@@ -241,6 +246,7 @@ def test_erase_finds_the_undo_runs_whatever_the_url(
     assert list(contents(url)) == [BOB]
 
 
+@pytest.mark.slow
 def test_erase_under_another_login_leaves_nothing_to_undo(
     run: Run, servers: Servers, write: Path
 ) -> None:
@@ -387,6 +393,7 @@ def test_erase_rewrites_all_files_of_a_rotation(run: Run, database: str, tmp_pat
     fails(run(*words, "--yes"), 4, "has no memory of 'quokka'")
 
 
+@pytest.mark.slow
 def test_erase_without_rights_leaves_the_undo_runs(
     run: Run, servers: Servers, tmp_path: Path
 ) -> None:
@@ -629,6 +636,7 @@ def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -
     fails(run("purge", filled), 2, "erase")
 
 
+@pytest.mark.slow
 def test_erase_beside_another_run(run: Run, filled: str) -> None:
     with lock_elsewhere(filled, "pid 42 since then"):
         fails(run("erase", "--user", "user1", filled, "--yes"), 75, "pid 42")
@@ -653,6 +661,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_erase_again_finishes_what_was_killed(run: Run, database: str) -> None:
     keys = [MemoryKey("quokka", f"trip {n}") for n in range(4)]
     asyncio.run(fill(database, {**{key: messages() for key in keys}, BOB: others()}))
@@ -680,6 +689,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_erase_again_finishes_the_undo_runs(run: Run, database: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0

@@ -123,6 +123,7 @@ def test_error_database_that_is_not_agentscopes(
     assert servers.postgresql.execute(postgresql_url, tables).strip() == "2"
 
 
+@pytest.mark.slow
 def test_error_other_tables_and_columns_are_left_alone(
     run: Run, servers: Servers, postgresql_url: str, filled: str
 ) -> None:
@@ -263,6 +264,7 @@ def test_error_quotes_no_password_of_a_variable(
     assert SECRET not in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_error_no_separator_reveals_a_password() -> None:
     separators = ["", *"/?#@:&=;%[] ,!$'\"\\", "://", "?x=", "&a=", "@h:1/", "//"]
     schemes = ("redis", "postgresql", "unix", "no")

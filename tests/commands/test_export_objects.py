@@ -141,6 +141,7 @@ def nights(run: Run, store: Path, url: str, clock: Clock, days: range, *options:
     return removed
 
 
+@pytest.mark.slow
 def test_export_objects_rotation(run: Run, bucket: Bucket, store: Path, clock: Clock) -> None:
     url = bucket.url("nightly/b.ndjson.zst")
     strangers = [
@@ -164,6 +165,7 @@ def test_export_objects_rotation(run: Run, bucket: Bucket, store: Path, clock: C
     assert not any("20261122" in name for name in bucket.files())
 
 
+@pytest.mark.slow
 def test_export_objects_latest_and_all_of_a_rotation(
     run: Run, bucket: Bucket, store: Path, clock: Clock, tmp_path: Path
 ) -> None:
@@ -247,6 +249,7 @@ def test_export_objects_change_of_the_newest_is_undone_there(
         assert contents(str(bucket.folder / name)) == contents(str(store))
 
 
+@pytest.mark.slow
 def test_export_objects_rotation_of_encrypted_files(
     run: Run, bucket: Bucket, store: Path, clock: Clock, tmp_path: Path
 ) -> None:
@@ -300,6 +303,7 @@ def test_export_objects_rotation_without_permission_to_list(
     assert bucket.files() == ["b-20261120T031500.ndjson"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", ["ndjson", "csv", "parquet", "jsonl"])
 def test_export_objects_server_gone_in_the_middle(
     run: Run, bucket: Bucket, large: Path, extension: str, monkeypatch: pytest.MonkeyPatch
@@ -313,6 +317,7 @@ def test_export_objects_server_gone_in_the_middle(
     assert [name for name in bucket.files() if not name.startswith(".rclone_temp_")] == []
 
 
+@pytest.mark.slow
 def test_export_objects_two_at_once(run: Run, bucket: Bucket, large: Path) -> None:
     url = bucket.url("big.ndjson")
     other = start("export", large, "-o", url)

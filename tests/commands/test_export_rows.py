@@ -255,6 +255,7 @@ def test_parquet_keeps_texts_as_they_are(run: Run, tmp_path: Path) -> None:
     assert [json.loads(one)["content"] for one in table["message"].to_pylist()] == HOSTILE
 
 
+@pytest.mark.slow
 def test_parquet_large_memories_are_several_row_groups(run: Run, tmp_path: Path) -> None:
     contents = ["x" * 10_000_000, "small", *("y" * 1_000_000 for _ in range(20))]
     path = tmp_path / "a.parquet"

@@ -216,6 +216,7 @@ def test_follow_what_somebody_else_wrote_is_left_alone(
     assert [id for id, _ in held_if_any(target)[ONE]] == [*(e.id for e in ALL[:10]), "own"]
 
 
+@pytest.mark.slow
 def test_follow_names_ten_memories_that_are_left_alone(
     source: Path, target: str, following: subprocess.Popen[str]
 ) -> None:

@@ -249,6 +249,7 @@ def test_history_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path:
     assert not going.exists()
 
 
+@pytest.mark.slow
 def test_history_names_are_shown_not_obeyed(run: Run, tmp_path: Path) -> None:
     nasty = "\x1b[31mred\x07\n\u202e"
     folder = tmp_path / nasty.strip()
@@ -359,6 +360,7 @@ def test_history_two_processes_never_count_the_same(tmp_path: Path) -> None:
     assert sorted(found) == [*range(1, 101)]
 
 
+@pytest.mark.slow
 def test_history_of_one_store(run: Run, filled: str, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     assert run("migrate", filled, other).exit_code == 0
@@ -415,6 +417,7 @@ def test_history_old_runs_are_pruned(run: Run, filled: str) -> None:
     assert kept_runs(run) == [new, last, newer]
 
 
+@pytest.mark.slow
 def test_history_clock_that_leaps_prunes_no_run(
     run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

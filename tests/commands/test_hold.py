@@ -177,6 +177,7 @@ def test_two_holds_at_once(run: Run) -> None:
     assert len({row["id"] for row in rows(run)}) == 12
 
 
+@pytest.mark.slow
 def test_hold_and_a_full_disk(run: Run) -> None:
     hold(run, "--user", "quokka")
     before = record().read_bytes()
@@ -197,6 +198,7 @@ def test_hold_and_a_full_disk(run: Run) -> None:
 # Holds of the configuration
 
 
+@pytest.mark.slow
 def test_holds_of_the_configuration(run: Run, store: str, write: Path) -> None:
     write.write_text(
         f'[stores.prod]\nurl = "{store}"\n'
@@ -215,6 +217,7 @@ def test_holds_of_the_configuration(run: Run, store: str, write: Path) -> None:
     assert run("config", "check").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -363,6 +366,7 @@ def test_compress_that_deletes_nothing_is_not_hindered(run: Run, store: str) -> 
     assert {row["code"] for row in found["failures"]} == {"held"}, "the first summary would go"
 
 
+@pytest.mark.slow
 def test_copy_replaces_no_held_memory(run: Run, place: Place, tmp_path: Path) -> None:
     samples.use(samples.Style())
     source = f"{tmp_path}/source.ndjson"
@@ -418,6 +422,7 @@ def test_export_replaces_no_held_memory_of_a_folder(run: Run, store: str, tmp_pa
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_erase_leaves_held_sessions(run: Run, place: Place, tmp_path: Path) -> None:
     chosen = ("--user", "quokka", "--last", "1")
     both = report(run("delete", place.text, *chosen, "--yes", "--json"))["run"]
@@ -667,6 +672,7 @@ def test_record_damaged_while_the_user_ponders(run: Run, store: str) -> None:
 # Parts of a run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["postgresql", "sessions"])
 def test_parts_of_a_run_heed_holds(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
@@ -688,6 +694,7 @@ def test_parts_of_a_run_heed_holds(run: Run, one: Callable[[str], Place], name: 
     assert {key.session for key in held(place)} == {"s1", "s6"}
 
 
+@pytest.mark.slow
 def test_parts_of_a_run_heed_the_configuration(run: Run, postgresql_url: str, write: Path) -> None:
     store = postgresql_url
     asyncio.run(fill(store, dict.fromkeys((KYOTO, BERLIN, ROME), samples.entries(ENTRIES))))

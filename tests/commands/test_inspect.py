@@ -152,6 +152,7 @@ def test_inspect_conversation_can_be_followed(run: Run) -> None:
     assert "京都は初めてです 🍁" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "redis", "sessions", "archive"])
 def test_inspect_positions_are_those_in_the_memory(
     run: Run, one: Callable[[str], Place], name: str

@@ -182,6 +182,7 @@ def different(before: States, after: States) -> set[MemoryKey]:
     return {key for key in before | after if before.get(key) != after.get(key)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["import", "migrate"])
 @pytest.mark.parametrize("server", ["postgresql", "mysql", "redis"])
 def test_copy_that_is_cut_off_names_its_run(

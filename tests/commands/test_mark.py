@@ -119,6 +119,7 @@ def test_mark_newest_alone(run: Run, place: Place) -> None:
         assert [id for id, marks, _ in messages if "new" in marks] == [before[key][2][-2][0]]
 
 
+@pytest.mark.slow
 def test_marks_that_look_like_something_else(run: Run, place: Place) -> None:
     [key, *_] = place.keys(1)
     put(place, [sample(key, [entry("m0", 0, ("hint", "a")), entry("m1", 1), entry("m2", 2)])])

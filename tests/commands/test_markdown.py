@@ -61,6 +61,7 @@ def test_markdown_no_text_is_obeyed(text: str) -> None:
     assert not kinds(rendered(text)) & ACTIVE
 
 
+@pytest.mark.slow
 def test_markdown_large_text_is_the_same_in_pieces() -> None:
     text = rendered("<b>![x](y) é\r\n\t\x1b" * 50_000)
     assert text.count("> &lt;b>!\\[x](y) é\n> \t\\x1b&lt;b>") == 1

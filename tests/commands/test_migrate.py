@@ -29,6 +29,7 @@ def put(text: str, entries: list[StoredMessage], **about: object) -> None:
     asyncio.run(fill(text, {ONE: entries}, **about))
 
 
+@pytest.mark.slow
 def test_migrate_everything_then_nothing_then_only_what_is_new(
     run: Run, database: str, target: str
 ) -> None:
@@ -141,6 +142,7 @@ def test_migrate_ids_order_and_marks_are_enough_to_see_it(
     )
 
 
+@pytest.mark.slow
 def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, CONFLICTS["another content"])
@@ -187,6 +189,7 @@ def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, ta
     ]
 
 
+@pytest.mark.slow
 def test_migrate_replace_needs_yes_without_a_terminal(run: Run, database: str, target: str) -> None:
     """Only if a message of the target would be removed."""
     put(database, samples.entries(5))
@@ -403,6 +406,7 @@ def test_migrate_one_session_to_a_file_of_which_the_user_is_not_named(
     assert run("verify", f"{tmp_path}/d/", copy, "--session", "kyoto").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "redis"])
 def test_migrate_replaces_no_more_than_a_limit(
     run: Run, one: Callable[[str], Place], name: str, tmp_path: Path

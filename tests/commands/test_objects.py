@@ -86,6 +86,7 @@ def test_objects_archive_goes_and_comes_back(
     report(run("inspect", url, "--json"))
 
 
+@pytest.mark.slow
 def test_objects_large_archive_takes_several_parts(
     run: Run, bucket: Bucket, large: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_objects_label_hides_the_secret() -> None:
     assert azure.label == "az://account:***@c/a.ndjson"
 
 
+@pytest.mark.slow
 def test_objects_alias_has_the_endpoint_and_the_secret(
     run: Run,
     bucket: Bucket,
@@ -230,6 +232,7 @@ def test_objects_alias_has_the_endpoint_and_the_secret(
     fails(run("config", "check"), 2, "endpoint does not fit its url")
 
 
+@pytest.mark.slow
 def test_objects_alias_of_no_bucket_fails_its_check(
     run: Run, bucket: Bucket, write: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +299,7 @@ def test_objects_missing_bucket_and_object(run: Run, bucket: Bucket, store: Path
     fails(run("inspect", bucket.url("chats.ndjson")), 4, "does not exist")
 
 
+@pytest.mark.slow
 def test_objects_server_is_down(run: Run, bucket: Bucket) -> None:
     url = bucket.url("chats.ndjson", endpoint="http://127.0.0.1:1")
     fails(run("inspect", url), 3, "cannot reach http://127.0.0.1:1: Connection refused")
@@ -418,6 +422,7 @@ def _small_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.slow
 def test_objects_no_room_to_stage(
     run: Run,
     bucket: Bucket,
@@ -432,6 +437,7 @@ def test_objects_no_room_to_stage(
     fails(run("inspect", url), 3, "cannot write", "larger than permitted")
 
 
+@pytest.mark.slow
 def test_objects_replaced_while_it_is_read(
     run: Run, bucket: Bucket, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +476,7 @@ def test_objects_change_by_another_program_is_not_overwritten(bucket: Bucket) ->
 # Azure
 
 
+@pytest.mark.slow
 def test_objects_on_azure(run: Run, store: Path, large: Path) -> None:
     """What the client for Azure sends and understands; no test here reaches Azure itself."""
     with Azure() as azure:

@@ -95,6 +95,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_offload_goes_and_comes_back(run: Run, store: str, blobs: Path) -> None:
     before = texts(store)
     words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
@@ -226,6 +227,7 @@ def test_offload_sizes_around_the_limit(run: Run, tmp_path: Path, blobs: Path, s
     assert texts(path) == before
 
 
+@pytest.mark.slow
 def test_offload_to_object_storage(run: Run, store: str, bucket: Bucket) -> None:
     before = texts(store)
     place = bucket.url("blobs")
@@ -259,6 +261,7 @@ def elsewhere(folder: Path, layout: str, name: str = "there") -> str:
     return f"sqlite:///{folder}/{name}.db?layout={layout}{more}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["agentscope2", "adk", *OWNED])
 def test_rehydrate_in_another_dialect(
     run: Run, store: str, blobs: Path, tmp_path: Path, layout: str
@@ -291,6 +294,7 @@ def test_rehydrate_in_another_dialect(
     assert texts(there) == slim
 
 
+@pytest.mark.slow
 def test_rehydrate_what_was_offloaded_before_and_after_a_migration(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -314,6 +318,7 @@ def test_rehydrate_what_was_offloaded_before_and_after_a_migration(
     assert texts(there) == texts(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["agentscope2", "adk", "langchain", "llamaindex"])
 def test_offload_of_migrated_messages(
     run: Run, store: str, blobs: Path, tmp_path: Path, layout: str
@@ -386,6 +391,7 @@ def test_offload_of_notes_that_memctl_has_not_written(run: Run, store: str, blob
     assert texts(store) == before
 
 
+@pytest.mark.slow
 def test_rehydrate_keeps_times_that_the_store_has_changed(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -405,6 +411,7 @@ def test_rehydrate_keeps_times_that_the_store_has_changed(
     assert texts(there) == slim
 
 
+@pytest.mark.slow
 def test_rehydrate_names_what_it_cannot_put_into_another_dialect(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -426,6 +433,7 @@ def test_rehydrate_names_what_it_cannot_put_into_another_dialect(
     assert IMAGE.encode() in texts(chain)[ADA][0]
 
 
+@pytest.mark.slow
 def test_rehydrate_names_references_that_were_joined(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -533,6 +541,7 @@ def test_offload_leaves_held_memories_alone(run: Run, store: str, blobs: Path) -
     assert texts(store)[BOB] != before[BOB]
 
 
+@pytest.mark.slow
 def test_offload_prune_waits_for_no_other_run(run: Run, store: str, blobs: Path) -> None:
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
     assert run("delete", store, "--user", "bob", "--yes", "--no-backup").exit_code == 0
@@ -671,6 +680,7 @@ def test_offload_bucket_that_refuses(
     assert bucket.files() == []
 
 
+@pytest.mark.slow
 def test_offload_ctrl_c(run: Run, one: Callable[[str], Place], blobs: Path) -> None:
     place = one("sqlite")
     many = {

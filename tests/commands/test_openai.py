@@ -31,6 +31,7 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
 
 
+@pytest.mark.slow
 def test_export_and_import_are_exact(run: Any, store: str, tmp_path: Path) -> None:
     """Ids, times, marks, tools and values that JSON lacks come back."""
     file, back = tmp_path / "all.jsonl", str(tmp_path / "back.db")
@@ -86,6 +87,7 @@ def test_a_clean_export_has_only_the_keys_of_openai(run: Any, tmp_path: Path) ->
     assert [one["kind"] for one in dry["losses"]] == ["summary", "details"]
 
 
+@pytest.mark.slow
 def test_a_clean_export_of_other_kinds_has_no_notes(run: Any, store: str, tmp_path: Path) -> None:
     chats = f"sqlite:///{tmp_path}/chats.db?layout=langchain"
     done = run("migrate", store, chats, "--session", BOB.session, "--lossy")
@@ -152,6 +154,7 @@ def contents_or_nothing(path: Path) -> Any:
     return contents(str(path)) if path.exists() else {}
 
 
+@pytest.mark.slow
 def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) -> None:
     """More conversations may follow those that are there."""
     file = tmp_path / "all.jsonl"
@@ -179,6 +182,7 @@ def test_what_is_in_a_file_is_not_changed(run: Any, store: str, tmp_path: Path) 
     fails(run("export", store, "-o", str(file)), 2, "--force")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conflict", ["fail", "append", "replace"])
 def test_dry_run_into_a_file_tells_what_a_copy_refuses(
     run: Any, store: str, tmp_path: Path, conflict: str

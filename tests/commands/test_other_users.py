@@ -175,6 +175,7 @@ def test_database_that_was_being_written_may_only_be_read(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_database_in_wal_mode_of_another_layout_may_only_be_read(
     run: Run, theirs: Path, layout: str
@@ -193,6 +194,7 @@ def test_database_in_wal_mode_of_another_layout_may_only_be_read(
     assert json.loads(found.stdout)["totals"] == expected
 
 
+@pytest.mark.slow
 def test_private_copy_without_room(theirs: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -203,6 +205,7 @@ def test_private_copy_without_room(theirs: Path) -> None:
     assert "set TMPDIR" in found.stderr
 
 
+@pytest.mark.slow
 def test_private_copy_goes_when_the_run_is_stopped(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +279,7 @@ def test_cache_that_may_not_be_written(
     take_back(cache)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("name", STORES)
 def test_file_of_another_user_stays_theirs(run: Run, theirs: Path, name: str) -> None:
@@ -308,6 +312,7 @@ def test_folder_that_all_may_write_but_keeps_files_to_their_owners(theirs: Path,
         assert contents(theirs) == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("name", ["m.db", "m.ndjson", "sessions/"])

@@ -89,6 +89,7 @@ def test_recreated_store_gets_no_deleted_messages(
     assert contents(target.url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql", "mysql"], indirect=True)
 def test_recreated_database_is_told_by_its_generation(run: Run, target: Target) -> None:
     before = contents(target.url)
@@ -110,6 +111,7 @@ def test_recreated_database_is_not_one_whose_messages_were_all_deleted(
     assert len(contents(target.url)[KYOTO]) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", STORES, indirect=True)
 def test_recreated_store_loses_what_a_copy_added(run: Run, target: Target, tmp_path: Path) -> None:
     source = f"sqlite:///{tmp_path}/source.db"

@@ -94,6 +94,7 @@ def codes(found: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_repair_histories_are_mended_and_unmended(run: Run, place: str) -> None:
     asyncio.run(fill(place, {key: entries(history) for key, history in HISTORIES.items()}))
     before = histories_of(run, place)
@@ -236,6 +237,7 @@ def test_repair_nothing_is_repaired_without_being_asked(run: Run, tmp_path: Path
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_repair_limit_stops_it_before_anything_changes(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     twice = [ASK, call("c1", "t1", "t1"), result("r1", "t1"), REPLY]  # c1 is rewritten

@@ -309,6 +309,7 @@ def test_report_with_pseudonyms_has_no_names_of_warnings(run: Run, tmp_path: Pat
     assert "trip" not in found.stdout
 
 
+@pytest.mark.slow
 def test_report_lists_the_last_runs_on_the_store(run: Run, talks: str) -> None:
     for number in range(11):
         run("mark", "add", "--all", talks, f"m{number}")

@@ -428,6 +428,7 @@ def port_of(bucket: Bucket) -> int:
     return int(bucket.endpoint.rpartition(":")[2])
 
 
+@pytest.mark.slow
 def test_retain_to_object_storage(
     run: Run, store: str, policies: Policies, bucket: Bucket, target: str
 ) -> None:
@@ -547,6 +548,7 @@ def test_retain_stopped_by_a_signal(
 # Killed runs
 
 
+@pytest.mark.slow
 def test_retain_goes_on_with_the_archive_of_a_killed_run(
     run: Run, store: str, policies: Policies
 ) -> None:
@@ -567,6 +569,7 @@ def test_retain_goes_on_with_the_archive_of_a_killed_run(
     assert "damaged" not in run("retain", "--yes").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit of files")
 def test_retain_no_room_for_a_line_of_the_ledger(run: Run, store: str, policies: Policies) -> None:
     policies.write(store, {"select": {"keep_last": 3}})
@@ -590,6 +593,7 @@ def test_retain_no_room_for_a_line_of_the_ledger(run: Run, store: str, policies:
     assert one_row(report(run("retain", "--yes", "--json")))["messages"] == 15
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit of files")
 def test_retain_no_room_for_temporary_files(
     run: Run, database: str, policies: Policies, monkeypatch: pytest.MonkeyPatch
@@ -625,6 +629,7 @@ def test_retain_whose_summaries_fail(run: Run, store: str, policies: Policies) -
     assert contents(store) == before
 
 
+@pytest.mark.slow
 def test_retain_archive_of_an_alias_has_its_password(
     run: Run, store: str, policies: Policies, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

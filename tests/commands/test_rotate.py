@@ -91,6 +91,7 @@ def backups(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("agents.db"))
 
 
+@pytest.mark.slow
 def test_rotate_month_of_nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> None:
     options = ("-o", tmp_path / "b.ndjson.zst", "--rotate", "daily:2,weekly:2", "--user", "user1")
     reports = []

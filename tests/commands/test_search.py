@@ -160,6 +160,7 @@ def test_search_selects(run: Run, store: Path) -> None:
     assert ids("--until", "2026-01-01", "--user", "ada", "--name", "Alice")[0] in ("m0", "m2")
 
 
+@pytest.mark.slow
 def test_search_of_an_archive_from_stdin_keeps_nothing(run: Run, store: Path) -> None:
     archive = store.with_name("a.ndjson")
     assert run("export", store, "-o", archive).exit_code == 0
@@ -219,6 +220,7 @@ def test_index_folder_that_cannot_be_made_is_named(
     assert run("search", store, "umbrella", "--no-index").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 4096, 50_000])
 def test_index_on_a_full_disk_leaves_nothing_behind(run: Run, store: Path, room: int) -> None:
     def limit() -> None:
@@ -244,6 +246,7 @@ def test_search_shows_control_characters(run: Run, tmp_path: Path) -> None:
     assert "\x1b" not in found
 
 
+@pytest.mark.slow
 def test_search_imports_no_driver_when_nothing_changed(store: Path) -> None:
     settled(store)
     program = (
@@ -272,6 +275,7 @@ def embedder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("embedder")
 def test_search_by_meaning_finds_the_nearest(run: Run, tmp_path: Path) -> None:
     sessions = {

@@ -17,6 +17,8 @@ from tests.support.cli import Run, report
 from tests.support.cli import fill as fill_text
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 DEFAULT = "default_session"
 ADA, BOB, EVE = (MemoryKey(user, DEFAULT) for user in ("ada", "bob", "eve"))
 BATCH = 20

@@ -143,6 +143,7 @@ def test_show_colours_where_they_are_asked_for(run: Run, sides: Any) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
+@pytest.mark.slow
 def test_show_many_differences_take_few_passes(run: Run, sides: Any) -> None:
     def entries(offset: int) -> list[StoredMessage]:
         return [samples.entry(f"m{number}", number + offset) for number in range(1200)]
@@ -163,6 +164,7 @@ def test_show_one_id_several_times(run: Run, sides: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_show_huge_message_is_shown_where_it_differs(run: Run, sides: Any) -> None:
     text = "x" * 3_000_000
     left = samples.entry("m", 1, content=text + "here" + text)

@@ -49,6 +49,7 @@ def test_usage_export_never_replaces_a_database(run: Run, filled: str, tmp_path:
     assert archive.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_usage_misspelt_mark_gets_a_suggestion(run: Run, filled: str, tmp_path: Path) -> None:
     suggested = "has no message with the mark 'hnt': did you mean 'hint'?"
     target = tmp_path / "new.db"

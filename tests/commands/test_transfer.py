@@ -73,6 +73,7 @@ def test_transfer_what_is_no_rate(run: Run, source: Path, tmp_path: Path, rate: 
     assert not (tmp_path / "t.db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_transfer_memory_at_hand_is_finished(
     run: Run, source: Path, tmp_path: Path, number: signal.Signals, code: int
@@ -187,6 +188,7 @@ def test_transfer_server_that_hangs_is_given_up(tmp_path: Path) -> None:
     assert len(contents(f"sqlite:///{tmp_path}/t.db")) == len(KEYS)
 
 
+@pytest.mark.slow
 def test_transfer_source_that_grows_meanwhile_is_no_difference(
     run: Run, source: Path, tmp_path: Path
 ) -> None:
@@ -221,6 +223,7 @@ def test_transfer_agent_can_write_to_a_file_that_is_read_for_long(
     assert not list(Path(tempfile.gettempdir()).glob(".memctl-*/copy.db"))
 
 
+@pytest.mark.slow
 def test_transfer_writers_that_replace_do_not_lock_each_other_out(
     run: Run, tmp_path: Path, servers: Servers
 ) -> None:

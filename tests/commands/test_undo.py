@@ -190,6 +190,7 @@ def test_undo_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Serve
 # Import and migrate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
 def test_undo_copy_into_memories_without_messages(
     run: Run, filled: str, one: Callable[[str], Place], name: str
@@ -329,6 +330,7 @@ def test_undo_record_says_what_went(run: Run, filled: str) -> None:
 # Hard cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state", "sessions", "redis-session", "archive"])
 def test_undo_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) -> None:
     """Marks of twins change and come back one by one; so do twins that went together."""
@@ -404,6 +406,7 @@ def test_undo_no_password_of_the_states_is_kept(redis_url: str) -> None:
     assert found.options["state"] == unquote(states).replace("me:pa%25ss@", "me@")
 
 
+@pytest.mark.slow
 def test_undo_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
     """A run that is undone in part is not undone; when all is back it is no longer asked for."""
     place = one("sqlite")
@@ -424,6 +427,7 @@ def test_undo_part_by_part(run: Run, one: Callable[[str], Place]) -> None:
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
+@pytest.mark.slow
 def test_undo_store_is_another_one(run: Run, filled: str, tmp_path: Path) -> None:
     """Undo restores whole memories in a store made anew, and nothing into strange places."""
     everything = report(run("delete", filled, "--all", "--yes", "--json"))["run"]
@@ -502,6 +506,7 @@ def counts(run: Run, store: str) -> dict[tuple[str, str], int]:
     return {(memory["user"], memory["session"]): memory["messages"] for memory in found}
 
 
+@pytest.mark.slow
 def test_undo_import_that_was_killed(run: Run, filled: str, tmp_path: Path) -> None:
     file = str(tmp_path / "more.ndjson")
     keys = [samples.key(number) for number in range(2, 30)]
@@ -514,6 +519,7 @@ def test_undo_import_that_was_killed(run: Run, filled: str, tmp_path: Path) -> N
     assert {key: number for key, number in counts(run, filled).items() if number} == before
 
 
+@pytest.mark.slow
 def test_undo_what_was_not_written_down_was_not_done(run: Run, filled: str, tmp_path: Path) -> None:
     """Wherever the file ends, what can be read of it goes back, and the rest is left alone."""
     path = filled.removeprefix("sqlite:///")
@@ -545,6 +551,7 @@ def test_undo_plan_that_was_not_finished_is_no_record(run: Run, filled: str) -> 
     assert counts(run, filled) == left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["before.ndjson", "repairs.ndjson"])
 def test_undo_record_in_which_a_letter_was_changed(
     run: Run, filled: str, tmp_path: Path, name: str
@@ -875,6 +882,7 @@ def test_undo_of_replacing_by_the_beginning_is_exact(
     assert rows() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 2_000_000])
 def test_undo_of_replacing_gives_back_line_breaks(
     run: Run, one: Callable[[str], Place], tmp_path: Path, size: int
@@ -919,6 +927,7 @@ def test_undo_of_replacing_a_state_that_is_named_in_part(
     assert target.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_undo_takes_away_the_user_of_several_sessions(
     run: Run, one: Callable[[str], Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1065,6 +1074,7 @@ def test_undo_of_copies_beside_damaged_messages(run: Run, one: Callable[[str], P
     assert rows(place, "message", "message_mark", "session", "users") == before
 
 
+@pytest.mark.slow
 def test_undo_of_changes_in_a_session_of_two_users(run: Run, one: Callable[[str], Place]) -> None:
     """The answer that is put in for one moves the other's rows, of which one goes."""
     place = one("sqlite")
@@ -1149,6 +1159,7 @@ def test_undo_message_whose_twin_stayed(run: Run, one: Callable[[str], Place], n
         assert nothing["messages"]["restored"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state", "redis-session", "archive"])
 @pytest.mark.parametrize("size", [10, 5_000_000])
 def test_undo_message_whose_twin_has_another_text(
@@ -1171,6 +1182,7 @@ def test_undo_message_whose_twin_has_another_text(
     assert held(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])
 @pytest.mark.parametrize("more", [(), ("lost", "So.")])
 def test_undo_of_a_repair_moves_rows_back(
@@ -1417,6 +1429,7 @@ def test_undo_of_undo_of_a_copy_of_several_memories_into_a_state_that_is_one(
         assert state() == expected
 
 
+@pytest.mark.slow
 def test_undo_run_that_the_server_refused_is_not_the_last_run(
     run: Run, servers: Servers, postgresql_url: str
 ) -> None:

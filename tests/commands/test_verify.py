@@ -46,6 +46,7 @@ BREAKS: dict[str, Callable[[list[StoredMessage]], list[StoredMessage]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BREAKS)
 def test_verify_broken_message_is_named(run: Run, tmp_path: Path, code: str) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.db"
@@ -106,6 +107,7 @@ def test_verify_time_that_an_archive_keeps_is_no_moment(
     assert report(run("verify", archive, url, "--json"), 6)["differences"][0]["code"] == "expiry"
 
 
+@pytest.mark.slow
 def test_verify_memory_whose_parts_changed_places(run: Run, tmp_path: Path) -> None:
     left, right = tmp_path / "a.ndjson", tmp_path / "b.ndjson"
     entries = samples.entries(3000)

@@ -93,6 +93,7 @@ def pairs(spoken: list[Spoken], read: list[int]) -> Iterable[tuple[int, int]]:
         called.update(dict.fromkeys(spoken[number].calls, number))
 
 
+@pytest.mark.slow
 @LOOK
 @given(conversations(), selections, MODES, st.integers(1, 5))
 def test_compress_history_pairs_are_never_split_and_the_newest_stay(
@@ -120,6 +121,7 @@ def test_compress_history_pairs_are_never_split_and_the_newest_stay(
         assert sorted(old) == read[: len(old)], "from the beginning, without a gap"
 
 
+@pytest.mark.slow
 @LOOK
 @given(conversations(), st.integers(1, 5))
 def test_compress_history_no_more_is_kept_than_agentscope_keeps(
@@ -135,6 +137,7 @@ def test_compress_history_no_more_is_kept_than_agentscope_keeps(
     assert (0 if case is None else case.cut) == cut
 
 
+@pytest.mark.slow
 @LOOK
 @given(conversations(), selections, MODES)
 def test_compress_history_edit_is_what_was_decided(

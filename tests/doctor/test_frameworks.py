@@ -128,6 +128,7 @@ def test_langchain_calls_in_other_places_are_read(run: Run, old: str) -> None:
     assert '{\\"a\\":' in shown
 
 
+@pytest.mark.slow
 def test_langchain_repair_deletes_nothing_that_says_something(run: Run, old: str) -> None:
     before = documents(old)
     healthy = ("kwargs", "function", "refusal", "audio")
@@ -159,6 +160,7 @@ def test_langchain_calls_are_copied_as_calls(
     assert codes(run, place, "kwargs") == {}
 
 
+@pytest.mark.slow
 def test_langchain_calls_come_back_as_they_were(run: Run, old: str, tmp_path: Path) -> None:
     between, back = tmp_path / "m.db", f"sqlite:///{tmp_path}/back.db?layout=langchain"
     report(run("migrate", old, between, "--json"))
@@ -306,6 +308,7 @@ def test_openai_agents_items_are_examined_and_repaired(run: Run, tmp_path: Path,
         assert documents(place)["s"] == items
 
 
+@pytest.mark.slow
 def test_openai_agents_reasoning_goes_with_its_item(run: Run, tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/m.db?layout=openai-agents"
     put(place, "openai-agents", s=HEALTHY)

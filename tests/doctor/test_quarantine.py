@@ -336,6 +336,7 @@ def test_undo_restores_messages_among_rows_that_were_moved(tmp_path: Path, run: 
     assert dump(path)["message"] == before["message"]
 
 
+@pytest.mark.slow
 def test_undo_of_a_repair_passes_over_the_damage_that_the_repair_passed_over(
     tmp_path: Path, run: Run
 ) -> None:

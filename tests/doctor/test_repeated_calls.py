@@ -64,6 +64,7 @@ def values(place: str) -> Any:
     }
 
 
+@pytest.mark.slow
 def test_repair_keeps_one_call_and_the_genuine_result(run: Run, place: str) -> None:
     asyncio.run(fill(place, {KEY: entries(TWICE)}))
     before = values(place)
@@ -98,6 +99,7 @@ def test_undo_refuses_a_repaired_message_that_changed_since(run: Run, tmp_path: 
     assert values(str(path)) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
 def test_repair_of_2_x_keeps_the_genuine_result(
     run: Run, tmp_path: Path, servers: Servers, name: str

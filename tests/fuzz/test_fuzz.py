@@ -91,6 +91,7 @@ def hangs(bench: Bench) -> None:
     time.sleep(60)
 
 
+@pytest.mark.slow
 def test_fuzz_reports_every_end_of_an_input_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import memctl
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +17,7 @@ PAGE = ROOT / "docs" / "library.md"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_library_examples_run(tmp_path: Path) -> None:
     program = tmp_path / "examples.py"
     program.write_text("\n".join(EXAMPLE.findall(PAGE.read_text("utf-8"))), "utf-8")

@@ -113,6 +113,7 @@ async def reads_of_source(source: object, target: Path, meanwhile: Callable[[], 
     return reads
 
 
+@pytest.mark.slow
 def test_library_copy_reads_a_source_again_only_if_the_target_differs(
     source: Path, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_library_copy_reads_a_source_again_only_if_the_target_differs(
         assert asyncio.run(reads_of_source(source, target, change)) > 1
 
 
+@pytest.mark.slow
 def test_library_copy_reads_other_sources_once(
     source: Path, servers: Servers, postgresql_url: str, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_library_copy_reads_other_sources_once(
         assert asyncio.run(reads_of_source(text, target, change)) > 1
 
 
+@pytest.mark.slow
 def test_library_copy_of_a_memory_that_has_grown(source: Path, tmp_path: Path) -> None:
     """The target had a part of the messages, so all of them are read for the comparison."""
     target = tmp_path / "t.db"
@@ -154,6 +157,7 @@ def test_library_copy_finds_a_content_that_differs(source: Path, tmp_path: Path)
         asyncio.run(memctl.copy(str(source), str(target), observer=observer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retries", [3, 0])
 def test_library_copy_connects_again(
     servers: Servers, postgresql_url: str, tmp_path: Path, retries: int
@@ -194,6 +198,7 @@ class Ending(memctl.Stop):
         self.ask()
 
 
+@pytest.mark.slow
 def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
     stop = Ending(lambda: add(source, ONE, ENTRIES[30:], 30))
@@ -209,6 +214,7 @@ def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_library_copy_is_recorded_and_can_be_tried(run: Run, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
     planned = asyncio.run(memctl.copy(str(source), str(target), dry_run=True))

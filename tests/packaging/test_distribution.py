@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.bounds import ROOT, oldest
 from tests.packaging.contents import wrong_with
 
 
+@pytest.mark.slow
 def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", tmp_path],

@@ -48,6 +48,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "UNIX_SOCKETS", False)
 
 
+@pytest.mark.slow
 def test_modules_are_importable_without_posix() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL],

@@ -46,6 +46,7 @@ def in_parts(run: Run, *words: str, of: int = 2, job: str = "nightly") -> None:
         assert result.exit_code == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_job_is_one_line_and_one_undo(run: Run, store: str) -> None:
     before = contents(store)
     in_parts(run, "delete", store, "--all", "--yes", of=3)
@@ -98,6 +99,7 @@ def test_undo_takes_no_run_that_was_killed_early(run: Run, store: str) -> None:
     assert contents(store) == before
 
 
+@pytest.mark.slow
 def test_undo_of_some_parts_of_a_job(run: Run, source: str) -> None:
     before = contents(source)
     in_parts(run, "mark", "add", source, "x", "--all", of=3)
@@ -113,6 +115,7 @@ def test_undo_of_some_parts_of_a_job(run: Run, source: str) -> None:
     assert (again.exit_code, again.stdout.splitlines()[1:]) == (0, ["nothing to undo"])
 
 
+@pytest.mark.slow
 def test_undo_without_a_run_takes_the_whole_job(run: Run, source: str) -> None:
     before = contents(source)
     in_parts(run, "delete", source, "--user", "user 1", "--yes", job="daily")
@@ -122,6 +125,7 @@ def test_undo_without_a_run_takes_the_whole_job(run: Run, source: str) -> None:
     assert contents(source) == before
 
 
+@pytest.mark.slow
 def test_undo_of_one_part_by_its_run(run: Run, source: str) -> None:
     before = contents(source)
     in_parts(run, "delete", source, "--all", "--yes")
@@ -130,6 +134,7 @@ def test_undo_of_one_part_by_its_run(run: Run, source: str) -> None:
     assert contents(source) == before
 
 
+@pytest.mark.slow
 def test_undo_of_a_job_that_others_changed_since(run: Run, source: str) -> None:
     in_parts(run, "mark", "add", source, "x", "--all", of=3)
     session = next(key.session for key in contents(source) if key.user == "user 1")
@@ -140,6 +145,7 @@ def test_undo_of_a_job_that_others_changed_since(run: Run, source: str) -> None:
     assert "undone, 2 of 3 parts" in run("history").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "mysql", "redis"])
 def test_parts_of_one_user_at_once(run: Run, request: pytest.FixtureRequest, engine: str) -> None:
     """Both parts delete sessions of the same user."""
@@ -154,6 +160,7 @@ def test_parts_of_one_user_at_once(run: Run, request: pytest.FixtureRequest, eng
     assert contents(url) == before
 
 
+@pytest.mark.slow
 def test_compress_in_parts(run: Run, source: str) -> None:
     before = contents(source)
     words = ("--all", "--keep-recent", "1", "--mode", "message", "--shards", "2", "--json")
@@ -164,11 +171,13 @@ def test_compress_in_parts(run: Run, source: str) -> None:
     assert contents(source) == before
 
 
+@pytest.mark.slow
 def test_shard_is_no_selection(run: Run, source: str) -> None:
     fails(run("delete", source, "--shard", "0/2", "--yes"), 2, "nothing is selected")
     in_parts(run, "delete", source, "--all", "--yes")
 
 
+@pytest.mark.slow
 def test_undo_waits_for_the_parts_of_a_job(run: Run, source: str) -> None:
     in_parts(run, "delete", source, "--all", "--yes")
     going = Runs().begin(KeptRun("", "delete", source, source, job="nightly", shard="1/2"))
@@ -184,6 +193,7 @@ def test_name_of_a_job(run: Run, source: str) -> None:
     fails(run(*words, "--job", "a b"), 2, "is not a name")
 
 
+@pytest.mark.slow
 def test_all_parts_of_a_job_are_kept(run: Run, source: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\nbytes = 1\n")
@@ -191,6 +201,7 @@ def test_all_parts_of_a_job_are_kept(run: Run, source: str, tmp_path: Path) -> N
     assert len(history(run)) == 3
 
 
+@pytest.mark.slow
 def test_part_in_another_state_folder_changes_nothing(
     run: Run, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +253,7 @@ def test_store_with_one_writer_is_not_changed_in_parts(
     fails(run(*at, text, *words, "--shards", "2"), 2, "one writer")
 
 
+@pytest.mark.slow
 def test_repair_in_parts_is_undone_as_one(run: Run, postgresql_url: str) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "search", "input": {}}
     asked = samples.entry("asked", 7, role="assistant", content=[call])
@@ -259,6 +271,7 @@ def test_repair_in_parts_is_undone_as_one(run: Run, postgresql_url: str) -> None
     assert contents(postgresql_url) == before
 
 
+@pytest.mark.slow
 def test_import_in_parts_is_undone_as_one(run: Run, source: str, tmp_path: Path) -> None:
     before = contents(source)
     archive = str(tmp_path / "more.ndjson")

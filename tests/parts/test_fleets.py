@@ -80,6 +80,7 @@ def test_each_part_is_on_one_store(run: Run) -> None:
         assert sum(one["totals"]["memories"] for one in parts) == EACH
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fleet")
 def test_fleet_in_parts_is_one_report(run: Run) -> None:
     found = report(run("inspect", "@prod", "--shards", "2", "--json"))
@@ -88,6 +89,7 @@ def test_fleet_in_parts_is_one_report(run: Run) -> None:
     assert [part["store"] for part in found["parts"]] == [*STORES]
 
 
+@pytest.mark.slow
 def test_fleet_to_one_store_and_store_by_store(run: Run, fleet: Path) -> None:
     in_parts(run, "migrate", "@prod", "new")
     whole = {**of_store(0), **of_store(1)}
@@ -99,6 +101,7 @@ def test_fleet_to_one_store_and_store_by_store(run: Run, fleet: Path) -> None:
     assert all(one["differences"] == [] for one in in_parts(run, "verify", "@prod", "@next"))
 
 
+@pytest.mark.slow
 def test_session_in_two_stores_is_a_conflict_in_one_target(run: Run, fleet: Path) -> None:
     both = MemoryKey("ada", "trip")
     for number, name in enumerate(STORES):
@@ -111,6 +114,7 @@ def test_session_in_two_stores_is_a_conflict_in_one_target(run: Run, fleet: Path
     assert [(one["session"], one["code"]) for one in found["failures"]] == [("trip", "conflict")]
 
 
+@pytest.mark.slow
 def test_export_of_a_fleet_has_files_of_all_parts(run: Run, fleet: Path) -> None:
     found = in_parts(run, "export", "@prod", "-o", fleet / "n-{shard}.ndjson")
     files = sorted(path.name for path in fleet.glob("n-*"))
@@ -130,6 +134,7 @@ def test_doctor_of_a_fleet_examines_each_store_once_for_what_has_no_memory(run: 
     assert codes == [["no-session-index"], [], ["no-session-index"], []]
 
 
+@pytest.mark.slow
 def test_deletion_in_a_fleet_is_undone(run: Run, fleet: Path) -> None:
     before = [contents(f"{fleet}/{name}.db") for name in STORES]
     delete = ("delete", "@prod", "--user", "user 1", "--job", "clean", "--yes")

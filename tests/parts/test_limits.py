@@ -125,6 +125,7 @@ def test_max_delete_holds_for_a_dry_run(
     assert run(*words, "--max-delete", "32").exit_code == 0
 
 
+@pytest.mark.slow
 def test_max_cost_holds_for_all_parts(run: Run, postgresql_url: str, tmp_path: Path) -> None:
     found = {key: talk(range(20), key.session) for key in memories()}
     asyncio.run(fill(postgresql_url, found))

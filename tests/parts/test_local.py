@@ -21,6 +21,7 @@ def ids(store: str) -> dict[MemoryKey, list[str]]:
     return {key: [entry.id for entry in found] for key, found in contents(store).items()}
 
 
+@pytest.mark.slow
 def test_migrate_in_parts(run: Run, source: str, redis_url: str) -> None:
     found = report(run("migrate", source, redis_url, "--shards", "3", "--json"))
     assert found["memories"]["written"] == MEMORIES
@@ -31,6 +32,7 @@ def test_migrate_in_parts(run: Run, source: str, redis_url: str) -> None:
     assert ids(redis_url) == ids(source)
 
 
+@pytest.mark.slow
 def test_import_of_a_folder_in_parts(run: Run, postgresql_url: str, tmp_path: Path) -> None:
     folder = f"{tmp_path}/sessions/"
     asyncio.run(fill(folder, memories()))
@@ -38,6 +40,7 @@ def test_import_of_a_folder_in_parts(run: Run, postgresql_url: str, tmp_path: Pa
     assert found["memories"]["written"] == MEMORIES
 
 
+@pytest.mark.slow
 def test_export_in_parts(run: Run, source: str, tmp_path: Path) -> None:
     words = ["export", source, "-o", tmp_path / "all-{shard}.ndjson", "--shards", "3", "--json"]
     found = report(run(*words))
@@ -51,6 +54,7 @@ def test_export_in_parts(run: Run, source: str, tmp_path: Path) -> None:
     assert sum(map(len, held)) == MEMORIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["inspect", "doctor"])
 def test_look_at_a_store_in_parts(run: Run, source: str, command: str) -> None:
     whole = run(command, source, "--json")
@@ -65,6 +69,7 @@ def test_look_at_a_store_in_parts(run: Run, source: str, command: str) -> None:
     assert merged == expected
 
 
+@pytest.mark.slow
 def test_verify_in_parts(run: Run, source: str, tmp_path: Path) -> None:
     archive = tmp_path / "copy.ndjson"
     asyncio.run(fill(str(archive), memories()))
@@ -72,6 +77,7 @@ def test_verify_in_parts(run: Run, source: str, tmp_path: Path) -> None:
     assert found["memories"]["same"] == MEMORIES
 
 
+@pytest.mark.slow
 def test_parts_get_the_options_of_the_whole(run: Run, source: str, tmp_path: Path) -> None:
     """Options, ages, defaults and aliases of a configuration that has a name."""
     config = tmp_path / "other.toml"
@@ -82,6 +88,7 @@ def test_parts_get_the_options_of_the_whole(run: Run, source: str, tmp_path: Pat
     assert {row["user"] for row in found["memories"]} == {"user 1"}
 
 
+@pytest.mark.slow
 def test_parts_tell_their_progress(run: Run, source: str) -> None:
     with monitored() as monitor:
         result = run(
@@ -108,17 +115,20 @@ def test_progress_counts_parts_messages_and_memories_that_failed() -> None:
     assert left.endswith(" left")
 
 
+@pytest.mark.slow
 def test_store_as_source_and_target_is_refused(run: Run, source: str) -> None:
     result = run("migrate", source, source, "--shards", "2")
     fails(result, 2, "source and target are the same store")
 
 
+@pytest.mark.slow
 def test_refusal_of_every_part_is_an_error_without_a_table(run: Run, redis_url: str) -> None:
     found = run("compress", redis_url, "--shards", "2")
     fails(found, 2, "nothing is selected", "--all")
     assert found.stdout == ""
 
 
+@pytest.mark.slow
 def test_wrong_password_ends_soon(run: Run, source: str, redis_url: str) -> None:
     wrong = re.sub(r":[^:@]*@", ":wrong@", source)
     result = run("migrate", wrong, redis_url, "--shards", "16", "--workers", "2")
@@ -127,6 +137,7 @@ def test_wrong_password_ends_soon(run: Run, source: str, redis_url: str) -> None
     assert ":wrong@" not in result.stderr
 
 
+@pytest.mark.slow
 def test_inspect_in_parts_shows_the_largest_memories_of_all(run: Run, source: str) -> None:
     words = ["inspect", source, "--sort", "user", "--limit", "5", "--json"]
     whole, found = report(run(*words)), report(run(*words, "--shards", "3"))
@@ -134,6 +145,7 @@ def test_inspect_in_parts_shows_the_largest_memories_of_all(run: Run, source: st
     assert found["memories"] == whole["memories"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["doctor", "verify", "migrate"])
 def test_error_of_the_whole_counts_what_the_parts_found(
     run: Run, source: str, tmp_path: Path, command: str

@@ -37,6 +37,7 @@ def test_part_of_another_version_is_refused() -> None:
     refused(part("inspect", "none.db", version="0.0.1"), 2, "0.0.1", __version__)
 
 
+@pytest.mark.slow
 def test_part_that_locates_another_store_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "memctl.toml"
     config.write_text('[stores.prod]\nurl = "postgresql://here.invalid/agents"\n')
@@ -45,6 +46,7 @@ def test_part_that_locates_another_store_is_refused(tmp_path: Path) -> None:
     refused(part(*words, prod="postgresql://here.invalid/agents"), 3)
 
 
+@pytest.mark.slow
 def test_part_leaves_alone_what_the_driver_holds(tmp_path: Path) -> None:
     archive = f"{tmp_path}/a.ndjson"
     key = MemoryKey("ada", "kyoto")
@@ -60,6 +62,7 @@ def test_part_leaves_alone_what_the_driver_holds(tmp_path: Path) -> None:
     refused(run_part(Part(unrecorded, WHOLE, __version__, state="another")), 3, "state folder")
 
 
+@pytest.mark.slow
 def test_part_without_its_supervisor_ends() -> None:
     orders = {"parent": os.getpid() + 1, "version": __version__, "stores": {}, "state": ""}
     variables = {**os.environ, PART_VARIABLE: json.dumps(orders)}

@@ -44,6 +44,7 @@ def written(reports: list[dict[str, Any]]) -> int:
 # Files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["ndjson.zst", "jsonl"])
 def test_export_writes_a_file_a_part_and_import_loads_them(
     run: Run, database: Path, tmp_path: Path, ending: str
@@ -122,6 +123,7 @@ def test_parquet_files_of_parts_are_one_data_set(run: Run, database: Path, tmp_p
     assert pyarrow.dataset.dataset(folder).to_table().num_rows == MEMORIES * 4
 
 
+@pytest.mark.slow
 def test_parts_write_into_one_folder_of_sessions(run: Run, database: Path, tmp_path: Path) -> None:
     folder = f"{tmp_path}/sessions/"
     words = ("export", database, "-o", folder, "--lossy")
@@ -136,6 +138,7 @@ def test_parts_write_into_one_folder_of_sessions(run: Run, database: Path, tmp_p
     assert run("verify", database, folder).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["markdown", "html"])
 def test_parts_write_into_one_folder_for_readers(
     run: Run, database: Path, tmp_path: Path, shape: str
@@ -153,6 +156,7 @@ def test_parts_write_into_one_folder_for_readers(
     assert sum(one["memories"]["unchanged"] for one in in_parts(run, *words)) == MEMORIES
 
 
+@pytest.mark.slow
 def test_prune_removes_files_of_the_shard_alone(run: Run, database: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     words = ("export", database, "--as", "html", "-o", folder)
@@ -172,6 +176,7 @@ def test_prune_removes_files_of_the_shard_alone(run: Run, database: Path, tmp_pa
 # Stores
 
 
+@pytest.mark.slow
 def test_migrate_shard_by_shard(run: Run, database: Path, redis_url: str) -> None:
     found = in_parts(run, "migrate", database, redis_url)
     assert written(found) == MEMORIES
@@ -213,6 +218,7 @@ def test_user_or_session_may_be_in_another_shard(
         assert sum(numbers) == found
 
 
+@pytest.mark.slow
 def test_user_whom_no_part_has_found_is_an_error(run: Run, database: Path) -> None:
     words = ("inspect", database, "--shards", "1")
     fails(run(*words, "--user", "nobody"), 4, "no memory of 'nobody'")

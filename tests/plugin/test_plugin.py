@@ -28,6 +28,7 @@ def test_plugin_store_by_its_ending_and_by_its_scheme(run: Run, lines: str) -> N
         assert found["totals"]["messages"] == 10
 
 
+@pytest.mark.slow
 def test_plugin_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/m.db"
     assert report(run("migrate", lines, database, "--json"))["messages"]["written"] == 10
@@ -58,6 +59,7 @@ def test_plugin_command(run: Run, lines: str) -> None:
     assert "A name on each line" in run("users", "--help").stdout
 
 
+@pytest.mark.slow
 def test_plugin_broken_plugin_breaks_nothing_else(run: Run, site: Path, tmp_path: Path) -> None:
     (site / "broken.py").write_text("raise RuntimeError('out of order')\n", "utf-8")
     broken = {"torn": "broken:Torn"}

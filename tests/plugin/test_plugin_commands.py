@@ -85,6 +85,7 @@ def test_plugin_compress_summarizes_and_undo_restores(run: Run, lines: str, mode
     assert contents(lines) == before
 
 
+@pytest.mark.slow
 def test_plugin_doctor_repairs_messages_and_names_damage(run: Run, lines: str) -> None:
     def codes() -> set[str]:
         found = run("doctor", lines, "--json")
@@ -191,6 +192,7 @@ def start(plugin: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_plugin_migrate_follows_the_source(
     start: Callable[..., subprocess.Popen[str]], lines: str, tmp_path: Path
 ) -> None:
@@ -214,6 +216,7 @@ def test_plugin_migrate_follows_the_source(
     assert contents(target) == contents(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.15])
 def test_plugin_delete_survives_a_kill(
     run: Run,
@@ -241,6 +244,7 @@ def test_plugin_delete_survives_a_kill(
     assert contents(text) == before
 
 
+@pytest.mark.slow
 def test_plugin_lock_keeps_a_second_run_away(
     run: Run, start: Callable[..., subprocess.Popen[str]], lines: str
 ) -> None:
@@ -256,6 +260,7 @@ def test_plugin_lock_keeps_a_second_run_away(
     assert run("delete", lines, "--mark", "hint", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 def test_plugin_lock_ends_with_a_run_that_wraps_the_store(
     run: Run, start: Callable[..., subprocess.Popen[str]], lines: str, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_report_page_of_facts_screens(screen: Screen) -> None:
     screen("facts.html", page[page.index("<header>") : page.index("<script>")])
 
 
+@pytest.mark.slow
 def test_report_page_asks_for_no_other_file(ordinary: Path, chromium: Chromium) -> None:
     chromium.open(ordinary)
     assert chromium.requests() == [ordinary.as_uri()]

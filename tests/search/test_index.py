@@ -202,6 +202,7 @@ def test_index_cannot_be_kept_where_nothing_can_be_written(
     assert find(store, query="umbrella", keep=False).hits
 
 
+@pytest.mark.slow
 def test_index_is_made_once_by_two_searches_at_once(tmp_path: Path) -> None:
     texts = [f"umbrella {number}" for number in range(2000)]
     path = make(tmp_path / "a.db", {ADA: texts})
@@ -230,6 +231,7 @@ def test_index_lists_and_removes(store: Path) -> None:
     assert not list(info.path.parent.iterdir())
 
 
+@pytest.mark.slow
 def test_index_of_a_message_of_many_megabytes_has_all_of_it(tmp_path: Path) -> None:
     words = " ".join(f"w{number}" for number in range(300_000))
     path = tmp_path / "a.db"
@@ -259,6 +261,7 @@ def test_index_of_a_large_store_is_written_by_a_second_process(
     assert [one.name for one in index_files()[0].parent.iterdir()] == [index_files()[0].name]
 
 
+@pytest.mark.slow
 def test_index_says_what_stopped_the_second_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def test_vectors_of_few_texts_are_kept_call_by_call(
     assert kept_vectors() == 6
 
 
+@pytest.mark.slow
 def test_model_of_another_size_makes_all_vectors_anew(
     run: Run, store: Path, configure: Configure
 ) -> None:

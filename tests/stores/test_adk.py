@@ -166,6 +166,7 @@ def test_adk_names_its_old_schema(run: Any, tmp_path: Path, layout: str) -> None
         fails(run("stores", "detect", place), 8, "adk migrate session")
 
 
+@pytest.mark.slow
 def test_adk_gets_the_user_of_sessions_without_users_from_the_source(
     run: Any, path: Path, tmp_path: Path
 ) -> None:

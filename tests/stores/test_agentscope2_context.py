@@ -117,6 +117,7 @@ CONTRADICTIONS = [
 """A log, a context that has messages of its own in another order, and what goes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log", "context", "gone"), CONTRADICTIONS, ids=str)
 @pytest.mark.parametrize("name", params(OF_AGENTSCOPE2))
 def test_undo_restores_log_and_context_that_contradict_each_other(

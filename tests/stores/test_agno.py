@@ -263,6 +263,7 @@ def test_agno_makes_a_run_of_each_question(run: Any, tmp_path: Path) -> None:
     assert rows(target) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -306,6 +307,7 @@ def test_agno_makes_no_session_of_which_there_are_runs(
     assert rows(path) == before
 
 
+@pytest.mark.slow
 def test_agno_keeps_marks_that_its_messages_got_elsewhere(
     run: Any, path: Path, tmp_path: Path
 ) -> None:
@@ -323,6 +325,7 @@ def test_agno_keeps_marks_that_its_messages_got_elsewhere(
     assert report(run("verify", here, agno, "--json"), 6)["memories"]["different"] == 1
 
 
+@pytest.mark.slow
 def test_agno_takes_a_compressed_memory_of_its_own(run: Any, path: Path, tmp_path: Path) -> None:
     here, back, again = (tmp_path / f"{name}.db" for name in ("here", "back", "again"))
     assert run("migrate", path, here, "--lossy").exit_code == 0
@@ -338,6 +341,7 @@ def test_agno_takes_a_compressed_memory_of_its_own(run: Any, path: Path, tmp_pat
     assert run("verify", here, again).exit_code == 0
 
 
+@pytest.mark.slow
 def test_agno_takes_an_agent_that_the_source_does_not_name(run: Any, tmp_path: Path) -> None:
     """What ``?agent=`` says is no difference to LangChain's messages, and passes through them."""
     source, target, third = (tmp_path / f"{name}.db" for name in ("langchain", "agno", "back"))
@@ -416,6 +420,7 @@ def backed_up(path: Path, session: str = "kyoto") -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_agno_reads_what_it_migrated(run: Any, migrated: Path, tmp_path: Path) -> None:
     found = report(run("inspect", migrated, "--json"))
     assert {one["user"]: one["messages"] for one in found["memories"]} == {"ada": 4, "": 1}
@@ -426,6 +431,7 @@ def test_agno_reads_what_it_migrated(run: Any, migrated: Path, tmp_path: Path) -
     assert run("verify", migrated, there).exit_code == 0
 
 
+@pytest.mark.slow
 def test_agno_deletes_from_the_backup_of_its_migration(run: Any, migrated: Path) -> None:
     """Agno 3 reads the column, too: it shows a run that is there alone, in the order there."""
     before = rows(migrated)

@@ -163,6 +163,7 @@ async def test_store_connection_lost_while_writing(served: Served) -> None:
         assert_same(store, found[key], sample(key, samples.entries(10)))
 
 
+@pytest.mark.slow
 async def test_store_connection_lost_while_reading(served: Served) -> None:
     key = samples.key(0)
     async with served.store() as store:
@@ -177,6 +178,7 @@ async def test_store_connection_lost_while_reading(served: Served) -> None:
     assert count
 
 
+@pytest.mark.slow
 async def test_store_message_larger_than_a_packet(servers: Servers) -> None:
     """MySQL and MariaDB take 16 MiB in one piece by default; what is larger harms no other."""
     server = servers.mariadb_with("packet", "--max-allowed-packet=1M")

@@ -90,6 +90,7 @@ def test_new_file_of_a_store_is_private(name: str, tmp_path: Path, servers: Serv
     assert {mode for name, mode in modes.items() if not name.startswith(".")} == {0o600}
 
 
+@pytest.mark.slow
 def test_new_file_of_qdrant_is_private(tmp_path: Path, servers: Servers) -> None:
     place = testing.new_place(FACT_BACKENDS["mem0-qdrant"](servers), tmp_path)
     samples.use(place.backend.style)

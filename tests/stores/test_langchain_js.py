@@ -53,6 +53,7 @@ def test_messages_are_read_with_their_calls(run: Any, history: str) -> None:
     assert run("doctor", history).exit_code == 0
 
 
+@pytest.mark.slow
 def test_copy_to_agentscope_and_back_is_exact(
     run: Any, history: str, database: str, tmp_path: Path
 ) -> None:

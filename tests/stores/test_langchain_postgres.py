@@ -65,6 +65,7 @@ def test_detect_tells_texts_in_such_columns_apart(run: Any, postgresql_url: str)
     assert found["columns"]["time"] == "created_at"
 
 
+@pytest.mark.slow
 def test_a_table_with_more_columns_is_mapped(run: Any, history: str, tmp_path: Path) -> None:
     """As the class invites its users to extend it; what the database fills is no difference."""
     ask(database(history), "ALTER TABLE chat_history ADD COLUMN tenant TEXT DEFAULT 'acme'")
@@ -103,6 +104,7 @@ def test_messages_are_langchains_and_have_the_time_of_their_row(
         assert "untimed" not in plan
 
 
+@pytest.mark.slow
 def test_a_copy_into_it_is_the_same_and_has_no_time_on_the_way_back(
     run: Any, history: str, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_copy_into_it_is_the_same_and_has_no_time_on_the_way_back(
     assert "time" not in back.read_text()
 
 
+@pytest.mark.slow
 def test_undo_restores_the_rows_with_their_times(run: Any, history: str, tmp_path: Path) -> None:
     assert run("migrate", chat(tmp_path / "s.jsonl", OTHER), history).exit_code == 0
     before = ask(database(history), ROWS)

@@ -166,6 +166,7 @@ def test_the_latest_checkpoint_of_each_thread_is_read(run: Any, checkpoints: Che
     assert "Hello" in str(hits)
 
 
+@pytest.mark.slow
 def test_a_copy_grows_with_its_thread(run: Any, checkpoints: Checkpoints, tmp_path: Path) -> None:
     checkpoints.say("kyoto", "Hi", "Hello")
     target = str(tmp_path / "agents.db")

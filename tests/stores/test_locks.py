@@ -135,6 +135,7 @@ async def test_lock_that_was_lost_is_taken_again(server: Any, shard: str) -> Non
     assert await held_by(url) is None
 
 
+@pytest.mark.slow
 async def test_lock_run_that_comes_back_is_not_kept_out_by_itself(server: Any) -> None:
     """As after a lost connection of which the server has not noticed the end."""
     url = server.fresh()
@@ -204,6 +205,7 @@ async def test_lock_both_redis_stores_of_a_prefix_have_locks(servers: Servers) -
     assert servers.redis.dump(url) == {}
 
 
+@pytest.mark.slow
 async def test_lock_schemas_have_locks_of_their_own(servers: Servers) -> None:
     url = servers.postgresql.fresh()
     servers.postgresql.execute(url, "CREATE SCHEMA other")

@@ -45,6 +45,7 @@ def test_project_is_inspected_page_by_page(run: Run, platform: Platform) -> None
     assert "misc" in shown.stdout  # its category
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [False, True])
 def test_facts_go_to_the_platform_and_back(
     run: Run, platform: Platform, tmp_path: Path, servers: Servers, queues: bool

@@ -67,6 +67,7 @@ def limited(request: pytest.FixtureRequest, servers: Servers) -> Limited:
     return Limited(url, servers.mariadb.url(name, user=login, password="secret"), permit)
 
 
+@pytest.mark.slow
 def test_missing_right_to_insert_rows_is_found_before_a_deletion(
     run: Run, limited: Limited
 ) -> None:
@@ -110,6 +111,7 @@ def test_missing_right_to_lock_rows_is_found_before_a_deletion(
     assert report(run(*words, "--yes", "--json"))["messages"]["deleted"] == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "table"),
     [("agentscope2", "sessions"), ("openai-agents", "agent_messages"), ("agno", "agno_sessions")],

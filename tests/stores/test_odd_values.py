@@ -270,6 +270,7 @@ SESSIONS_OF = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 2], ids=["empty", "messages"])
 @pytest.mark.parametrize("name", SESSIONS_OF)
 def test_undo_removes_the_rows_of_sessions_that_a_copy_made(
@@ -312,6 +313,7 @@ def test_undo_keeps_the_row_of_a_session_whose_state_an_agent_changed(
     assert [row for row in rows(place, "user_states") if "zed" in row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conflict", ["append", "replace"])
 @pytest.mark.parametrize("table", ["app_states", "user_states", "sessions"])
 def test_undo_removes_the_row_that_messages_had_done_without(
@@ -348,6 +350,7 @@ def test_copy_to_a_store_with_nothing_but_damage_can_be_undone(run: Run, tmp_pat
         assert database.execute("SELECT * FROM message_store").fetchall() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", [None, 0.5, "other"])
 def test_message_with_another_id_than_its_row_keeps_both_in_an_archive(
     run: Run, make: Callable[[str], Place], tmp_path: Path, id: Any

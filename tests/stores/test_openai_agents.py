@@ -167,6 +167,7 @@ def test_branches_are_the_memory_and_its_parts(run: Any, path: Path) -> None:
     assert proposed["tables"][0]["layout"] == "openai-branches"
 
 
+@pytest.mark.slow
 def test_a_copy_has_the_rows_that_make_it_visible(run: Any, path: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.db"
     place = f"sqlite:///{there}?layout=openai-branches"
@@ -184,6 +185,7 @@ def test_a_copy_has_the_rows_that_make_it_visible(run: Any, path: Path, tmp_path
     assert dump(there) == before
 
 
+@pytest.mark.slow
 def test_a_branch_goes_to_a_store_without_parts(run: Any, path: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.db"
     fails(run("migrate", path, there), 2, "--path hills")
@@ -223,6 +225,7 @@ def test_a_deletion_is_one_in_its_branch(
     assert dump(path) == before
 
 
+@pytest.mark.slow
 def test_turns_go_on_where_the_branch_ends(run: Any, path: Path, tmp_path: Path) -> None:
     kept, before = tmp_path / "kept.ndjson", dump(path)
     assert run("export", path, "-o", kept).exit_code == 0
@@ -347,6 +350,7 @@ def test_an_encrypted_item_is_a_loss_elsewhere(
     assert ("Hi" in shown, "gAAAAA" in shown) == (True, False)
 
 
+@pytest.mark.slow
 def test_equal_items_and_marks_go_to_agentscope_and_back(run: Any, tmp_path: Path) -> None:
     """Equal items have equal ids; a mark has no place in an item."""
     source, agents = tmp_path / "s.jsonl", tmp_path / "agents.db"

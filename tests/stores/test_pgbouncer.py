@@ -45,6 +45,7 @@ def source(tmp_path: Path) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_pgbouncer_all_commands(
     run: Run, pooled: tuple[str, str], source: str, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ async def test_pgbouncer_runs_at_once(pooled: tuple[str, str], source: str, tmp_
     assert await asyncio.gather(*ends) == [(0, "")] * 6
 
 
+@pytest.mark.slow
 async def test_pgbouncer_one_run_at_a_time(pooled: tuple[str, str], source: str) -> None:
     """The lock holds, also against runs that do not go through the pooler; and it ends."""
     assert await call("migrate", source, pooled[0]) == (0, "")
@@ -123,6 +125,7 @@ async def test_pgbouncer_one_run_at_a_time(pooled: tuple[str, str], source: str)
         assert code == 0, said
 
 
+@pytest.mark.slow
 async def test_pgbouncer_locks_of_shards(pooled: tuple[str, str]) -> None:
     async def taken(place: str, shard: Shard | None) -> bool:
         async with part(place, shard) as store:
@@ -146,6 +149,7 @@ async def test_pgbouncer_locks_of_shards(pooled: tuple[str, str]) -> None:
         assert await taken(holder, None)
 
 
+@pytest.mark.slow
 def test_pgbouncer_nothing_stays_in_the_sessions_of_the_server(
     run: Run, servers: Servers, source: str
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.cli import Run, fill
 from tests.support.servers.pool import Servers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["message.session_id", "message_mark.msg_id", "users.id"])
 def test_column_with_a_collation_is_like_any(
     run: Run, servers: Servers, tmp_path: Path, column: str

@@ -38,6 +38,7 @@ def assert_expiries_stay(before: dict[str, int], after: dict[str, int]) -> None:
         assert expected - 20_000 < ttl <= expected, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [6, 3000])
 async def test_edit_keeps_the_expiry_of_every_key(
     client: redis.Redis, redis_url: str, count: int
@@ -66,6 +67,7 @@ def payloads(found: Iterable[str]) -> set[str]:
     return {f"msg:{id}" for id in found}
 
 
+@pytest.mark.slow
 async def test_edit_adds_no_expiry(client: redis.Redis, redis_url: str) -> None:
     found = filled(client, 3000)
     async with store_of(redis_url, "ttl=50") as store:

@@ -189,6 +189,7 @@ async def test_write_refuses_a_mark_named_like_an_alias(
         assert "lists the mark 'hint' under the name" in one.failure.message
 
 
+@pytest.mark.slow
 @COUNTS
 async def test_edit_removes_a_mark_from_all_aliases(
     client: redis.Redis, redis_url: str, count: int

@@ -57,6 +57,7 @@ async def test_read_finds_marks_that_the_index_lacks(client: redis.Redis, redis_
             assert marks(found) == {"a": ("compressed",), "b": ("hint",)}
 
 
+@pytest.mark.slow
 async def test_read_gives_the_marks_of_a_large_memory(client: redis.Redis, redis_url: str) -> None:
     ids = [f"m{number}" for number in range(150_000)]
     base = "user_id:u:session:large"
@@ -178,6 +179,7 @@ async def test_read_takes_patterns_in_names_literally(client: redis.Redis, redis
             }
 
 
+@pytest.mark.slow
 async def test_read_skips_a_missing_payload_of_a_large_memory(
     client: redis.Redis, redis_url: str
 ) -> None:
@@ -194,6 +196,7 @@ async def test_read_skips_a_missing_payload_of_a_large_memory(
         assert [one.id for one in outlines] == [one.id for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 async def test_read_keeps_pages_small_for_messages_of_any_size(
     client: redis.Redis, redis_url: str, large: bool

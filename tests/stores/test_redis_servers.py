@@ -121,6 +121,7 @@ def test_connecting_stops_at_a_signal(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_thread_in_openssl_does_not_crash_the_end(tmp_path: Path) -> None:
     """A connection may still be made when memctl ends: exit() takes OpenSSL apart."""
     script = tmp_path / "ends.py"

@@ -116,6 +116,7 @@ def test_tablestore_finds_what_is_selected(url: str) -> None:
     assert ids(url, "temple", where=Selection(match="oslo")) == ["b1"]
 
 
+@pytest.mark.slow
 def test_tablestore_is_read_page_by_page(servers: Servers) -> None:
     url = servers.tablestore.fresh()
     many = [message(f"m{n:03}", "temple " * (250 - n)) for n in range(250)]

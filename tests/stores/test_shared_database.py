@@ -70,6 +70,7 @@ def refer(shared: Shared, action: str, table: str = "message") -> None:
     shared.execute(f"INSERT INTO notes VALUES (1, '{row}')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
 @pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
 def test_shared_rows_that_refer_to_messages_stay(run: Run, shared: Shared, action: str) -> None:
@@ -93,6 +94,7 @@ def test_shared_rows_that_refer_to_messages_stay(run: Run, shared: Shared, actio
     assert deleted["messages"]["deleted"] == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
 def test_shared_rows_that_refer_to_messages_stop_a_replacement(
     run: Run, shared: Shared, tmp_path: Path
@@ -109,6 +111,7 @@ def test_shared_rows_that_refer_to_messages_stop_a_replacement(
         assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
 def test_shared_rows_that_refer_to_a_session_stop_the_undo_of_its_import(
     run: Run, shared: Shared, tmp_path: Path
@@ -172,6 +175,7 @@ def test_shared_rules_of_deletions(run: Run, shared: Shared) -> None:
     fails(run("delete", shared.url, "--id", "m0000003", "--yes"), 9, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 def test_shared_policies_hide_no_rows_unsaid(
     run: Run, shared: Shared, servers: Servers, tmp_path: Path
@@ -204,6 +208,7 @@ def test_shared_policies_hide_no_rows_unsaid(
     servers.postgresql.execute(admin, f"DROP OWNED BY {login}; DROP ROLE {login}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 def test_shared_policies_that_hide_marks_stop_a_deletion(run: Run, shared: Shared) -> None:
     assert run("mark", "add", shared.url, "seen", "--id", "m0000003").exit_code == 0
@@ -261,6 +266,7 @@ GENERATED = {
 """Columns of each engine whose values the database makes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_sessions_with_values_of_the_database_go_with_their_import(
     run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
@@ -285,6 +291,7 @@ TITLED = {
 """For each further layout, the table of its sessions, and the column with their names."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", TITLED)
 def test_shared_sessions_of_other_layouts_stay_with_a_title(
     run: Run, servers: Servers, tmp_path: Path, layout: str
@@ -318,6 +325,7 @@ LEAVES_OUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", LEAVES_OUT, indirect=True)
 def test_shared_triggers_that_leave_rows_out(
     run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
@@ -394,6 +402,7 @@ def test_shared_references_that_keep_a_message_fail_its_memory_alone(
     assert ids(shared.url) == {KYOTO: _ids(0, 20), OSAKA: _ids(100, 15)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_columns_of_marks_stop_the_removal_of_marks(run: Run, shared: Shared) -> None:
     shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
@@ -411,6 +420,7 @@ def test_shared_columns_of_marks_stop_the_removal_of_marks(run: Run, shared: Sha
     assert run("mark", "remove", accepted, "new", *kyoto).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_columns_of_marks_of_other_messages_stop_no_change(run: Run, shared: Shared) -> None:
     shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
@@ -477,6 +487,7 @@ def _leave_out(engine: str, event: str, table: str) -> list[str]:
 AGENTSCOPE2 = [("sqlite", "agentscope2"), ("postgresql", "agentscope2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_layout", [("postgresql", "agentscope2")], indirect=True)
 def test_shared_policies_that_keep_messages_fail_their_session(run: Run, in_layout: Shared) -> None:
     for sql in (
@@ -497,6 +508,7 @@ def test_shared_policies_that_keep_messages_fail_their_session(run: Run, in_layo
     assert len(after[NARA]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_layout", AGENTSCOPE2, indirect=True)
 @pytest.mark.parametrize("event", ["DELETE", "UPDATE"])
 def test_shared_triggers_that_keep_a_session_fail_it(
@@ -523,6 +535,7 @@ def test_shared_triggers_that_keep_a_session_fail_it(
         assert contents(url) == {KYOTO: less[KYOTO], NARA: before[NARA]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_layout", [("postgresql", "agentscope2")], indirect=True)
 def test_shared_rules_that_keep_sessions_fail_them(
     run: Run, in_layout: Shared, tmp_path: Path
@@ -546,6 +559,7 @@ LAYOUTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("in_layout", "table"),
     [((one, two), three) for one, two, three in LAYOUTS],
@@ -567,6 +581,7 @@ def test_shared_triggers_that_keep_rows_fail_their_memory(
     assert contents(url) == {KYOTO: more[KYOTO], NARA: before[NARA]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_layout", [("sqlite", "openai-branches&owner=ada")], indirect=True)
 @pytest.mark.parametrize("table", ["agent_messages", "message_structure"])
 def test_shared_columns_of_branches_stop_a_deletion(
@@ -583,6 +598,7 @@ def test_shared_columns_of_branches_stop_a_deletion(
     assert contents(url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
 def test_shared_references_stop_the_undo_of_a_replacement_before_it_begins(
     run: Run, shared: Shared, tmp_path: Path
@@ -625,6 +641,7 @@ def test_shared_references_seen_by_a_login_with_rights_on_tables(
     shared.execute(f"DROP USER {login}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_columns_with_a_default_stop_no_change_of_rows_that_have_it(
     run: Run, shared: Shared
@@ -692,6 +709,7 @@ def test_shared_policies_that_hide_new_messages_refuse_them(
     assert not ids(url).get(keys[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 def test_shared_policies_that_keep_users_fail_the_undo_of_their_import(
     run: Run, shared: Shared, tmp_path: Path
@@ -719,6 +737,7 @@ def test_shared_policies_that_keep_users_fail_the_undo_of_their_import(
     assert contents(url).keys() == before.keys() | {eve}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", LEAVES_OUT, indirect=True)
 def test_shared_triggers_that_keep_positions_fail_their_memory(
     run: Run, shared: Shared, request: pytest.FixtureRequest

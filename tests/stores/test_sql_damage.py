@@ -158,6 +158,7 @@ async def test_sql_damage_is_left_out_of_windows_as_of_reads(
             assert BOB in [key async for key in store.list_keys(Selection())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", EACH_COMMAND)
 def test_sql_damage_is_left_out_and_the_rest_goes_on(
     tmp_path: Path, good: Path, run: Run, damage: str
@@ -277,6 +278,7 @@ def test_sql_damage_where_nothing_else_was_asked_for(tmp_path: Path, good: Path,
     assert not archive.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, PAGE_ENTRIES + 200])
 def test_sql_damage_of_a_large_memory(tmp_path: Path, run: Run, number: int) -> None:
     """Pages of it may be on their way when the damage is met."""
@@ -357,6 +359,7 @@ async def rows_of(database: Database) -> dict[str, list[str]]:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [
@@ -403,6 +406,7 @@ def test_sql_damage_on_a_server(served: Database, run: Run, tmp_path: Path, dama
     assert asyncio.run(rows_of(served)) == after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 def test_sql_damage_of_tables_made_by_hand(
     kind: str, tmp_path: Path, servers: Servers, run: Run
@@ -710,6 +714,7 @@ FAR_TIMES = ["infinity", "-infinity", "0044-03-15 12:00 BC", "20000-01-01", "999
 """Times of PostgreSQL that Python does not have, or after which it has no other."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", FAR_TIMES)
 @pytest.mark.parametrize(
     ("table", "column", "name"),
@@ -780,6 +785,7 @@ ANY_BYTES_OF_TABLE = {
 """Values of a table of one's own."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ANY_BYTES)
 def test_bytes_that_are_not_utf8_damage_one_memory(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path, damage: str
@@ -789,6 +795,7 @@ def test_bytes_that_are_not_utf8_damage_one_memory(
     _check_bytes(run, any_bytes, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\u00e9", "\\ud83d\\ude00", "\\\\u00e9"])
 def test_escapes_that_the_encoding_lacks_damage_nothing(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path, text: str
@@ -810,6 +817,7 @@ def test_escapes_that_the_encoding_lacks_damage_nothing(
     assert run("verify", any_bytes, archive).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_CN"])
 def test_escapes_that_an_older_encoding_lacks_damage_nothing(
     run: Run, servers: Servers, tmp_path: Path, encoding: str
@@ -837,6 +845,7 @@ def test_escapes_that_an_older_encoding_lacks_damage_nothing(
         servers.postgresql.drop(url)
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_utf8_come_through_pgbouncer(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path
 ) -> None:
@@ -845,6 +854,7 @@ def test_bytes_that_are_not_utf8_come_through_pgbouncer(
     _check_bytes(run, through, tmp_path, lambda: servers.postgresql.execute(any_bytes, sql))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ANY_BYTES_OF_TABLE)
 def test_bytes_that_are_not_utf8_damage_one_memory_of_a_table(
     run: Run, servers: Servers, any_bytes: str, tmp_path: Path, column: str

@@ -174,6 +174,7 @@ async def test_sql_edit_room_in_many_sessions_at_once(url: str) -> None:
         assert ids == ([entry.id for entry in entries] if n % 2 else mixed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indexes", [True, False])
 async def test_sql_edit_more_than_a_step_is_put_in(url: str, indexes: bool) -> None:
     """Into a large memory, in several steps of one transaction, at one place and at many."""
@@ -287,6 +288,7 @@ async def test_sql_edit_message_takes_the_place_of_another_with_its_id(
     assert found[2].marks == ("hint", "x")
 
 
+@pytest.mark.slow
 async def test_sql_edit_users_who_share_a_session(url: str) -> None:
     """With names of which row ids could be taken apart in several ways."""
     keys = [MemoryKey(user, "s") for user in ("u", "u-s", "v", "", "-s-", "u-s-v")]
@@ -410,6 +412,7 @@ async def add_column(url: str, declared: str, sets: str = "") -> None:
                 await connection.exec_driver_sql(f"UPDATE message SET {sets}")
 
 
+@pytest.mark.slow
 def test_edit_refuses_to_delete_values_that_could_not_be_restored(
     url: str, run: Run, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def planned(pairs: list[Any], fates: list[str], *, first: bool) -> tuple[list[Ch
     return changes, after
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(PAIRS, max_size=8, unique_by=lambda pair: pair[0]["id"]),
@@ -382,6 +383,7 @@ def url(redis_url: str) -> str:
 NAME = "user_id:u:session:s:state"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 40_000], ids=["in hand", "staged"])
 @pytest.mark.parametrize("option", ["", "&ttl=50"])
 async def test_state_edit_state_in_redis_keeps_its_expiry(
@@ -400,6 +402,7 @@ async def test_state_edit_state_in_redis_keeps_its_expiry(
         assert client.dbsize() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [PAGE_ENTRIES + 3, 40_000], ids=["in hand", "staged"])
 async def test_state_edit_agent_that_saves_to_redis_meanwhile_wins(
     client: redis.Redis, url: str, count: int

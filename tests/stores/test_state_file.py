@@ -32,6 +32,7 @@ from tests.stores.states import (
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(PAIRS, max_size=6),

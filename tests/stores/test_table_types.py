@@ -195,6 +195,7 @@ def test_postgresql_with_other_settings(run: Run, servers: Servers, postgresql_u
     assert sql("SELECT * FROM chats ORDER BY id") == before
 
 
+@pytest.mark.slow
 def test_postgresql_keys(run: Run, servers: Servers, postgresql_url: str) -> None:
     """Keys that the driver does not hold, in the order of the database; and a large content."""
 
@@ -308,6 +309,7 @@ def test_sqlite(run: Run, tmp_path: Path, types: list[tuple[str, Any]], end: str
     check_undo(run, store(f"sqlite:///{path}"), dump)
 
 
+@pytest.mark.slow
 def test_the_first_and_the_last_day(
     run: Run, servers: Servers, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +344,7 @@ def test_far_times_are_in_order() -> None:
     assert ranks == sorted(ranks)
 
 
+@pytest.mark.slow
 def test_agno(run: Run, servers: Servers, postgresql_url: str, tmp_path: Path) -> None:
     """Columns that an application added to the tables of Agno."""
 

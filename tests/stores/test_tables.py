@@ -462,6 +462,7 @@ def test_nothing_is_added_behind_a_number_that_has_no_next(
 ZONED = {"sqlite": "TEXT", "postgresql": "TIMESTAMP", "mysql": "DATETIME(6)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ZONED)
 def test_undo_in_another_time_zone_restores_times_without_one(
     run: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
@@ -511,6 +512,7 @@ def in_zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     time.tzset()
 
 
+@pytest.mark.slow
 def test_undo_restores_times_whose_form_others_lack(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "forms.db"
     execute(path, GUIDE.replace("timestamp REAL", "timestamp TEXT"))
@@ -629,6 +631,7 @@ FILLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", FILLED)
 @pytest.mark.parametrize("time", ["at", "made"])
 def test_what_the_database_fills_is_no_difference(
@@ -664,6 +667,7 @@ def test_what_the_database_fills_is_no_difference(
     assert ask(place, "SELECT * FROM chats") == before
 
 
+@pytest.mark.slow
 def test_messages_without_a_time_keep_their_place_among_others(run: Any, tmp_path: Path) -> None:
     """In layouts that order messages by time, also where a note has no place."""
     first, more = tmp_path / "a.jsonl", tmp_path / "b.jsonl"

@@ -77,6 +77,7 @@ def test_key_of_the_environment(url: str, run: Run, monkeypatch: pytest.MonkeyPa
             assert run("inspect", plain).exit_code == 0
 
 
+@pytest.mark.slow
 def test_key_of_an_alias(
     url: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_every_kind_has_its_keys() -> None:
     assert make_summarizer(EXTRACTIVE).prices is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "unwanted"),
     [

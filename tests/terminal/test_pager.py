@@ -141,6 +141,7 @@ def test_pager_is_not_used(
     assert "message 499" in text
 
 
+@pytest.mark.slow
 def test_pager_is_not_used_in_a_pipe_or_for_an_error(
     shell: Shell, terminal: Terminal, large: str, pager: str
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.support.schemas import check_log
 from tests.terminal.conftest import Shell
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("format", ["table", "json", "ndjson", "csv"])
 def test_pipe_reader_that_has_enough(shell: Shell, large: str, format: str) -> None:

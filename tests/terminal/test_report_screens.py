@@ -72,6 +72,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "columns",
     [pytest.param(60, marks=pytest.mark.slow), 80, pytest.param(120, marks=pytest.mark.slow)],

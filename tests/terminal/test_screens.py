@@ -91,6 +91,7 @@ def test_terminal_ctrl_c(terminal: Terminal, large: str, tmp_path: Path) -> None
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_terminal_lines_where_there_is_no_terminal(
     shell: Shell, large: str, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_terminal_warnings_are_coloured(terminal: Terminal) -> None:
     assert "\x1b[33mwarning:\x1b[0m unknown variable MEMCTL_COLOUR" in text
 
 
+@pytest.mark.slow
 def test_terminal_errors_in_a_pipe_are_plain_lines(shell: Shell) -> None:
     plain = shell("memctl delete none.db").stderr
     assert plain.count("\n") == 2
@@ -185,6 +187,7 @@ def test_terminal_errors_in_a_pipe_are_plain_lines(shell: Shell) -> None:
     assert "\x1b[1;31merror:\x1b[0m" in shell("memctl --color always delete none.db").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 53, 80])
 def test_terminal_errors_break_no_word(terminal: Terminal, shell: Shell, columns: int) -> None:
     words = ("inspect", "none.db", "--until", "京都 for a very long time of the year 2026")

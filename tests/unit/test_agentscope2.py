@@ -170,6 +170,7 @@ def test_merge_keeps_the_order_of_the_context(
     assert merge(entries_of(entries), log) == entries_of(merged)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from("abcdefgh"), unique=True),
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), unique_by=lambda one: one[0]),
@@ -256,6 +257,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.dictionaries(st.sampled_from(["id", "content", "state"]), VALUES))
     | st.lists(VALUES),

@@ -194,6 +194,7 @@ def one_by_one(entries: list[StoredMessage], changes: list[Change]) -> list[Stor
     return None if todo or put & set(kept) else found
 
 
+@pytest.mark.slow
 @given(REPEATED, st.lists(ANY_CHANGE, max_size=5), SIZES, SIZES)
 def test_journal_any_changes_of_any_messages(
     entries: list[StoredMessage], changes: list[Change], batch: int, page: int

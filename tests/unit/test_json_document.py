@@ -65,6 +65,7 @@ def check_all(cursor: Cursor) -> int:
     return cursor.at
 
 
+@pytest.mark.slow
 @given(st.lists(VALUES, max_size=6), st.sampled_from([None, 1]))
 def test_json_document_values_are_cut_out_as_they_are(
     values: list[Any], indent: int | None
@@ -78,6 +79,7 @@ def test_json_document_values_are_cut_out_as_they_are(
         assert taken == [dump(value) for value in values]
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXTS, VALUES, max_size=6), PIECES, LARGE)
 def test_json_document_members_are_found(members: dict[str, Any], piece: int, large: int) -> None:
     def take(cursor: Cursor) -> list[str]:
@@ -90,6 +92,7 @@ def test_json_document_members_are_found(members: dict[str, Any], piece: int, la
     assert run(dump(members), take, piece=piece, large=large) == list(members)
 
 
+@pytest.mark.slow
 @given(VALUES, PIECES, LARGE)
 def test_json_document_every_value_is_right(value: Any, piece: int, large: int) -> None:
     data = dump(value)
@@ -128,6 +131,7 @@ def _json_takes(text: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.data(), PIECES, LARGE)
 def test_json_document_cut_is_called_a_cut(
     members: dict[str, Any], data: st.DataObject, piece: int, large: int

@@ -49,6 +49,7 @@ def test_hash_of_a_name_never_changes(name: str, hashed: str) -> None:
     assert shard_hash(name) == hashed
 
 
+@pytest.mark.slow
 def test_every_session_is_in_exactly_one_shard() -> None:
     for of in [*range(1, 300, 13), 300, MOST]:
         shards = [Shard(number, of) for number in range(of)]
