@@ -37,6 +37,21 @@ settings.register_profile(
 settings.load_profile("memctl")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share", default="1/1", help="run one of M equal shares of the tests: N/M, from 1/M"
+    )
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep each M-th test: a share has some cases of every test with M cases or more."""
+    number, total = map(int, config.getoption("--share").split("/"))
+    left_out = [item for at, item in enumerate(items) if at % total != number - 1]
+    items[:] = items[number - 1 :: total]
+    config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_configure() -> None:
     """Keep the folders of tests in memory, as the servers' are, where there is room."""
     # pytest keeps the modules that it has rewritten.  The processes that tests start find modules

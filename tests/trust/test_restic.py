@@ -61,7 +61,8 @@ def test_restic_stores_what_two_exports_share_once(
     new = MEMORIES * MESSAGES // 200
     add(store, keys[70], entries(70, MESSAGES, new), MESSAGES)
     asyncio.run(fill(str(store), {MemoryKey("user999", "session999"): entries(999, 0, new)}))
-    assert backup(store, repository) < 0.05 * whole
+    # Each repository cuts its chunks otherwise: the two places may be in chunks of 8 MiB.
+    assert backup(store, repository) < 0.1 * whole
     restored = subprocess.run(
         ["restic", "dump", "latest", "prod.ndjson"], check=True, capture_output=True
     ).stdout

@@ -114,7 +114,8 @@ def open_driver(uri: str, call: Call) -> Driver:
 class _WholeCursor(aiosqlite.Cursor):
     """A cursor that runs a statement and fetches all of its rows in one call in the thread.
 
-    SQLAlchemy does both at once, too, and closes the cursor then: three calls for each statement.
+    SQLAlchemy reads all rows at once and then closes the cursor.  A cursor of aiosqlite makes three
+    calls for these steps.
     """
 
     _rows: Sequence[Any] = ()
@@ -131,14 +132,14 @@ class _WholeCursor(aiosqlite.Cursor):
         return self._rows
 
     async def close(self) -> None:
-        """Do nothing: ``execute`` has closed the cursor."""
+        """Do nothing; ``execute`` closes the cursor."""
 
 
 class Connection(aiosqlite.Connection):
     """A connection of aiosqlite.  When a task is cancelled, its call in the thread ends too.
 
-    A call in the thread takes a tenth of a millisecond, as long as many statements: SQLAlchemy's
-    calls that do not use the file are not made there.
+    A call in the thread takes as long as many statements, so methods that do not use the file run
+    in the caller's thread.
     """
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
