@@ -39,6 +39,7 @@ async def test_browser_lists_the_memories_and_opens_one(store: str) -> None:
         assert "─ Memories ─" in screen
 
 
+@pytest.mark.slow
 async def test_browser_shows_both_on_a_large_terminal(store: str) -> None:
     async with browsing(make_browser(store), LARGE) as driver:
         screen = await driver.press("down", "enter")

@@ -81,6 +81,7 @@ async def test_browser_leaves_no_read_open_between_two_keys(agents: str) -> None
         assert Watched.called <= {"list_keys", "list_memories", "window", "read"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_connected")
 async def test_browser_keeps_what_it_read_when_the_connection_is_lost(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Watched)) as driver:
@@ -94,6 +95,7 @@ async def test_browser_keeps_what_it_read_when_the_connection_is_lost(agents: st
         assert await driver.press("r") == before
 
 
+@pytest.mark.slow
 async def test_browser_reads_names_and_counts_anew_from_a_conversation(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     await fill(path, {KEY: samples.entries(3)})
@@ -106,6 +108,7 @@ async def test_browser_reads_names_and_counts_anew_from_a_conversation(tmp_path:
         assert driver.browser.focused is driver.browser.right
 
 
+@pytest.mark.slow
 async def test_browser_says_that_messages_were_deleted(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     await fill(path, {KEY: samples.entries(900)})

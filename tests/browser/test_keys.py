@@ -42,6 +42,7 @@ async def test_browser_keys_fold_and_unfold_users(agents: str) -> None:
         assert "▸ ada" in await driver.press("down", "down", "h"), "the user of the memory"
 
 
+@pytest.mark.slow
 async def test_browser_keys_order_and_filter_names(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         for order in ("last message", "messages", "size", "name"):
@@ -137,6 +138,7 @@ async def test_browser_keys_change_panes(agents: str) -> None:
         assert driver.browser.focused is driver.browser.right
 
 
+@pytest.mark.slow
 async def test_browser_keys_copy_names_ids_and_commands(
     agents: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +173,7 @@ async def test_browser_keys_read_anew(agents: str) -> None:
         assert here(await driver.press("r")) == "3", "it stays where it was"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", ["q", "?"])
 async def test_browser_keys_leave_what_is_shown_over_the_screens(agents: str, back: str) -> None:
     async with browsing(make_browser(agents)) as driver:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from memctl.testing.samples import Style
@@ -24,12 +26,14 @@ async def test_marks_with_their_memories(agents: str) -> None:
         assert "─ Memories ─" in await driver.press("escape")
 
 
+@pytest.mark.slow
 async def test_marks_open_the_first_message_that_has_one(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         await driver.press("3", "down", "enter", "down", "down", "enter")
         driver.compare("marks-opened")
 
 
+@pytest.mark.slow
 async def test_marks_have_only_what_they_opened_beside_them(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         assert "─ ada / kyoto ─" in await driver.press("down", "enter")

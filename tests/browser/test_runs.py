@@ -75,6 +75,7 @@ async def test_runs_that_cannot_be_read(changed: str, monkeypatch: pytest.Monkey
         assert "cannot read the runs" in screen.splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_runs_with_hostile_texts(changed: str) -> None:
     kept = Runs()
     run = kept.all()[1]

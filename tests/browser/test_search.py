@@ -80,6 +80,7 @@ async def test_search_hit_opens_beside_the_hits(agents: str) -> None:
         driver.compare("search-opened")
 
 
+@pytest.mark.slow
 async def test_search_without_hits(agents: str) -> None:
     async with browsing(make_browser(agents, Selection(users=frozenset({"bob"})))) as driver:
         screen = await search(driver, "kyoto")

@@ -419,6 +419,7 @@ def test_compress_every_form_of_the_report(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
+@pytest.mark.slow
 def test_compress_text_around_a_summary(run: Run, filled: str, tmp_path: Path) -> None:
     file = tmp_path / "template"
     file.write_text("<mine>{task_overview} | {{}} {next_steps}</mine>")
@@ -549,6 +550,7 @@ def test_compress_nothing_within_a_limit(
     assert held(place) == before
 
 
+@pytest.mark.slow
 def test_compress_a_store_without_marks_says_where_it_works(run: Run, tmp_path: Path) -> None:
     store, target = tmp_path / "chats.db", tmp_path / "agents.db"
     with closing(sqlite3.connect(store)) as database, database:

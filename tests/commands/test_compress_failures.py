@@ -161,6 +161,7 @@ def test_compress_program_without_an_end_is_killed(
     assert compressed(sqlite, before) == {4}
 
 
+@pytest.mark.slow
 def test_compress_second_signal_does_not_wait(run: Run, sqlite: Place, by_model: Words) -> None:
     before = memories(sqlite, 8)
     with ModelServer(ANSWER, ANSWER, delay=30) as server:
@@ -246,6 +247,7 @@ def test_compress_no_room_for_what_is_to_be_summarized(sqlite: Place, room: int)
     assert runs_kept() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [0, 3])
 def test_compress_no_room_for_what_is_done(
     run: Run, sqlite: Place, by_model: Words, monkeypatch: pytest.MonkeyPatch, groups: int

@@ -165,6 +165,7 @@ def test_compress_nobody_there(run: Run, sqlite: Place, by_model: Words) -> None
     assert runs_kept() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_compress_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, status: int) -> None:
     before = memories(sqlite, 200)
@@ -174,6 +175,7 @@ def test_compress_refusal_is_enough(run: Run, sqlite: Place, by_model: Words, st
     assert held(sqlite) == before
 
 
+@pytest.mark.slow
 def test_compress_nothing_but_bad_replies(run: Run, sqlite: Place, by_model: Words) -> None:
     """A model that answers nonsense is not paid for it a hundred thousand times."""
     before = memories(sqlite, 60)
@@ -228,6 +230,7 @@ def test_compress_memory_that_cannot_be_summarised(
     assert row["outcome"] == "partial"
 
 
+@pytest.mark.slow
 def test_compress_report_counts_retries_and_says_each_failure_once(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:

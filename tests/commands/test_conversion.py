@@ -62,6 +62,7 @@ def own_table(path: Path, order: str) -> str:
     return f"sqlite:///{path}?layout=table&table=chats&columns={columns}&content_encoding=text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["llamaindex", "table", "langchain", "agno", "adk"])
 def test_messages_out_of_the_order_of_their_times_come_back(
     run: Run, archive: Place, tmp_path: Path, layout: str
@@ -119,6 +120,7 @@ def test_a_time_that_an_application_changes_is_a_difference(
     assert run("verify", archive.text, place).exit_code == 6
 
 
+@pytest.mark.slow
 def test_a_message_that_an_application_changes_goes_back_as_it_is(
     run: Run, archive: Place, tmp_path: Path
 ) -> None:
@@ -445,6 +447,7 @@ def expiries(place: Place) -> dict[MemoryKey, float | None]:
     return asyncio.run(look())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), TARGETS)
 def test_an_expiry_begins_anew_where_a_converted_memory_grows(
     run: Run, one: Callable[[str], Place], servers: Servers, source: str, target: str

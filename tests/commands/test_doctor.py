@@ -88,6 +88,7 @@ def test_doctor_only_some_codes(run: Run, broken: str) -> None:
     fails(run("doctor", broken, "left-over"), 2, "unknown finding 'left-over'", "leftover-hint")
 
 
+@pytest.mark.slow
 def test_doctor_ignored_codes_and_severities_that_fail(run: Run, broken: str) -> None:
     found = report(run("doctor", broken, "--ignore", "tool-call-without-result", "--json"), 6)
     assert [finding["code"] for finding in found["findings"]] == [

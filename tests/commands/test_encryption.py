@@ -84,6 +84,7 @@ def age(*words: object, data: bytes | None = None) -> bytes:
     return done.stdout
 
 
+@pytest.mark.slow
 @needs_age
 @pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("extension", ["ndjson", "ndjson.gz", "ndjson.zst"])

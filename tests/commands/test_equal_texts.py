@@ -30,6 +30,7 @@ def write(path: Path, session: str, count: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_undo_of_an_import_of_equal_texts_is_exact(run: Any, tmp_path: Path, layout: str) -> None:
     there = f"sqlite:///{tmp_path}/there.db?layout={layout}"

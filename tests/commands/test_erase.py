@@ -223,6 +223,7 @@ SAME_REDIS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "redis"])
 def test_erase_finds_the_undo_runs_whatever_the_url(
     run: Run, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
@@ -291,6 +292,7 @@ def test_erase_takes_what_a_killed_plan_has_left(run: Run, database: str) -> Non
     assert SECRET not in kept_text()
 
 
+@pytest.mark.slow
 def test_erase_of_damaged_rows_after_their_repair(run: Run, database: str) -> None:
     import sqlite3
 
@@ -709,6 +711,7 @@ def test_erase_again_finishes_the_undo_runs(run: Run, database: str) -> None:
         assert run("verify", "--receipt", receipt).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["", "?layout=agentscope2"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_erase_of_many_sessions_takes_few_transactions(

@@ -151,6 +151,7 @@ def test_error_read_only_file(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("migrate", filled, target), 3, "hint:")
 
 
+@pytest.mark.slow
 def test_error_read_only_server(
     run: Run, servers: Servers, postgresql_url: str, filled: str
 ) -> None:
@@ -410,6 +411,7 @@ def test_error_shows_the_resolved_path(
     fails(run("inspect", f"sqlite:///{whole}"), 4, f"{whole} does not exist", "check the path\n")
 
 
+@pytest.mark.slow
 def test_error_of_nothing_names_what_else_there_is(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: str
 ) -> None:

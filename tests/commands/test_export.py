@@ -147,6 +147,7 @@ def test_export_mistakes(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("export", filled, "--as", "state-dict", "--mark", "none"), 4, "no memory")
 
 
+@pytest.mark.slow
 def test_export_as_json_is_the_document_of_one_memory(
     run: Run, filled: str, tmp_path: Path, target: str
 ) -> None:

@@ -220,6 +220,7 @@ def asked(question: str) -> list[list[Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_parquet_is_the_table_with_types(run: Run, tmp_path: Path) -> None:
     names = ("--user", "ada", "--session", "kyoto")
     path = tmp_path / "kyoto.parquet"

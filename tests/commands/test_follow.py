@@ -168,6 +168,7 @@ def test_follow_a_shard_leaves_the_others_alone(
     assert held_if_any(target) == expected
 
 
+@pytest.mark.slow
 def test_follow_what_was_copied_is_known_after_a_lost_connection(
     source: Path, servers: Servers, postgresql_url: str
 ) -> None:

@@ -88,6 +88,7 @@ def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
+@pytest.mark.slow
 def test_history_password_is_kept_nowhere(run: Run, postgresql_url: str) -> None:
     secret = postgresql_url.partition("://")[2].partition("@")[0].partition(":")[2]
     assert secret

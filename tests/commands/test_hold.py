@@ -278,6 +278,7 @@ def test_last_day_of_a_hold(run: Run, store: str) -> None:
 # Enforcement
 
 
+@pytest.mark.slow
 def test_delete_leaves_held_memories(run: Run, place: Place) -> None:
     hold(run, "--user", "quokka", "--session", "kyoto")
     before = held(place)
@@ -316,6 +317,7 @@ def test_delete_that_selects_nothing_of_a_held_memory(run: Run, store: str) -> N
     assert run("delete", store, "--user", "bob", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 def test_marks_and_repairs_of_held_memories_are_not_hindered(run: Run, store: str) -> None:
     hold(run, "--user", "quokka")
     assert run("mark", "add", store, "seen", "--user", "quokka").exit_code == 0

@@ -43,6 +43,7 @@ def marking(place: Place, key: MemoryKey) -> Iterator[None]:
             runner.run(stack.aclose())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["postgresql", "mysql"])
 def test_edit_what_others_hold_is_left_alone(
     run: Run, one: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, name: str

@@ -140,6 +140,7 @@ def state(url: str, known: set[str]) -> States:
     return {key: list(map(shown, found)) for key, found in contents(url).items() if found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "server", "fault"), cases())
 def test_lost_commit(run: Run, command: str, server: str, fault: Fault, place: str) -> None:
     about = COMMANDS[command]

@@ -168,6 +168,7 @@ def test_mark_nothing_matched(run: Run, place: Place) -> None:
     assert report(run("history", "--json"))["runs"] == []
 
 
+@pytest.mark.slow
 def test_mark_whose_it_is(run: Run, filled: str) -> None:
     for words in (("list",), ("add", "new"), ("remove", "hint")):
         named = ("--user", "nobody", "--session", "none")

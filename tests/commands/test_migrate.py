@@ -448,6 +448,7 @@ def test_migrate_limit_of_what_is_removed_is_checked(run: Run, filled: str, targ
     assert run(*words, "0").exit_code == 0
 
 
+@pytest.mark.slow
 def test_migrate_says_whether_it_has_verified(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     assert "verified: source and target match" in run("migrate", database, target).stdout

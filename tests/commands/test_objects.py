@@ -110,6 +110,7 @@ def test_objects_memory_is_added_to_an_archive(
     assert bucket.files() == ["backups/chats.ndjson.zst"]
 
 
+@pytest.mark.slow
 def test_objects_change_is_undone(run: Run, archive: str, store: Path) -> None:
     before = contents(archive)
     assert report(run("delete", archive, "--mark", "hint", "--yes", "--json"))

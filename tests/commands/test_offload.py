@@ -208,6 +208,7 @@ def test_offload_media_become_urls(run: Run, store: str, blobs: Path) -> None:
     assert texts(store) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [*range(4985, 5015)])
 def test_offload_sizes_around_the_limit(run: Run, tmp_path: Path, blobs: Path, size: int) -> None:
     path = str(tmp_path / "agents.db")
@@ -470,6 +471,7 @@ def test_rehydrate_keeps_what_another_framework_added(
     assert (data["content"], data["rated"]) == (LONG, 5)
 
 
+@pytest.mark.slow
 def test_rehydrate_without_a_blob_does_the_rest(run: Run, store: str, blobs: Path) -> None:
     before = texts(store)
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
@@ -510,6 +512,7 @@ def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None
     assert picture.read_bytes() == base64.b64decode(IMAGE)
 
 
+@pytest.mark.slow
 def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
     copy = str(tmp_path / "copy.db")
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0

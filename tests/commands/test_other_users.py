@@ -97,6 +97,7 @@ def test_store_that_may_not_be_read(theirs: Path, tmp_path: Path, name: str) -> 
     assert (found.returncode, json.loads(found.stdout)["error"]["code"]) == (3, "unavailable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) -> None:
     before = contents(theirs)
@@ -147,6 +148,7 @@ def unfinished(theirs: Path, name: str, mode: str) -> Path:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "end"), [("wal", "-wal"), ("delete", "-journal")])
 def test_database_that_was_being_written_may_only_be_read(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, end: str
@@ -237,6 +239,7 @@ def test_folder_that_may_not_be_written(theirs: Path, name: str) -> None:
     assert contents(theirs) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_state_folder_that_may_not_be_written(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -255,6 +258,7 @@ def test_state_folder_that_may_not_be_written(
     take_back(state)
 
 
+@pytest.mark.slow
 def test_configuration_that_may_not_be_read(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +271,7 @@ def test_configuration_that_may_not_be_read(
     assert found.stderr.startswith(f"memctl: error: the configuration {config} cannot be read: ")
 
 
+@pytest.mark.slow
 def test_cache_that_may_not_be_written(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +299,7 @@ def test_file_of_another_user_stays_theirs(run: Run, theirs: Path, name: str) ->
         assert path not in before or found.st_mode == before[path].st_mode
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("name", STORES)
 def test_folder_that_all_may_write_but_keeps_files_to_their_owners(theirs: Path, name: str) -> None:

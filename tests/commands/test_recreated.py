@@ -101,6 +101,7 @@ def test_recreated_database_is_told_by_its_generation(run: Run, target: Target) 
     fails(run(*undoing), 5, EMPTY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql", "mysql"], indirect=True)
 def test_recreated_database_is_not_one_whose_messages_were_all_deleted(
     run: Run, target: Target
@@ -125,6 +126,7 @@ def test_recreated_store_loses_what_a_copy_added(run: Run, target: Target, tmp_p
     assert contents(target.url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_recreated_database_that_was_restored_has_its_messages(
     run: Run, target: Target, servers: Servers
@@ -152,6 +154,7 @@ def test_recreated_file_that_was_restored_has_its_messages(
     assert contents(target.url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
 def test_recreated_store_that_is_named_is_accepted(run: Run, target: Target) -> None:
     undoing = undo(run, target, ("--user", "ada"))

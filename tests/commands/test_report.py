@@ -52,6 +52,7 @@ def talks(database: str) -> str:
     return database
 
 
+@pytest.mark.slow
 def test_report_has_the_numbers_of_the_other_commands(run: Run, talks: str) -> None:
     found = report(run("report", talks, "--json"))
     totals = report(run("inspect", talks, "--json"))["totals"]

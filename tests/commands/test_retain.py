@@ -658,6 +658,7 @@ def test_retain_archive_of_an_alias_has_its_password(
     fails(run("retain", "--yes"), 2, "archive has no {date}")
 
 
+@pytest.mark.slow
 def test_retain_damaged_archive_of_a_killed_run(run: Run, store: str, policies: Policies) -> None:
     policies.write(store, {"select": {"keep_last": 3}})
     row = one_row(report(run("retain", "--yes", "--json")))

@@ -235,6 +235,7 @@ def nights(run: Run, filled: str, tmp_path: Path, clock: Clock) -> Path:
     return name
 
 
+@pytest.mark.slow
 def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path) -> None:
     newest = tmp_path / "b-20261121T031500.ndjson.zst"
     found = report(run("inspect", f"{nights}@latest", "--json"))

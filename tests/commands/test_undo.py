@@ -245,6 +245,7 @@ def test_undo_removes_the_sessions_without_messages_too(
     assert counts(run, filled) == before
 
 
+@pytest.mark.slow
 def test_undo_without_a_run_after_an_import_into_a_new_store(
     run: Run, filled: str, tmp_path: Path
 ) -> None:
@@ -358,6 +359,7 @@ def test_undo_ids_that_repeat(run: Run, one: Callable[[str], Place], name: str) 
         assert held(place) == before, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["redis", "folder"])
 def test_undo_summaries_kept_elsewhere(
     run: Run, servers: Servers, tmp_path: Path, state: str
@@ -579,6 +581,7 @@ def test_undo_record_in_which_a_letter_was_changed(
     assert run("undo", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["mark", "message"])
 def test_undo_killed_between_the_summary_and_the_messages(
     run: Run, database: str, tmp_path: Path, mode: str
@@ -635,6 +638,7 @@ def test_undo_redis_id_that_stands_in_the_list_twice(run: Run, one: Callable[[st
             assert set(client.scan_iter()) == before
 
 
+@pytest.mark.slow
 def test_undo_of_replacing_in_redis_restores_what_no_message_shows(
     run: Run, one: Callable[[str], Place]
 ) -> None:
@@ -806,6 +810,7 @@ def test_undo_of_an_append_of_an_id_that_a_list_of_marks_has_kept_in_redis(
         there_and_back(run, done["run"], lambda: redis_keys(client, base), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("states", ["folder", "redis"])
 def test_undo_of_replacing_beside_states_that_hold_messages(
     run: Run, one: Callable[[str], Place], tmp_path: Path, states: str
@@ -971,6 +976,7 @@ def test_undo_of_a_copy_of_a_memory_whose_session_is_of_another(
     assert users() == ["bob"]
 
 
+@pytest.mark.slow
 def test_undo_of_undo_of_a_copy_into_the_session_of_another(
     run: Run, one: Callable[[str], Place]
 ) -> None:

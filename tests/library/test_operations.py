@@ -308,6 +308,7 @@ def test_library_export_rotates(source: Path, tmp_path: Path) -> None:
     assert exported.file.startswith(f"{tmp_path}/nightly-")
 
 
+@pytest.mark.slow
 def test_library_compare_is_what_verify_reports(run: Run, source: Path, tmp_path: Path) -> None:
     other = tmp_path / "t.db"
     asyncio.run(memctl.copy(str(source), str(other)))

@@ -70,6 +70,7 @@ def test_job_is_one_line_and_one_undo(run: Run, store: str) -> None:
     assert "done, 3 of 3 parts" in run("history", "--command", "delete").stdout
 
 
+@pytest.mark.slow
 def test_undo_of_a_job_with_a_part_that_was_killed_early(run: Run, store: str) -> None:
     """The part was killed before the first byte of its changes was on the disk."""
     before = contents(store)
@@ -85,6 +86,7 @@ def test_undo_of_a_job_with_a_part_that_was_killed_early(run: Run, store: str) -
     assert contents(store) == before
 
 
+@pytest.mark.slow
 def test_undo_takes_no_run_that_was_killed_early(run: Run, store: str) -> None:
     """The last run has changed nothing, so the one before it is undone."""
     before = contents(store)
@@ -231,6 +233,7 @@ def test_delete_in_parts_asks_once(run: Run, source: str, answer: str) -> None:
         assert history(run) == []
 
 
+@pytest.mark.slow
 def test_changes_in_parts_need_a_terminal_or_yes(run: Run, source: str) -> None:
     for words in (
         ("delete", source, "--all"),

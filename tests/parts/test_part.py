@@ -33,6 +33,7 @@ def refused(result: PartResult, code: int, *said: str) -> None:
     assert all(text in json.dumps(result.report["error"]) for text in said)
 
 
+@pytest.mark.slow
 def test_part_of_another_version_is_refused() -> None:
     refused(part("inspect", "none.db", version="0.0.1"), 2, "0.0.1", __version__)
 

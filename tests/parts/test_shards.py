@@ -197,6 +197,7 @@ def test_verify_of_a_shard_sees_its_differences_alone(
         assert found["memories"]["extra"] == (code == 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["inspect", "doctor", "export", "migrate"])
 def test_user_or_session_may_be_in_another_shard(
     run: Run, database: Path, tmp_path: Path, command: str

@@ -248,6 +248,7 @@ def test_index_leaves_damaged_memories_out(store: Path) -> None:
     assert "m0" in ids(found)
 
 
+@pytest.mark.slow
 def test_index_of_a_large_store_is_written_by_a_second_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

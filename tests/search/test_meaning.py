@@ -239,6 +239,7 @@ def test_two_models_at_once_are_not_mixed(run: Run, store: Path, configure: Conf
     assert kept_vectors() == SESSIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

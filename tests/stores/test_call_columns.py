@@ -192,6 +192,7 @@ TYPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", TYPED)
 def test_columns_of_json_hold_calls(
     run: Any, request: pytest.FixtureRequest, tmp_path: Path, engine: str

@@ -102,6 +102,7 @@ async def test_store_files_of_another_kind(tmp_path: Path, name: str, content: b
     assert path.read_bytes() == content
 
 
+@pytest.mark.slow
 async def test_store_redis_over_tls(servers: Servers, tmp_path: Path) -> None:
     written = sample(samples.key(0), samples.entries(1500))
     server = servers.redis

@@ -78,6 +78,7 @@ def test_new_messages_have_the_form_of_langchain_js(
     assert all(isinstance(one["additional_kwargs"], dict) and "data" not in one for one in found)
 
 
+@pytest.mark.slow
 def test_undo_of_a_deletion_restores_rows(run: Any, history: str, database: str) -> None:
     before = ask(database, ROWS)
     done = report(run("delete", history, "--last", "1", "--yes", "--json"))["run"]

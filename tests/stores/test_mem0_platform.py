@@ -116,6 +116,7 @@ def test_host_that_is_not_there_is_an_error(run: Run) -> None:
     fails(run("inspect", f"mem0://{host}"), 3, "check the host")
 
 
+@pytest.mark.slow
 def test_what_came_from_the_platform_is_known_there(
     run: Run, platform: Platform, tmp_path: Path
 ) -> None:

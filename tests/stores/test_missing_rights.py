@@ -91,6 +91,7 @@ def test_missing_right_to_insert_rows_is_not_needed_without_backup(
     assert report(run("delete", limited.login, *words))["messages"]["deleted"]
 
 
+@pytest.mark.slow
 def test_missing_right_to_lock_rows_is_found_before_a_deletion(
     run: Run, servers: Servers, postgresql_url: str
 ) -> None:

@@ -153,6 +153,7 @@ MAIN.append("a week at the coast")
 OTHER = ["plan a trip", "to where?", "to the hills", "a week in a hut"]
 
 
+@pytest.mark.slow
 def test_branches_are_the_memory_and_its_parts(run: Any, path: Path) -> None:
     found = report(run("inspect", path, "--json"))
     assert found["store"]["kind"] == "sqlite-openai-branches"
@@ -267,6 +268,7 @@ def test_erase_takes_every_row_of_the_session(run: Any, path: Path) -> None:
     assert [line for line in dump(path) if "other" in line] == []
 
 
+@pytest.mark.slow
 def test_a_session_of_another_class_is_one_memory(run: Any, path: Path) -> None:
     """Those of ``SQLiteSession`` have no rows that AdvancedSQLiteSession could see."""
     execute(path, "INSERT INTO agent_sessions (session_id) VALUES ('plain')")

@@ -232,6 +232,7 @@ def test_shared_policies_that_hide_marks_stop_a_deletion(run: Run, shared: Share
     assert deleted["messages"]["deleted"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_columns_of_marks_stop_a_deletion(run: Run, shared: Shared) -> None:
     shared.execute("ALTER TABLE message_mark ADD COLUMN reason VARCHAR(80)")
@@ -242,6 +243,7 @@ def test_shared_columns_of_marks_stop_a_deletion(run: Run, shared: Shared) -> No
     assert run("delete", shared.url, "--session", "osaka", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_sessions_with_a_title_stay_after_the_undo_of_their_import(
     run: Run, shared: Shared, tmp_path: Path
@@ -366,6 +368,7 @@ REFUSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_triggers_that_refuse_rows_fail_their_memory_alone(
     run: Run, shared: Shared, request: pytest.FixtureRequest, tmp_path: Path
@@ -386,6 +389,7 @@ def test_shared_triggers_that_refuse_rows_fail_their_memory_alone(
     assert {key: len(found) for key, found in ids(shared.url).items()} == {KYOTO: 20, OSAKA: 21}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql", "mysql"], indirect=True)
 @pytest.mark.parametrize("action", ["RESTRICT", "NO ACTION"])
 def test_shared_references_that_keep_a_message_fail_its_memory_alone(
@@ -667,6 +671,7 @@ def test_shared_columns_with_a_default_stop_no_change_of_rows_that_have_it(
     assert run("mark", "remove", shared.url, "hint", "--session", "osaka").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
     run: Run, shared: Shared

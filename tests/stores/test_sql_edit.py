@@ -93,6 +93,7 @@ async def count(url: str, table: str) -> int:
 # Positions
 
 
+@pytest.mark.slow
 async def test_sql_edit_positions_come_back(url: str) -> None:
     entries = [at(n) for n in (0, 3, 4, 10, 11)]
     await fill(url, (ALICE, entries), (BOB, [at(n) for n in (1, 2, 5, 12)]))

@@ -282,6 +282,7 @@ SAID = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", ["chat", "topic"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql", "mysql"])
 def test_detect_looks_into_columns_of_unknown_names(

@@ -110,6 +110,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_ids_stay_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "in" / "vault"
     folder.parent.mkdir()

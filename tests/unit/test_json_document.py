@@ -169,6 +169,7 @@ def test_json_document_nesting_beyond_reason_is_an_error() -> None:
             run(b"[" * 100_000 + b"]" * 100_000, check_all, large=large)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [b"a", b"\\n", b"\\\\", "é".encode(), b'\\"]}'])
 def test_json_document_large_text_is_checked(inside: bytes) -> None:
     text = b'{"a": ["' + inside * (20_000_000 // len(inside)) + b'"]}'
