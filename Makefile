@@ -24,7 +24,7 @@ demo: $(VENV)/.package
 test: lint
 	@$(PYTEST) -m "not slow" $(addprefix --ignore ,$(REAL))
 
-# The tests marked slow: those that take half a second of a processor or more, kills, servers that die,
+# The tests marked slow: those that take a third of a second of a processor, kills, servers that die,
 # live agents, fuzzing, properties, very large messages, and the conformance suite on further pairs
 # of a layout and an engine.  SHARE=3/8 runs the third of eight shares.
 trust: $(VENV)/.dev

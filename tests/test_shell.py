@@ -173,6 +173,7 @@ def test_shell_server_that_goes_away(servers: Servers, postgresql_url: str, larg
     assert len(contents(postgresql_url)) == len(KEYS)
 
 
+@pytest.mark.slow
 def test_shell_two_runs_at_once(large: Path, postgresql_url: str) -> None:
     runs = [start("migrate", large, postgresql_url, "--no-verify") for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in runs]

@@ -26,6 +26,7 @@ async def store(tmp_path: Path) -> str:
     return path
 
 
+@pytest.mark.slow
 async def test_browser_lists_the_memories_and_opens_one(store: str) -> None:
     async with browsing(make_browser(store)) as driver:
         screen = driver.screen()

@@ -122,6 +122,7 @@ async def test_browser_says_that_messages_were_deleted(tmp_path: Path) -> None:
         assert "600 messages were deleted" in screen
 
 
+@pytest.mark.slow
 async def test_browser_says_that_a_memory_is_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     await fill(path, {KEY: samples.entries(3), MemoryKey("bob", "b"): samples.entries(3)})
@@ -157,6 +158,7 @@ async def test_browser_names_damaged_memories(tmp_path: Path) -> None:
         assert "is damaged" in screen
 
 
+@pytest.mark.slow
 async def test_browser_names_a_memory_with_a_damaged_row(tmp_path: Path) -> None:
     path = str(tmp_path / "agents.db")
     await fill(path, {KEY: samples.entries(3)})

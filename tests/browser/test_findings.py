@@ -52,6 +52,7 @@ async def test_findings_beside_a_conversation(agents: str) -> None:
         driver.compare("findings-opened")
 
 
+@pytest.mark.slow
 async def test_findings_of_a_healthy_store(tmp_path: Path) -> None:
     path = f"{tmp_path}/agents.ndjson"
     await fill(path, {MemoryKey("ada", "kyoto"): [samples.entry("a")]})
@@ -78,6 +79,7 @@ async def test_findings_do_not_block_the_browser(agents: str) -> None:
     assert time.monotonic() - began < 1
 
 
+@pytest.mark.slow
 async def test_findings_stop_although_the_store_never_pauses(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Busy)) as driver:
         await driver.pilot.press("4")
@@ -104,6 +106,7 @@ async def test_findings_of_facts(tmp_path: Path) -> None:
         assert "4 facts checked" in await driver.press("4")
 
 
+@pytest.mark.slow
 async def test_findings_of_hostile_texts(hostile: str) -> None:
     async with browsing(make_browser(hostile)) as driver:
         screen = await driver.press("4", "down")
@@ -113,6 +116,7 @@ async def test_findings_of_hostile_texts(hostile: str) -> None:
         driver.refuse_controls()
 
 
+@pytest.mark.slow
 async def test_findings_in_ascii_have_no_boxes(agents: str) -> None:
     async with browsing(make_browser(agents, ascii_only=True)) as driver:
         for screen in (await driver.press("4"), await driver.press("3"), await driver.press("5")):

@@ -61,6 +61,7 @@ async def test_browser_shows_hostile_names_and_texts(hostile: str) -> None:
             assert_harmless(driver)
 
 
+@pytest.mark.slow
 async def test_browser_types_hostile_text(hostile: str) -> None:
     async with browsing(make_browser(hostile)) as driver:
         await driver.press("/")
@@ -68,6 +69,7 @@ async def test_browser_types_hostile_text(hostile: str) -> None:
         assert_harmless(driver)
 
 
+@pytest.mark.slow
 async def test_browser_without_colours(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with browsing(make_browser(hostile), LARGE) as driver:

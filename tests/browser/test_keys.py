@@ -21,6 +21,7 @@ def row(driver: Driver) -> int:
     return driver.browser.left.cursor
 
 
+@pytest.mark.slow
 async def test_browser_keys_move_in_lists(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         places = []
@@ -31,6 +32,7 @@ async def test_browser_keys_move_in_lists(agents: str) -> None:
         assert places == [1, 2, 6, 5, 4, 0, 6, 0, 6, 0, 6, 0]
 
 
+@pytest.mark.slow
 async def test_browser_keys_fold_and_unfold_users(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         assert "kyoto" in driver.screen()
@@ -112,6 +114,7 @@ async def test_browser_keys_of_context_tools_and_marks(agents: str) -> None:
         assert here(await driver.press("m", "m", "m", "m", "m")) == "11"
 
 
+@pytest.mark.slow
 async def test_browser_keys_show_a_message_whole(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("down", "enter", "g", "j", "j", "j")
@@ -122,12 +125,14 @@ async def test_browser_keys_show_a_message_whole(agents: str) -> None:
         assert "─ ada / kyoto ─" in await driver.press("escape")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", ["escape", "left", "h"])
 async def test_browser_keys_go_back(agents: str, back: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         assert "─ Memories ─" in await driver.press("down", "enter", back)
 
 
+@pytest.mark.slow
 async def test_browser_keys_change_panes(agents: str) -> None:
     async with browsing(make_browser(agents), LARGE) as driver:
         await driver.press("down", "enter")

@@ -65,6 +65,7 @@ async def test_runs_of_a_store_without_any(tmp_path: Path) -> None:
         assert "memctl undo" not in await driver.press("x")
 
 
+@pytest.mark.slow
 async def test_runs_that_cannot_be_read(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Runs) -> None:
         raise Unavailable("cannot read the runs: Permission denied")

@@ -65,6 +65,7 @@ async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
         assert "3 hits in 1,249 messages" in screen, "it asks once"
 
 
+@pytest.mark.slow
 async def test_search_replaces_the_old_query(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await search(driver, "kyoto")
@@ -94,6 +95,7 @@ async def test_search_without_words_says_so(agents: str) -> None:
         assert "the query has no words to look for" in await driver.press("enter")
 
 
+@pytest.mark.slow
 async def test_search_stops(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Endless)) as driver:
         await search(driver, "kyoto")
@@ -108,6 +110,7 @@ async def test_search_stops(agents: str) -> None:
     assert not list(folder.folder().iterdir())
 
 
+@pytest.mark.slow
 async def test_search_of_lost_connection(agents: str) -> None:
     async with browsing(make_browser(agents, wrap=Closed)) as driver:
         await search(driver, "kyoto")
@@ -116,6 +119,7 @@ async def test_search_of_lost_connection(agents: str) -> None:
         assert re.search(r"│try again +│", screen)
 
 
+@pytest.mark.slow
 async def test_search_of_a_pipe_keeps_no_index(agents: str) -> None:
     browser = make_browser(agents, piped=True)
     async with browsing(browser) as driver:
@@ -124,6 +128,7 @@ async def test_search_of_a_pipe_keeps_no_index(agents: str) -> None:
     assert not folder.indexes()
 
 
+@pytest.mark.slow
 async def test_search_of_facts(tmp_path: Path) -> None:
     samples.use(Style("fact", frozenset()))
     store = f"vault:{tmp_path}/notes"
@@ -135,6 +140,7 @@ async def test_search_of_facts(tmp_path: Path) -> None:
         assert "of 4 facts" in await driver.press("enter")
 
 
+@pytest.mark.slow
 async def test_search_of_hostile_texts(hostile: str) -> None:
     async with browsing(make_browser(hostile)) as driver:
         await search(driver, "kyoto")

@@ -116,6 +116,7 @@ def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     assert runs_kept() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "mariadb"])
 def test_prompt_for_the_password_that_a_server_wants(
     filled: Place, run: Run, servers: Servers, engine: str
@@ -266,6 +267,7 @@ def test_prompt_undo_without_a_run_asks(filled: Place, run: Run, said: str) -> N
     assert (first["undoes"] == done) == (said == "y\n")
 
 
+@pytest.mark.slow
 def test_prompt_undo_of_what_was_replaced_asks_first(
     filled: Place, run: Run, tmp_path: Path, servers: Servers
 ) -> None:
@@ -291,6 +293,7 @@ def test_prompt_undo_of_a_named_run_does_not_ask(filled: Place, run: Run) -> Non
     assert held(filled) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "left"),
     [(signal.SIGHUP, 129, []), (signal.SIGKILL, -signal.SIGKILL, ["cut-short"])],

@@ -50,6 +50,7 @@ def by_codes(tmp_path: Path) -> Words:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_compress_summary_takes_the_place_of_old_messages(
     run: Run, place: Place, by_codes: Words, mode: str
@@ -111,6 +112,7 @@ def ids_of(numbers: Any) -> list[str]:
     return [f"m{n:07}" for n in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_compress_earlier_summary_is_folded_in_and_replaced(
     run: Run, place: Place, by_codes: Words, mode: str
@@ -498,6 +500,7 @@ def test_compress_of_everything_wants_all(run: Run, filled: str) -> None:
         assert run("undo", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 def test_compress_replace_needs_yes_without_a_terminal(
     run: Run, one: Callable[[str], Place]
 ) -> None:
@@ -513,6 +516,7 @@ def test_compress_replace_needs_yes_without_a_terminal(
     assert held(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["26", "74%", "27", "75%"])
 def test_compress_max_delete(run: Run, one: Callable[[str], Place], limit: str) -> None:
     """27 of 36 messages would go, with those that were compressed before."""

@@ -41,6 +41,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_compress_hostile_conversation_stays_behind_its_fence(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:
@@ -255,6 +256,7 @@ def test_compress_report_counts_retries_and_says_each_failure_once(
         assert all(said in one["message"] for one in found["failures"])
 
 
+@pytest.mark.slow
 def test_compress_summary_has_five_fields_and_nothing_hidden(
     run: Run, sqlite: Place, by_model: Words
 ) -> None:

@@ -208,6 +208,7 @@ def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "rings.Ring")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ring")
 def test_config_password_of_the_keyring(run: Run, write: Path, servers: Servers) -> None:
     guarded = servers.redis_with("keyring", password="p@ss wörd")
@@ -218,6 +219,7 @@ def test_config_password_of_the_keyring(run: Run, write: Path, servers: Servers)
     assert "wörd" not in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize(
     ("where", "said"),
@@ -356,6 +358,7 @@ def test_login_password_of_the_environment(
         assert found["memories"]["written"] == 4
 
 
+@pytest.mark.slow
 def test_login_password_of_pgpass(
     run: Run, servers: Servers, tmp_path: Path, filled: str, postgresql_url: str
 ) -> None:

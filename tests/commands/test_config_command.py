@@ -182,6 +182,7 @@ def test_config_show_finds_every_mistake(run: Run, write: Path, text: str, said:
     assert run("config", "init", "--force").exit_code == 0
 
 
+@pytest.mark.slow
 def test_config_typo_in_the_name_of_a_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMCTL_INSPECT_LIMITT", "3")
     monkeypatch.setenv("MEMCTL_SERVICE_HOST", "10.0.0.1")  # as Kubernetes sets them

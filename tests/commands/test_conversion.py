@@ -87,6 +87,7 @@ def test_messages_out_of_the_order_of_their_times_come_back(
     assert again["messages"]["written"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["agentscope2", "langchain", "adk", "openai"])
 def test_numbers_that_json_lacks_come_back_out_of_notes(
     run: Run, archive: Place, tmp_path: Path, layout: str
@@ -222,6 +223,7 @@ def sessions(tmp_path: Path, servers: Servers) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_losses_are_named_and_counted_before_anything_is_written(
     run: Run, sessions: Place, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_cron_failure_is_told_with_its_error(run: Run, monitor: Monitor, tmp_pat
     assert "\n" not in call.body
 
 
+@pytest.mark.slow
 def test_cron_body_is_short_and_holds_no_secret(run: Run, monitor: Monitor) -> None:
     url = "postgresql://ada:hunter2@127.0.0.1:1/agents"
     assert run("--ping", monitor.url, "inspect", url).exit_code == 3

@@ -75,6 +75,7 @@ def test_damaged_state_is_not_pruned_from_markdown(states: Place, run: Run, tmp_
     assert before <= {path.name for path in folder.rglob("*.md")}
 
 
+@pytest.mark.slow
 def test_damaged_state_leaves_out_its_memory_alone(run: Run, tmp_path: Path) -> None:
     """Of messages whose summaries are kept in states."""
     folder = tmp_path / "states"

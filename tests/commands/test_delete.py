@@ -59,6 +59,7 @@ def test_delete_name_is_no_pattern(run: Run, place: Place, name: str) -> None:
     assert all(ids(place, key) == ["m1", "m3"] for key in keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
 def test_delete_users_named_like_patterns(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
@@ -83,6 +84,7 @@ def test_delete_newest_stay(run: Run, place: Place) -> None:
         assert ids(place, key) == [f"m{n:07}" for n in range(30 + number, 40 + number)]
 
 
+@pytest.mark.slow
 def test_delete_limit_stops_it_before_anything_goes(run: Run, place: Place) -> None:
     marked(place)
     before = held(place)
@@ -117,6 +119,7 @@ def test_delete_limit_that_is_none(run: Run, filled: str, limit: str) -> None:
     fails(done, 2, "--max-delete")
 
 
+@pytest.mark.slow
 def test_delete_nothing_matched_is_no_error(run: Run, filled: str) -> None:
     for options in (
         ("--mark", "unknown"),

@@ -282,6 +282,7 @@ def test_erase_leaves_the_undo_runs_of_another_prefix_and_database(
     assert [row["store"] for row in left] == [elsewhere, f"{url}?prefix=test:"]
 
 
+@pytest.mark.slow
 def test_erase_takes_what_a_killed_plan_has_left(run: Run, database: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     assert run("delete", database, "--user", "quokka", "--last", "1", "--yes").exit_code == 0
@@ -313,6 +314,7 @@ def test_erase_of_damaged_rows_after_their_repair(run: Run, database: str) -> No
     assert "quokka" not in kept_text()
 
 
+@pytest.mark.slow
 def test_erase_names_a_run_that_cannot_be_read(run: Run, database: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     for _ in range(2):
@@ -356,6 +358,7 @@ def test_erase_leaves_a_run_that_goes_on(run: Run, database: str) -> None:
     assert SECRET not in kept_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", ["ndjson", "ndjson.gz", "ndjson.zst"])
 def test_erase_rewrites_archives(run: Run, database: str, tmp_path: Path, extension: str) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
@@ -378,6 +381,7 @@ def test_erase_rewrites_archives(run: Run, database: str, tmp_path: Path, extens
     )
 
 
+@pytest.mark.slow
 def test_erase_rewrites_all_files_of_a_rotation(run: Run, database: str, tmp_path: Path) -> None:
     asyncio.run(fill(database, {ADA: messages(), BOB: others()}))
     name = tmp_path / "nightly.ndjson.zst"
@@ -459,6 +463,7 @@ def test_erase_without_rights_in_redis_leaves_the_undo_runs(
     assert len(contents(redis_url)[ADA]) == 6
 
 
+@pytest.mark.slow
 def test_erase_of_a_folder_of_archives_names_them(
     run: Run, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -554,6 +559,7 @@ def test_erase_goes_on_where_a_store_fails(run: Run, database: str, tmp_path: Pa
     assert [one["failures"] for one in written["stores"]] == [["not-found"], []]
 
 
+@pytest.mark.slow
 def test_erase_of_nobody_says_who_may_have_been_meant(run: Run, filled: str) -> None:
     place, error = filled, "did you mean 'user1'"
     fails(run("erase", "--user", "usr1", place, "--yes"), 4, "has no memory of 'usr1'", error)

@@ -96,6 +96,7 @@ def test_error_no_such_file(run: Run, tmp_path: Path, name: str) -> None:
     fails(run("inspect", f"{tmp_path}/{name}"), 4, "does not exist")
 
 
+@pytest.mark.slow
 def test_error_database_that_is_not_agentscopes(
     run: Run, servers: Servers, postgresql_url: str, mysql_url: str, tmp_path: Path, filled: str
 ) -> None:
@@ -306,6 +307,7 @@ def test_error_choice_that_there_is_not(run: Run) -> None:
     fails(run(*words), 2, "Invalid value for '--on-conflict': 'replac' is not one of 'fail'")
 
 
+@pytest.mark.slow
 def test_error_pipe_or_device_as_a_file(run: Run, tmp_path: Path, filled: str) -> None:
     for name in ("config", "a.db", "a.json", "a.jsonl", "a.ndjson"):
         os.mkfifo(tmp_path / name)
@@ -465,6 +467,7 @@ def test_error_server_that_does_not_answer_in_time(
         fails(found, 3, "no answer in 2 seconds\n")
 
 
+@pytest.mark.slow
 def test_error_limit_for_connecting_is_not_sent_to_the_server(
     run: Run, postgresql_url: str, mysql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

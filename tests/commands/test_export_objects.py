@@ -190,6 +190,7 @@ def test_export_objects_latest_and_all_of_a_rotation(
         assert {key.user for key in contents(str(bucket.folder / name))} == {"bob"}
 
 
+@pytest.mark.slow
 def test_export_objects_alias_has_the_credentials(
     run: Run,
     bucket: Bucket,

@@ -123,6 +123,7 @@ def test_csv_no_text_is_a_formula_and_each_comes_back(run: Run, tmp_path: Path) 
         assert json.loads(row["message"])["content"] == text
 
 
+@pytest.mark.slow
 def test_csv_of_everything_that_json_can_be(run: Run, tmp_path: Path) -> None:
     source, path = tmp_path / "hostile.ndjson", tmp_path / "hostile.csv"
 
@@ -247,6 +248,7 @@ def test_parquet_is_the_table_with_types(run: Run, tmp_path: Path) -> None:
             assert row[name] == ",".join(found[name])
 
 
+@pytest.mark.slow
 def test_parquet_keeps_texts_as_they_are(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = table_of(run, store_of(tmp_path, HOSTILE), path)

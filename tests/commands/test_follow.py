@@ -77,6 +77,7 @@ def change(source: Path, sql: str, *values: str) -> None:
         database.execute(sql, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("following", [REPLACE], indirect=True)
 def test_follow_everything_that_happens_comes_along(
     source: Path, target: str, following: subprocess.Popen[str]
@@ -103,6 +104,7 @@ def test_follow_everything_that_happens_comes_along(
     assert "copied 8 messages in 2 memories" in said or "copied 5 messages" in said
 
 
+@pytest.mark.slow
 def test_follow_a_memory_that_shrank_is_left_alone(
     source: Path, target: str, following: subprocess.Popen[str]
 ) -> None:
@@ -282,6 +284,7 @@ def test_follow_does_not_replace_what_could_not_be_restored(
     fails(run(*words), 2, "--follow cannot be undone", "--no-backup")
 
 
+@pytest.mark.slow
 def test_follow_says_for_which_memories_the_sides_do_not_match(
     run: Run, source: Path, target: str
 ) -> None:

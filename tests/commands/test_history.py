@@ -65,6 +65,7 @@ def test_history_undos_that_lead_in_a_circle_end() -> None:
     assert runs.origin(one.run).id in {one.run.id, other.run.id}
 
 
+@pytest.mark.slow
 def test_history_lists_what_can_be_undone(run: Run, filled: str) -> None:
     assert run("history").stdout.strip() == "no runs are kept"
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))
@@ -107,6 +108,7 @@ def samples_file() -> Path:
     return Path(__file__).parents[2] / "examples" / "friday.json"
 
 
+@pytest.mark.slow
 def test_history_run_that_is_damaged(run: Run, filled: str) -> None:
     done = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
     [path] = runs_folder().rglob("changes-1.ndjson.zst")
@@ -159,6 +161,7 @@ def test_history_damaged_record_may_be_the_last(run: Run, filled: str) -> None:
     fails(run("undo", "--yes"), 4, "no run can be undone")
 
 
+@pytest.mark.slow
 def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 100000\n")
@@ -195,6 +198,7 @@ def test_history_store_has_moved(run: Run, filled: str, tmp_path: Path) -> None:
     assert report(run("inspect", tmp_path / "moved.db", "--json"))["totals"] == before
 
 
+@pytest.mark.slow
 def test_history_names_of_runs(run: Run, filled: str) -> None:
     first = report(run("mark", "add", "--all", filled, "one", "--json"))["run"]
     second = report(run("mark", "add", "--all", filled, "two", "--json"))["run"]
@@ -227,6 +231,7 @@ def test_history_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_pat
     assert report(run("--config", config, "undo", old, "--json"))["messages"]["restored"]
 
 
+@pytest.mark.slow
 def test_history_run_that_goes_on_is_not_pruned(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\nbytes = 1\n")
@@ -288,6 +293,7 @@ def order(run: Run) -> list[str]:
     return [row["run"] for row in report(run("history", "--json"))["runs"]]
 
 
+@pytest.mark.slow
 def test_history_order_is_that_of_the_changes_whatever_the_clock(
     run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +317,7 @@ def clock(now: datetime) -> type[datetime]:
     return Stopped
 
 
+@pytest.mark.slow
 def test_history_run_of_the_meantime_is_before_the_one_that_asked(
     run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +337,7 @@ def test_history_run_of_the_meantime_is_before_the_one_that_asked(
     assert report(run("undo", "--yes", "--json"))["undoes"] == asked
 
 
+@pytest.mark.slow
 def test_history_counter_is_lost_or_damaged(run: Run, filled: str) -> None:
     done = []
     counter = runs_folder() / "counter"

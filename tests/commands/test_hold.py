@@ -327,6 +327,7 @@ def test_marks_and_repairs_of_held_memories_are_not_hindered(run: Run, store: st
         assert run(*words).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "redis", "archive"])
 def test_compress_spends_nothing_on_held_memories(
     run: Run, one: Callable[[str], Place], name: str, write: Path
@@ -413,6 +414,7 @@ def test_copy_appends_to_a_held_memory(run: Run, store: str, tmp_path: Path) -> 
     assert len(contents(store)[KYOTO]) == ENTRIES + 2
 
 
+@pytest.mark.slow
 def test_export_replaces_no_held_memory_of_a_folder(run: Run, store: str, tmp_path: Path) -> None:
     folder = f"{tmp_path}/states/"
     words = ("export", store, "--as", "session-dir", "-o", folder, "--user", "quokka")
@@ -503,6 +505,7 @@ def test_erase_from_an_archive_that_is_held(run: Run, store: str, tmp_path: Path
 # Which store
 
 
+@pytest.mark.slow
 def test_hold_on_one_store(run: Run, store: str, tmp_path: Path, write: Path) -> None:
     link, other = tmp_path / "link.db", tmp_path / "other.db"
     asyncio.run(fill(str(other), {KYOTO: samples.entries(3)}))
@@ -614,6 +617,7 @@ def test_hold_of_the_configuration_added_while_the_user_ponders(store: str, writ
 # A damaged record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "zeros", "folder", "link"])
 def test_damaged_record_stops_every_deletion(
     run: Run, store: str, tmp_path: Path, damage: str

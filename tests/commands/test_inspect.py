@@ -277,6 +277,7 @@ def assert_prints_json(run: Run, store: str) -> None:
             assert set(row) == {"user", "session", "position", "id", "marks", "message"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED)
 def test_inspect_stored_text_that_forges_json(
     run: Run, mysql_url: str, tmp_path: Path, forged: str

@@ -160,6 +160,7 @@ def times(folder: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_markdown_only_what_changed_is_written(run: Run, tmp_path: Path) -> None:
     store, folder = f"sqlite:///{tmp_path}/a.db", tmp_path / "conversations"
     asyncio.run(fill(store, {key: samples.entries(3) for key in KEYS[:1]}))

@@ -106,6 +106,7 @@ CONFLICTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", CONFLICTS.values(), ids=CONFLICTS)
 def test_migrate_what_is_in_the_way_is_left_alone(
     run: Run, database: str, target: str, there: list[StoredMessage]
@@ -156,6 +157,7 @@ def test_migrate_content_is_compared_when_asked_for(run: Run, database: str, tar
     assert run("verify", database, target).exit_code == 0
 
 
+@pytest.mark.slow
 def test_migrate_import_mends_what_was_edited(run: Run, database: str, tmp_path: Path) -> None:
     put(database, samples.entries(5))
     backup = tmp_path / "backup.ndjson"
@@ -166,6 +168,7 @@ def test_migrate_import_mends_what_was_edited(run: Run, database: str, tmp_path:
     assert run("verify", database, target).exit_code == 0
 
 
+@pytest.mark.slow
 def test_migrate_append_brings_the_ids_that_lack(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])
@@ -177,6 +180,7 @@ def test_migrate_append_brings_the_ids_that_lack(run: Run, database: str, target
     assert again["messages"]["written"] == 0
 
 
+@pytest.mark.slow
 def test_migrate_replace_makes_the_target_the_source(run: Run, database: str, target: str) -> None:
     put(database, samples.entries(5))
     put(target, [samples.entry("m0000001", 42), samples.entry("own", 43)])

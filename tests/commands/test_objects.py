@@ -71,6 +71,7 @@ def archive(bucket: Bucket, store: Path, run: Run) -> str:
 # As any archive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", ["ndjson", "ndjson.gz", "ndjson.zst"])
 def test_objects_archive_goes_and_comes_back(
     run: Run, bucket: Bucket, store: Path, tmp_path: Path, extension: str
@@ -101,6 +102,7 @@ def test_objects_large_archive_takes_several_parts(
     assert "staged in a temporary file" in done.stderr
 
 
+@pytest.mark.slow
 def test_objects_memory_is_added_to_an_archive(
     run: Run, archive: str, tmp_path: Path, bucket: Bucket
 ) -> None:
@@ -123,6 +125,7 @@ def test_objects_change_is_undone(run: Run, archive: str, store: Path) -> None:
     assert contents(archive) == before == contents(str(store))
 
 
+@pytest.mark.slow
 def test_objects_user_is_erased(run: Run, archive: str, tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.json"
     words = ("--user", "ada", "--archives", archive, "--yes", "--receipt", receipt, "--json")
@@ -135,6 +138,7 @@ def test_objects_user_is_erased(run: Run, archive: str, tmp_path: Path) -> None:
     fails(run("erase", "--user", "ada", "--archives", gone, "--yes"), 4, "does not exist")
 
 
+@pytest.mark.slow
 def test_objects_receipt(run: Run, bucket: Bucket, store: Path) -> None:
     place = bucket.url("receipts/ada.json")
     words = ("erase", "--user", "ada", store, "--yes", "--receipt", place, "--json")
@@ -155,6 +159,7 @@ def test_objects_search_and_doctor(run: Run, archive: str) -> None:
     assert run("search", archive, "nothing").exit_code == 0
 
 
+@pytest.mark.slow
 def test_objects_same_object_is_known_by_any_name(run: Run, archive: str, store: Path) -> None:
     other = archive.replace("s3://", f"s3://{KEY_ID}@")
     fails(run("migrate", archive, other), 2, "same store")
@@ -372,6 +377,7 @@ def _refuse(data: bytes, status: str, code: str) -> bytes:
     return refusal(status, code)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("archive")
 def test_objects_no_permission_to_list(
     run: Run, servers: Servers, bucket: Bucket, tmp_path: Path

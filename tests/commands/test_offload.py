@@ -140,6 +140,7 @@ def test_offload_dry_run_writes_nothing(run: Run, store: str, blobs: Path) -> No
     assert not blobs.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["archive.ndjson", "other.db"])
 def test_offload_keeps_the_context_of_a_session(
     run: Run, blobs: Path, tmp_path: Path, name: str
@@ -194,6 +195,7 @@ def test_offload_only_what_is_selected(run: Run, store: str, blobs: Path) -> Non
     assert texts(store)[BOB] == before[BOB]
 
 
+@pytest.mark.slow
 def test_offload_media_become_urls(run: Run, store: str, blobs: Path) -> None:
     before = texts(store)
     prefix = f"file://{blobs}"  # without the slash at the end
@@ -241,6 +243,7 @@ def test_offload_to_object_storage(run: Run, store: str, bucket: Bucket) -> None
     assert report(run("offload", store, "--prune", "--to", place, "-n", "--json"))["removed"] == []
 
 
+@pytest.mark.slow
 def test_rehydrate_where_the_messages_were_migrated(
     run: Run, store: str, blobs: Path, one: Callable[[str], Place]
 ) -> None:
@@ -359,6 +362,7 @@ def test_offload_of_migrated_messages(
     assert contents(there) == whole
 
 
+@pytest.mark.slow
 def test_offload_of_notes_that_memctl_has_not_written(run: Run, store: str, blobs: Path) -> None:
     """Whatever stands where notes stand, the contents go and come back byte for byte."""
     notes: list[Any] = [
@@ -452,6 +456,7 @@ def test_rehydrate_names_references_that_were_joined(
         assert still == last
 
 
+@pytest.mark.slow
 def test_rehydrate_keeps_what_another_framework_added(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -574,6 +579,7 @@ def test_offload_looks_at_an_equal_content_once(
     assert len([name for name in opened if name.endswith(".png")]) <= 1
 
 
+@pytest.mark.slow
 def test_erase_removes_what_only_the_user_had(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:
@@ -597,6 +603,7 @@ def test_erase_removes_what_only_the_user_had(
     assert len(names(blobs)) == 2
 
 
+@pytest.mark.slow
 def test_erase_without_the_place_of_blobs(
     run: Run, store: str, blobs: Path, tmp_path: Path
 ) -> None:

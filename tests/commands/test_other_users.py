@@ -84,6 +84,7 @@ def run_folders() -> list[Path]:
     return [path for path in runs.iterdir() if path.is_dir()] if runs.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_store_that_may_not_be_read(theirs: Path, tmp_path: Path, name: str) -> None:
     give_away(theirs / name, 0)
@@ -227,6 +228,7 @@ def test_private_copy_goes_when_the_run_is_stopped(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["new.db", "new.ndjson", "new.json", "new/"])
 def test_folder_that_may_not_be_written(theirs: Path, name: str) -> None:
     before = contents(theirs)

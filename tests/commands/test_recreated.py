@@ -76,6 +76,7 @@ def undo(run: Run, target: Target, words: tuple[object, ...]) -> list[object]:
     return ["undo", done, *(("--store", target.url) if named else ()), "--yes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", STORES, indirect=True)
 @pytest.mark.parametrize("words", [("--user", "ada"), ("--keep-last", "3")], ids=str)
 def test_recreated_store_gets_no_deleted_messages(
@@ -141,6 +142,7 @@ def test_recreated_database_that_was_restored_has_its_messages(
     assert contents(target.url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_recreated_file_that_was_restored_has_its_messages(
     run: Run, target: Target, tmp_path: Path
@@ -164,6 +166,7 @@ def test_recreated_store_that_is_named_is_accepted(run: Run, target: Target) -> 
     assert len(contents(target.url)[KYOTO]) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_recreated_store_is_told_without_erased_users(run: Run, target: Target) -> None:
     undo(run, target, ("--user", "ada"))

@@ -265,6 +265,7 @@ def test_repair_limit_stops_it_before_anything_changes(run: Run, tmp_path: Path)
     assert report(run("inspect", path, "--json"))["totals"]["messages"] == 4
 
 
+@pytest.mark.slow
 def test_repair_limit_counts_what_goes_into_the_quarantine(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): [*messages(4), *messages(5, "hint")[4:]]}))
@@ -281,6 +282,7 @@ def test_repair_limit_counts_what_goes_into_the_quarantine(run: Run, tmp_path: P
     assert left == [("u-s-m0",), ("u-s-m2",), ("u-s-m3",)]
 
 
+@pytest.mark.slow
 def test_repair_table_tells_what_was_repaired(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2, "hint")}))

@@ -222,6 +222,7 @@ def test_report_refuses_what_it_cannot_write(run: Run, tmp_path: Path, talks: st
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agents.db"]
 
 
+@pytest.mark.slow
 def test_report_of_selected_messages_has_no_findings(run: Run, talks: str) -> None:
     chosen = report(run("report", talks, "--json", "--role", "user", "--newer-than", "30d"))
     assert chosen["totals"]["messages"] == chosen["totals"]["roles"]["user"] == 1

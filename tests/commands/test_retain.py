@@ -118,6 +118,7 @@ def ids_in(archive: Path) -> dict[MemoryKey, list[str]]:
 # Every kind of store
 
 
+@pytest.mark.slow
 def test_retain_archives_deletes_and_undoes(run: Run, place: Place, policies: Policies) -> None:
     before = held(place)
     policies.write(place.text, {"select": {"keep_last": 3}})
@@ -170,6 +171,7 @@ def test_retain_leaves_held_memories(run: Run, place: Place, policies: Policies)
     assert (again["state"], again["held"], again["archive"]) == ("nothing", 1, None)
 
 
+@pytest.mark.slow
 def test_retain_compresses(run: Run, one: Callable[[str], Place], policies: Policies) -> None:
     place = one("sqlite")
     plain = [samples.entry(f"m{number}", number) for number in range(ENTRIES)]
@@ -189,6 +191,7 @@ def test_retain_compresses(run: Run, one: Callable[[str], Place], policies: Poli
     assert texts(held(place)) == before
 
 
+@pytest.mark.slow
 def test_retain_offloads(run: Run, store: str, policies: Policies, tmp_path: Path) -> None:
     output = [{"type": "tool_result", "id": "c1", "name": "read", "output": "line\n" * 3000}]
     asyncio.run(fill(store, {MemoryKey("eve", "s"): [samples.entry("m1", 2, content=output)]}))
@@ -217,6 +220,7 @@ def test_retain_offloads(run: Run, store: str, policies: Policies, tmp_path: Pat
     fails(run("retain", "--yes"), 2, "archive")
 
 
+@pytest.mark.slow
 def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) -> None:
     before = texts(held(place))
     now = int((datetime.now() - samples.BEGIN).total_seconds() // 60)
@@ -237,6 +241,7 @@ def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) ->
 # Policies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
@@ -315,6 +320,7 @@ def test_retain_asks_once(run: Run, store: str, policies: Policies) -> None:
     assert len(policies.names()) == 2
 
 
+@pytest.mark.slow
 def test_retain_limit(run: Run, store: str, policies: Policies) -> None:
     before = contents(store)
     policies.write(store, {"select": {"keep_last": 3}, "max_delete": "50%"})
@@ -454,6 +460,7 @@ def test_retain_to_object_storage(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [b"PUT /", b"GET /"])
 @pytest.mark.parametrize(
     ("answer", "said"),
@@ -516,6 +523,7 @@ def test_retain_goes_on_without_an_archive_out_of_reach(
     assert report(run("retain", "--yes", "--json"))["warnings"] == []
 
 
+@pytest.mark.slow
 def test_retain_stopped_by_a_signal(
     run: Run, store: str, policies: Policies, bucket: Bucket
 ) -> None:

@@ -160,6 +160,7 @@ def test_rotate_dry_run_tells_and_does_nothing(run: Run, filled: str, tmp_path: 
     assert backups(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_rotate_what_fails_or_finds_nothing_removes_nothing(
     run: Run, filled: str, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_rotate_what_fails_or_finds_nothing_removes_nothing(
     assert set(backups(tmp_path)) > set(before)
 
 
+@pytest.mark.slow
 def test_rotate_backup_that_has_shrunk_by_half(
     run: Run, filled: str, tmp_path: Path, clock: Clock
 ) -> None:

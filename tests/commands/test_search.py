@@ -79,6 +79,7 @@ def test_search_shows_the_messages_around(run: Run, store: Path) -> None:
     assert "good night" not in shown
 
 
+@pytest.mark.slow
 def test_search_hits_have_a_word_of_the_query_in_themselves(run: Run, tmp_path: Path) -> None:
     friday = MemoryKey("kyoto", "kyoto")
     texts = ["we fly to Kyoto", "great", "which hotel?", "no idea", "in May 2024 I may know"]

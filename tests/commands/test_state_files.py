@@ -192,6 +192,7 @@ def test_folder_of_json_lines_is_named(
     fails(run(command, tmp_path / "data", *more), 8, "holds no session state", name, said)
 
 
+@pytest.mark.slow
 def test_states_without_a_memory_are_a_place_for_summaries(run: Run, tmp_path: Path) -> None:
     save(tmp_path / "states", "u_s", toolkit={"active_groups": []})
     chat = tmp_path / "c.jsonl"

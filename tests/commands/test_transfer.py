@@ -35,6 +35,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ["1000", "1000/s", "{size}B", "{kilo}kB"])
 def test_transfer_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str) -> None:
     size = sum(len(entry.message) for entry in samples.entries(100)) * 10
@@ -46,6 +47,7 @@ def test_transfer_rate_is_kept(run: Run, source: Path, tmp_path: Path, rate: str
     assert time.monotonic() - began > 1.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.ndjson", "a.csv", "pages"])
 def test_transfer_export_keeps_to_a_rate(run: Run, source: Path, tmp_path: Path, name: str) -> None:
     began = time.monotonic()
@@ -122,6 +124,7 @@ def test_transfer_archive_in_the_making_is_thrown_away_at_once(
     assert [path.name for path in tmp_path.iterdir()] == ["source.db"]
 
 
+@pytest.mark.slow
 def test_transfer_connection_that_is_cut_is_made_again(
     servers: Servers, postgresql_url: str, source: Path
 ) -> None:

@@ -116,6 +116,7 @@ def redis_keys(client: redis.Redis, base: str) -> dict[bytes, tuple[Any, int]]:
     return {name: (value(name), round(client.ttl(name), -1)) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
 def test_undo_it_is_as_it_was_and_back_again(run: Run, place: Place, action: str) -> None:
     fill(place)
@@ -173,6 +174,7 @@ def test_undo_what_has_changed_is_left_alone(run: Run, place: Place) -> None:
     assert ("other" in marks["m0000003"], "seen" in marks["m0000002"]) == (True, True)
 
 
+@pytest.mark.slow
 def test_undo_one_of_the_memories_alone(run: Run, tmp_path: Path, servers: Servers) -> None:
     place = new_place("sqlite", tmp_path, servers)
     keys = fill(place)
@@ -286,6 +288,7 @@ def test_undo_without_a_run_after_one_without_a_record(
     assert f"to undo the mark on {filled}, run: memctl undo {marked}" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("since", [False, True])
 def test_undo_what_was_replaced_comes_back(
     run: Run, place: Place, tmp_path: Path, since: bool
@@ -602,6 +605,7 @@ def test_undo_killed_between_the_summary_and_the_messages(
     assert run("verify", store, f"{tmp_path}/a.ndjson").exit_code == 0
 
 
+@pytest.mark.slow
 def test_undo_of_the_last_run_on_a_store_has_all_of_its_options(
     run: Run, database: str, tmp_path: Path
 ) -> None:
@@ -863,6 +867,7 @@ def test_undo_redis_halves_of_surrogate_pairs_are_bytes_again(
         there_and_back(run, last, lambda: redis_keys(client, base), before)
 
 
+@pytest.mark.slow
 def test_undo_of_replacing_by_the_beginning_is_exact(
     run: Run, one: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -1016,6 +1021,7 @@ def test_undo_memory_that_could_not_come_back_is_not_replaced(
     assert place.dump() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["'x'", "x'00ff'", "2.5", str(2**63 - 1)])
 def test_undo_sqlite_index_of_any_kind(run: Run, one: Callable[[str], Place], index: str) -> None:
     """A message that undo could not restore is not deleted."""
@@ -1037,6 +1043,7 @@ def test_undo_sqlite_index_of_any_kind(run: Run, one: Callable[[str], Place], in
             assert connection.execute(rows).fetchall() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("delete", "--all", "--yes"), ("migrate",)])
 def test_undo_sqlite_message_that_is_a_blob(
     run: Run, one: Callable[[str], Place], words: tuple[str, ...]
@@ -1121,6 +1128,7 @@ def test_undo_session_without_a_row_and_with_messages_of_nobody_gets_none(
     assert rows(place, "message", "session") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("user", "id"), [("ada", "m1"), ("bob", "a-s-m1")])
 @pytest.mark.parametrize("own", ["5", '"m2"', "null"])
 def test_undo_message_that_would_be_read_as_that_of_another_user_is_not_written(
@@ -1474,6 +1482,7 @@ def test_undo_run_of_which_every_memory_was_refused_is_not_the_last_run(
     assert stored(str(path)) == before
 
 
+@pytest.mark.slow
 def test_undo_of_a_store_named_by_another_url_restores_its_states(
     run: Run, servers: Servers, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_completion_pipe_is_not_read(ask: Ask, tmp_path: Path) -> None:
     assert ask("inspect", str(tmp_path / "pipe.json"), "--user", "") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["ins"], ["export", "--as="], ["inspect", "sqlite:///x.db", ""]])
 def test_completion_no_driver_is_imported(words: list[str], folder: Path) -> None:
     """Not for commands, options and arguments: a shell waits for them."""
@@ -200,6 +201,7 @@ def test_completion_scripts_are_shown(run: Run) -> None:
         assert shown.stdout == (SCRIPTS / f"memctl.{extension}").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -24,6 +24,7 @@ TYPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", TYPED)
 def test_completion_word_is_completed(shell: Shell, typed: str) -> None:
     assert shell.run(typed) == TYPED[typed]

@@ -193,6 +193,7 @@ def restored(after: list[StoredMessage], gone: list[Change], order: list[str]) -
     return ids == order
 
 
+@pytest.mark.slow
 def test_compress_history_long_chain_of_calls_is_followed_at_once() -> None:
     """Each message answers the one before and calls the next: one that stays keeps all."""
     count = 8_000

@@ -65,6 +65,7 @@ def first_read(model: Model) -> str:
     return "".join(turn.text for one in model.read for turn in one.turns if turn.role != "summary")
 
 
+@pytest.mark.slow
 @LOOK
 @given(
     st.lists(st.integers(0, 6000), min_size=1, max_size=20),
@@ -92,6 +93,7 @@ def test_compress_parts_every_turn_is_read_once_in_requests_that_fit(
         assert before == earlier, "one that is long is read like the rest"
 
 
+@pytest.mark.slow
 @LOOK
 @given(
     st.lists(st.integers(0, 6000), min_size=1, max_size=10),

@@ -113,6 +113,7 @@ def test_compress_spool_many_may_read_at_once(tmp_path: Path) -> None:
             assert found == put[one.memory.key.session]
 
 
+@pytest.mark.slow
 def test_compress_spool_it_is_read_while_it_is_written(tmp_path: Path) -> None:
     """Also between the pieces of a memory that is kept, and of one that is not."""
     put = {name: some(ord(name), 200, 20_000) for name in "abcd"}

@@ -147,6 +147,7 @@ def test_langchain_repair_deletes_nothing_that_says_something(run: Run, old: str
     assert documents(old) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["m.db", "m.db?layout=agentscope2", "m.db?layout=openai-agents"])
 def test_langchain_calls_are_copied_as_calls(
     run: Run, old: str, tmp_path: Path, target: str
@@ -294,6 +295,7 @@ ITEMS: dict[str, tuple[list[dict[str, Any]], dict[str, int], list[dict[str, Any]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ITEMS)
 def test_openai_agents_items_are_examined_and_repaired(run: Run, tmp_path: Path, name: str) -> None:
     items, found, left = ITEMS[name]

@@ -324,6 +324,7 @@ RESULTS = [{"type": "tool_result", "id": id, "name": "f", "output": "x"} for id 
 TEXT = [{"type": "text", "text": "Hello"}]
 
 
+@pytest.mark.slow
 def test_undo_restores_messages_among_rows_that_were_moved(tmp_path: Path, run: Run) -> None:
     """The repair puts a result in before the row, and makes room for the result."""
     path = tmp_path / "m.db"

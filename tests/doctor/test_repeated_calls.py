@@ -84,6 +84,7 @@ def test_repair_keeps_one_call_and_the_genuine_result(run: Run, place: str) -> N
     assert values(place) == before
 
 
+@pytest.mark.slow
 def test_undo_refuses_a_repaired_message_that_changed_since(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {KEY: entries(TWICE)}))

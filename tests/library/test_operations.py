@@ -74,6 +74,7 @@ def test_library_copy_verifies(source: Path, tmp_path: Path) -> None:
     assert (copied.memories, copied.verified) == (2, None)
 
 
+@pytest.mark.slow
 def test_library_copy_finds_a_target_that_differs(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
     observer = AtPhase("verifying", lambda: drop_message(target))

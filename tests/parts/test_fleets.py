@@ -127,6 +127,7 @@ def test_export_of_a_fleet_has_files_of_all_parts(run: Run, fleet: Path) -> None
     assert contents(f"{fleet}/new.db").keys() == {**of_store(0), **of_store(1)}.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fleet")
 def test_doctor_of_a_fleet_examines_each_store_once_for_what_has_no_memory(run: Run) -> None:
     found = in_parts(run, "doctor", "@prod", "--ignore=leftover-hint", "--ignore=summary-elsewhere")

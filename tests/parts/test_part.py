@@ -72,6 +72,7 @@ def test_part_without_its_supervisor_ends() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
 
 
+@pytest.mark.slow
 def test_part_that_cannot_report_tells_the_end_of_its_errors() -> None:
     url = "postgresql://ops:sesame@h/d"
     result = part("inspect", url, "--frob")

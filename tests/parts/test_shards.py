@@ -185,6 +185,7 @@ def test_migrate_shard_by_shard(run: Run, database: Path, redis_url: str) -> Non
     assert run("verify", database, redis_url).exit_code == 0
 
 
+@pytest.mark.slow
 def test_verify_of_a_shard_sees_its_differences_alone(
     run: Run, database: Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_plugin_store_of_a_plugin_is_listed(run: Run) -> None:
     assert row["capabilities"] == ["summaries", "empty", "mark-order"]
 
 
+@pytest.mark.slow
 def test_plugin_command(run: Run, lines: str) -> None:
     listed = run("--help").stdout
     assert "List who has memories in a store." in listed

@@ -53,6 +53,7 @@ def contents(text: str) -> Contents:
     return asyncio.run(look())
 
 
+@pytest.mark.slow
 def test_plugin_delete_takes_the_marked_messages_and_undo_restores_them(
     run: Run, lines: str
 ) -> None:
@@ -64,6 +65,7 @@ def test_plugin_delete_takes_the_marked_messages_and_undo_restores_them(
     assert contents(lines) == before
 
 
+@pytest.mark.slow
 def test_plugin_mark_adds_and_undo_removes(run: Run, lines: str) -> None:
     before = contents(lines)
     assert run("mark", "add", lines, "seen", "--session", KEYS[0].session).exit_code == 0
@@ -74,6 +76,7 @@ def test_plugin_mark_adds_and_undo_removes(run: Run, lines: str) -> None:
     assert contents(lines) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["mark", "message", "replace"])
 def test_plugin_compress_summarizes_and_undo_restores(run: Run, lines: str, mode: str) -> None:
     before = contents(lines)

@@ -89,6 +89,7 @@ def test_index_reads_only_the_memories_that_changed(tmp_path: Path) -> None:
     assert find(path, query="quince").index.new == 1
 
 
+@pytest.mark.slow
 def test_index_loses_what_is_deleted(run: Callable[..., Result], store: Path) -> None:
     assert ids(find(store, query="violet"))[0] == "m0"
     report(run("delete", store, "--id", "m0", "--yes", "--json"))

@@ -112,6 +112,7 @@ FAILURES: dict[str, tuple[Reply | Answering, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "failure"),
     [
@@ -157,6 +158,7 @@ def test_server_that_is_busy_is_waited_for(run: Run, store: Path, configure: Con
     assert kept_vectors() == SESSIONS
 
 
+@pytest.mark.slow
 def test_server_that_is_not_there_leaves_searches_by_words(
     run: Run, store: Path, configure: Configure
 ) -> None:

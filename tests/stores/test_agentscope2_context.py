@@ -177,6 +177,7 @@ def test_summary_in_blocks_is_restored(place: Place, run: Run) -> None:
     assert stored(place) == before
 
 
+@pytest.mark.slow
 def test_context_messages_are_copied(place: Place, run: Run, tmp_path: Path) -> None:
     archive, copy = tmp_path / "a.ndjson", f"sqlite:///{tmp_path}/copy.db?layout=agentscope2"
     report(run("export", place.text, "-o", archive, "--json"))

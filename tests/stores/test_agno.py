@@ -180,6 +180,7 @@ def test_agno_keeps_the_prompt_and_what_repeats_the_messages_that_stay(
     assert "p1" in {one["id"] for one in runs["r1"]["messages"]}
 
 
+@pytest.mark.slow
 def test_agno_copies_all_that_a_session_has(run: Any, path: Path, tmp_path: Path) -> None:
     """Also through an archive; a second run finds nothing to do."""
     archive, copy = tmp_path / "a.ndjson", tmp_path / "copy.db"
@@ -457,6 +458,7 @@ def test_agno_deletes_from_the_backup_of_its_migration(run: Any, migrated: Path)
     assert b"Thanks." not in migrated.read_bytes()
 
 
+@pytest.mark.slow
 def test_agno_replaces_a_session_that_it_migrated(run: Any, migrated: Path, tmp_path: Path) -> None:
     """A run that comes back gets its place in the column: else it would come last."""
     kept = tmp_path / "kept.ndjson"

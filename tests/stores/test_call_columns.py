@@ -64,6 +64,7 @@ def test_a_call_and_its_result_are_read(run: Any, agent: Path, tmp_path: Path) -
     assert (answer["role"], answer["content"]) == ("assistant", text("two files: a and b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["agentscope2", "langchain", "llamaindex", "agno", "adk&app=a"])
 def test_calls_go_to_any_framework_and_back(
     run: Any, agent: Path, tmp_path: Path, layout: str
@@ -177,6 +178,7 @@ def test_functions_of_the_api_before_tools_are_calls(run: Any, tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_calls_that_are_no_json_are_not_lost(run: Any, agent: Path, tmp_path: Path) -> None:
     execute(agent, "UPDATE messages SET tool_calls = 'ls(/' WHERE id = 2")
     place, there = url(agent, NAMED), str(tmp_path / "there.db")

@@ -45,6 +45,7 @@ def history(run: Any, database: str) -> str:
     return f"{database}?layout=table&table={found['table']}&columns={columns}&dialect=langchain-js"
 
 
+@pytest.mark.slow
 def test_messages_are_read_with_their_calls(run: Any, history: str) -> None:
     shown = run("inspect", history, "--messages").stdout
     assert "#1 ada (user)\n   how far is the moon?" in shown
@@ -66,6 +67,7 @@ def test_copy_to_agentscope_and_back_is_exact(
     assert [_value(row) for row in ask(database, ROWS)] == [_value(row) for row in before]
 
 
+@pytest.mark.slow
 def test_new_messages_have_the_form_of_langchain_js(
     run: Any, history: str, database: str, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_table_with_more_columns_is_mapped(run: Any, history: str, tmp_path: P
     assert ask(database(history), ROWS) == before
 
 
+@pytest.mark.slow
 def test_messages_are_langchains_and_have_the_time_of_their_row(
     run: Any, history: str, tmp_path: Path
 ) -> None:

@@ -297,6 +297,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_damaged_thread_is_left_out_and_named(
     run: Any, checkpoints: Checkpoints, tmp_path: Path, broken: str

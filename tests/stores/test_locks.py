@@ -247,6 +247,7 @@ async def test_lock_end_of_a_run_waits_for_no_period(
             assert await held_by(url) is None
 
 
+@pytest.mark.slow
 async def test_lock_two_logins_of_postgresql(servers: Servers) -> None:
     """Also the one that may not see what the other does."""
     url = servers.postgresql.fresh()

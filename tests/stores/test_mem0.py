@@ -115,6 +115,7 @@ def test_faiss_place_of_no_fact_is_damage(
     fails(run("inspect", store), 8, "a place is not a number with an id")
 
 
+@pytest.mark.slow
 def test_faiss_id_with_half_a_surrogate_pair_is_one_as_any(
     run: Run, tmp_path: Path, servers: Servers
 ) -> None:
@@ -417,6 +418,7 @@ def in_database(servers: Servers, tmp_path: Path) -> InDatabase:
     return InDatabase(store, lambda sql: servers.postgresql.execute(url, sql), tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_that_refer_to_facts_stop_their_deletion(run: Run, in_database: InDatabase) -> None:
     store, execute, _ = in_database
     execute(

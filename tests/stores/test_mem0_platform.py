@@ -34,6 +34,7 @@ def native(platform: Platform, count: int) -> None:
         platform.answer("POST", "/v3/memories/add/", {}, body)
 
 
+@pytest.mark.slow
 def test_project_is_inspected_page_by_page(run: Run, platform: Platform) -> None:
     native(platform, 450)
     found = report(run("inspect", f"mem0://{platform.host}", "--json"))

@@ -102,6 +102,7 @@ def test_time_that_is_none_is_damage(
     assert rows(place, "messages") == before
 
 
+@pytest.mark.slow
 def test_nothing_is_written_behind_a_time_that_is_none(
     run: Run, make: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_nothing_is_written_behind_a_time_that_is_none(
     assert rows(place, "events") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", ["eda0bd", "ff"], ids=["half a pair", "no UTF-8"])
 @pytest.mark.parametrize(
     ("name", "table", "column"),
@@ -155,6 +157,7 @@ def test_text_that_sqlite_does_not_decode_is_damage(
     fails(run("inspect", place.text, "--messages"), 7, "is damaged and left out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "table", "column"),
     [
@@ -237,6 +240,7 @@ def test_state_that_is_not_json_is_damage(
     assert [one["code"] for one in found["findings"]] == ["damaged-row"]
 
 
+@pytest.mark.slow
 def test_event_whose_row_has_another_id_is_damage(run: Run, make: Callable[[str], Place]) -> None:
     """Two such rows may have one id between them, which names no place."""
     place = make("sqlite-adk")
@@ -250,6 +254,7 @@ def test_event_whose_row_has_another_id_is_damage(run: Run, make: Callable[[str]
     assert (found["code"], found["count"]) == ("damaged-row", 1)
 
 
+@pytest.mark.slow
 def test_session_without_its_rows_gets_none_by_a_deletion(
     run: Run, make: Callable[[str], Place]
 ) -> None:
@@ -298,6 +303,7 @@ def test_undo_removes_the_rows_of_sessions_that_a_copy_made(
     assert {table: rows(place, table) for table in before} == before
 
 
+@pytest.mark.slow
 def test_undo_keeps_the_row_of_a_session_whose_state_an_agent_changed(
     run: Run, make: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -381,6 +387,7 @@ def test_message_with_another_id_than_its_row_keeps_both_in_an_archive(
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True], ids=["nothing", "another"])
 def test_undo_restores_the_application_that_a_run_found(
     run: Run, make: Callable[[str], Place], there: bool
@@ -450,6 +457,7 @@ def test_row_of_a_table_without_a_usual_column_comes_back(
         assert database.execute("SELECT * FROM llama_index_memory").fetchall() == [row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [b"\0\0", "soon", 1.5, -1])
 def test_row_whose_place_is_an_odd_value_comes_back(tmp_path: Path, run: Run, odd: Any) -> None:
     """LlamaIndex orders messages by a time and an id; SQLite orders values of every type."""

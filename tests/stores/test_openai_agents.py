@@ -196,6 +196,7 @@ def test_a_branch_goes_to_a_store_without_parts(run: Any, path: Path, tmp_path: 
         assert said(tmp_path / f"{name}.db") == {TRIP: wanted}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "main", "hills"),
     [
@@ -244,6 +245,7 @@ def test_turns_go_on_where_the_branch_ends(run: Any, path: Path, tmp_path: Path)
     assert dump(path) == before
 
 
+@pytest.mark.slow
 def test_a_repair_is_seen_in_its_branch(run: Any, path: Path) -> None:
     result = next(at for at, text in enumerate(MAIN) if text == "function_call_output")
     [entry] = [contents(str(path))[TRIP][result]]
@@ -307,6 +309,7 @@ def encrypted(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_encrypted_item_is_nobodys_text(run: Any, encrypted: Path) -> None:
     for words in (
         ("inspect", encrypted, "--messages"),

@@ -82,6 +82,7 @@ async def test_read_finds_what_an_agent_has_marked(client: redis.Redis, redis_ur
     assert info.marks == {"compressed": 2, "hint": 2}
 
 
+@pytest.mark.slow
 @COUNTS
 async def test_read_merges_the_lists_of_two_aliases(
     client: redis.Redis, redis_url: str, count: int
@@ -207,6 +208,7 @@ async def test_edit_removes_a_mark_from_all_aliases(
     assert set(expiries(client)) == {"messages", *(f"msg:{id}" for id in half)}
 
 
+@pytest.mark.slow
 @COUNTS
 async def test_edit_restores_a_message_in_all_aliases(
     client: redis.Redis, redis_url: str, count: int

@@ -315,6 +315,7 @@ async def test_repair_touches_only_the_selected(client: redis.Redis, redis_url: 
     assert list(await codes(redis_url)) == [("orphan-mark", KEY)]
 
 
+@pytest.mark.slow
 async def test_repair_loses_no_message_of_an_agent(client: redis.Redis, redis_url: str) -> None:
     """Messages come and go while ids without payload are taken off the list."""
     put_intact(client)

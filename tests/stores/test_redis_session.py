@@ -70,6 +70,7 @@ def in_pages(count: int, ttl: float | None = None) -> list[Page]:
     ]
 
 
+@pytest.mark.slow
 async def test_small_and_large_states_are_read(client: redis.Redis, redis_url: str) -> None:
     client.set(NAME, state(5000, LARGE, "s"), ex=100)
     client.set("user_id:u:session:t:state", state(3))

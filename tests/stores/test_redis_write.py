@@ -72,6 +72,7 @@ def about(seconds: int) -> set[int]:
     return {*range(seconds - 9, seconds + 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [False, True])
 async def test_write_gives_all_keys_one_expiry(
     client: redis.Redis, redis_url: str, split: bool

@@ -58,6 +58,7 @@ def test_platform_finds_facts_in_its_order(platform: Platform) -> None:
     assert asked(platform)[-1]["query"] == "dog garden"
 
 
+@pytest.mark.slow
 def test_platform_is_told_users_and_sessions(platform: Platform) -> None:
     url = f"mem0://{platform.host}"
     one = learn(platform, "a dog", user_id="ada", run_id="kyoto")

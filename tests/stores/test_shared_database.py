@@ -150,6 +150,7 @@ TRIGGERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SQL, indirect=True)
 def test_shared_triggers_of_deletions(
     run: Run, shared: Shared, request: pytest.FixtureRequest
@@ -693,6 +694,7 @@ def test_shared_policies_that_keep_messages_of_agentscope1_fail_their_memory(
     assert len(after[OSAKA]) == 19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["postgresql"], indirect=True)
 @pytest.mark.parametrize(("layout", "table"), [("memory", "message"), ("agentscope2", "messages")])
 def test_shared_policies_that_hide_new_messages_refuse_them(

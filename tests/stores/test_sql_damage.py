@@ -211,6 +211,7 @@ def test_sql_damage_is_left_out_and_the_rest_goes_on(
             assert rows == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_sql_damage_is_moved(tmp_path: Path, good: Path, run: Run, damage: str) -> None:
     path = tmp_path / "m.db"
@@ -259,6 +260,7 @@ def test_sql_damage_is_moved_where_states_hold_the_summaries(
     assert dump(path)["message"] == after["message"]
 
 
+@pytest.mark.slow
 def test_sql_damage_where_nothing_else_was_asked_for(tmp_path: Path, good: Path, run: Run) -> None:
     path, archive = tmp_path / "m.db", tmp_path / "a.ndjson"
     shutil.copy(good, path)

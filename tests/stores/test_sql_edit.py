@@ -214,6 +214,7 @@ def layouts(draw: st.DrawFn) -> tuple[list[int], list[int], list[InsertRun]]:
     return own, others, [InsertRun(None if n < 0 else n, None, draw(wanted)) for n in places]
 
 
+@pytest.mark.slow
 @given(layouts())
 def test_sql_edit_positions(layout: tuple[list[int], list[int], list[InsertRun]]) -> None:
     """Everything comes where it belongs, and what was there stays in order."""
@@ -440,6 +441,7 @@ def test_edit_refuses_to_delete_values_that_could_not_be_restored(
     assert run("delete", url, *words, "--no-backup").exit_code == 0
 
 
+@pytest.mark.slow
 def test_edit_deletes_where_other_columns_have_no_value_of_their_own(url: str, run: Run) -> None:
     asyncio.run(fill(url, (ALICE, [at(1), at(2)])))
     asyncio.run(add_column(url, "extra VARCHAR(20)"))
@@ -453,6 +455,7 @@ def test_edit_deletes_where_other_columns_have_no_value_of_their_own(url: str, r
     assert asyncio.run(rows(url)) == before
 
 
+@pytest.mark.slow
 def test_edit_of_agentscope2_refuses_to_delete_such_values(run: Run, tmp_path: Path) -> None:
     asyncio.run(fill(f"{tmp_path}/old.db", (ALICE, new("a", "b"))))
     path = tmp_path / "new.db"

@@ -60,6 +60,7 @@ async def codes(database: Database) -> dict[str, int]:
     return {finding.code: finding.count for finding in found.faults}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", sorted(REPAIRS))
 async def test_sql_repair_is_undone_but_for_what_it_moves(database: Database, code: str) -> None:
     await fill(database)
@@ -132,6 +133,7 @@ async def test_sql_repair_order_that_many_share(database: Database) -> None:
     assert sum(len(record["rows"]) for record in notes.records) == 4
 
 
+@pytest.mark.slow
 async def test_sql_repair_agents_write_while_the_index_is_made(database: Database) -> None:
     await fill(database)
     broken(database, "no-session-index")
@@ -151,6 +153,7 @@ async def test_sql_repair_agents_write_while_the_index_is_made(database: Databas
     assert "no-session-index" not in await codes(database)
 
 
+@pytest.mark.slow
 async def test_sql_repair_index_that_was_left_unfinished(
     servers: Servers, postgresql_url: str
 ) -> None:

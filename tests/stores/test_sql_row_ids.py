@@ -114,6 +114,7 @@ def test_sql_row_with_the_id_of_another_is_not_deleted_for_it(
             assert connection.execute("SELECT * FROM message").fetchall() == before, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row_id", ["", "x"])
 def test_sql_row_of_another_form_is_followed_by_what_is_restored(
     run: Run, tmp_path: Path, row_id: str

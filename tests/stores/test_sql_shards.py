@@ -118,6 +118,7 @@ def test_database_hashes_names_as_memctl_does(url: str, layout: Layout) -> None:
     assert asyncio.run(hashes()) == {name: shard_hash(name) for name in NAMES}
 
 
+@pytest.mark.slow
 def test_database_returns_only_the_rows_of_a_shard(url: str, layout: Layout) -> None:
     place = f"{url}?layout={layout.name}"
     keys = fill_names(place, layout.user)
@@ -142,6 +143,7 @@ def test_database_returns_only_the_rows_of_a_shard(url: str, layout: Layout) -> 
         assert read_rows <= rows * len(found) / len(keys) + 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", ["SELECT 'lie'", "SELECT (1 / 0)::text", "SELECT CAST(NULL AS text)"]
 )
@@ -268,6 +270,7 @@ def other_encoding(
     servers.postgresql.drop(url)
 
 
+@pytest.mark.slow
 def test_parts_of_a_database_in_another_encoding_have_all(other_encoding: str) -> None:
     place = f"{other_encoding}?layout=memory"
     fill_names(place, "ada", ["a", "b", "c", "ü", "ä", "é", "ß"])

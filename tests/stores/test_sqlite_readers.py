@@ -88,6 +88,7 @@ async def test_sqlite_small_file_is_read_itself(path: Path, copies: list[Path]) 
     assert not copies
 
 
+@pytest.mark.slow
 async def test_sqlite_large_file_is_read_from_a_copy(
     path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

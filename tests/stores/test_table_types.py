@@ -164,6 +164,7 @@ def check_undo(run: Run, place: str, dump: Callable[[], Any], *words: str) -> No
     assert (done.exit_code, dump()) == (0, before), done.stderr
 
 
+@pytest.mark.slow
 def test_postgresql(run: Run, servers: Servers, postgresql_url: str) -> None:
     def sql(text: str) -> str:
         return servers.postgresql.execute(postgresql_url, text)
@@ -236,6 +237,7 @@ def test_postgresql_refuses_what_has_no_input(
     assert run("delete", place, "--role", "user", "--yes", "--no-backup").exit_code == 0
 
 
+@pytest.mark.slow
 def test_postgresql_refuses_columns_without_rights(
     run: Run, servers: Servers, postgresql_url: str
 ) -> None:
@@ -274,6 +276,7 @@ def test_mysql_keys(run: Run, mysql_url: str) -> None:
     check_undo(run, place, lambda: ask(mysql_url, "SELECT * FROM chats ORDER BY id"))
 
 
+@pytest.mark.slow
 def test_mysql_defaults_are_no_part_of_a_message(run: Run, mysql_url: str, tmp_path: Path) -> None:
     """A default of a type that SQLAlchemy reflects without it, among others."""
     defaults = "flag BIT(3) DEFAULT b'101', set_ BIT NOT NULL DEFAULT b'1', number INT DEFAULT 5"

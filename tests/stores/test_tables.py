@@ -104,6 +104,7 @@ def test_undo_after_another_row_took_the_key(run: Any, tmp_path: Path) -> None:
     assert [row[2] for row in dump(path)] == ["one", "two", "three", "four"]
 
 
+@pytest.mark.slow
 def test_numbers_that_are_no_key_are_given_and_restored(run: Any, tmp_path: Path) -> None:
     """As many applications have it: a key of their own, and a position."""
     path, more = tmp_path / "positions.db", tmp_path / "more.db"
@@ -156,6 +157,7 @@ def test_a_table_without_the_column_refuses_what_needs_it(
     assert dump(there) == []
 
 
+@pytest.mark.slow
 def test_to_agentscope_and_back(run: Any, friday: Path, tmp_path: Path) -> None:
     agents, back = tmp_path / "agents.db", tmp_path / "back.db"
     execute(back, GUIDE)
@@ -373,6 +375,7 @@ TYPED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "mysql"])
 def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: str) -> None:
     """Its values come back from an undo as they were, and go to a table of another database."""
@@ -406,6 +409,7 @@ def test_a_table_with_types(run: Any, request: pytest.FixtureRequest, engine: st
     assert len(ask(place, "SELECT * FROM chats")) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "times"),
     [

@@ -43,6 +43,7 @@ def nonce_of(request: Request) -> str:
     return str(nonce)
 
 
+@pytest.mark.slow
 async def test_conversation_is_inside_the_fence() -> None:
     with ModelServer() as server:
         await ask(server)

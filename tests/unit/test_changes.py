@@ -89,6 +89,7 @@ def two_memories(draw: st.DrawFn) -> tuple[list[StoredMessage], list[StoredMessa
     return left, right
 
 
+@pytest.mark.slow
 @given(two_memories(), SIZES, SIZES)
 def test_journal_changes_and_their_inverse(
     memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
@@ -98,6 +99,7 @@ def test_journal_changes_and_their_inverse(
     assert applied(after, changes_between(after, before), batch, page) == before
 
 
+@pytest.mark.slow
 @given(two_memories(), SIZES, SIZES, st.lists(MARKS, max_size=4))
 def test_journal_what_came_meanwhile_stays(
     memories: tuple[list[StoredMessage], list[StoredMessage]],

@@ -77,6 +77,7 @@ def test_canonical_form_is_one_however_a_value_is_written(depth: int) -> None:
 HUGE = "NaN+/" * 400_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     [
