@@ -6,6 +6,8 @@ import pytest
 
 from memctl.testing import Backend, FactSuite, StoreSuite, Style
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("plugin")
 class TestLines(StoreSuite):
@@ -17,7 +19,6 @@ class TestLines(StoreSuite):
         return Backend("lines", lambda folder: f"{folder}/m.lines")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("plugin")
 class TestNotes(FactSuite):
     """The suite of facts, for the plugin."""

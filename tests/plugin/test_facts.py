@@ -124,6 +124,7 @@ def test_facts_are_shown_with_age_and_metadata(run: Run, notes: str) -> None:
     assert 'metadata  {"name": "Friday"' in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.ndjson", "a.ndjson.zst"])
 def test_facts_survive_an_archive(
     run: Run, notes: str, target: str, tmp_path: Path, name: str
@@ -139,6 +140,7 @@ def test_facts_survive_an_archive(
     assert report(run("verify", notes, target, "--json"))["differences"] == []
 
 
+@pytest.mark.slow
 def test_facts_are_copied_once(run: Run, notes: str, target: str) -> None:
     assert report(run("migrate", notes, target, "--json"))["messages"]["written"] == 35
     again = report(run("migrate", notes, target, "--json"))
@@ -149,6 +151,7 @@ def test_facts_are_copied_once(run: Run, notes: str, target: str) -> None:
     assert contents(target) == contents(notes)
 
 
+@pytest.mark.slow
 def test_facts_are_followed(notes: str, target: str) -> None:
     """A change of the source between two rounds of ``--follow`` reaches the target."""
     mirror: dict[MemoryKey, bytes] = {}
@@ -168,6 +171,7 @@ def test_facts_are_followed(notes: str, target: str) -> None:
     assert contents(target) == contents(notes)
 
 
+@pytest.mark.slow
 def test_facts_join_others(run: Run, notes: str, target: str) -> None:
     """Other facts of the target are no conflict: facts do not depend on one another."""
     asyncio.run(fill(target, {ADA: samples.entries(3, 500)}))
@@ -178,6 +182,7 @@ def test_facts_join_others(run: Run, notes: str, target: str) -> None:
     assert {one["code"] for one in found} == {"message-extra"}
 
 
+@pytest.mark.slow
 def test_fact_that_differs_is_a_conflict(run: Run, notes: str, target: str) -> None:
     before = samples.entries(4)
     asyncio.run(fill(target, {ADA: [*before[:3], other_text(before[3])]}))
@@ -189,6 +194,7 @@ def test_fact_that_differs_is_a_conflict(run: Run, notes: str, target: str) -> N
     assert b"changed" in contents(target)[ADA][before[3].id]
 
 
+@pytest.mark.slow
 def test_facts_go_and_come_back(run: Run, notes: str) -> None:
     before = contents(notes)
     done = report(run("delete", notes, "--match", "message 2", "--yes", "--json"))
@@ -198,6 +204,7 @@ def test_facts_go_and_come_back(run: Run, notes: str) -> None:
     assert contents(notes) == before
 
 
+@pytest.mark.slow
 def test_reports_speak_of_facts(run: Run, notes: str, target: str) -> None:
     assert "35 facts selected" in run("migrate", notes, target).stdout
     assert "35 and 35 facts" in run("verify", notes, target).stdout
@@ -280,6 +287,7 @@ def test_vectors_of_another_model_need_an_embedder(run: Run, other: str, target:
     assert contents(target) == {}
 
 
+@pytest.mark.slow
 def test_vectors_are_made_by_an_embedder(
     run: Run, other: str, target: str, embedder: ModelServer
 ) -> None:
@@ -307,6 +315,7 @@ def test_dry_run_asks_no_embedder(run: Run, other: str, notes: str, embedder: Mo
     assert embedder.requests == []
 
 
+@pytest.mark.slow
 def test_embedder_of_another_model_is_refused(
     run: Run, other: str, target: str, embedder: ModelServer
 ) -> None:
@@ -317,6 +326,7 @@ def test_embedder_of_another_model_is_refused(
     assert contents(target) == {}
 
 
+@pytest.mark.slow
 def test_copy_goes_on_where_an_embedder_failed(
     run: Run, tmp_path: Path, target: str, embedder: ModelServer
 ) -> None:
@@ -333,6 +343,7 @@ def test_copy_goes_on_where_an_embedder_failed(
     assert len(contents(target)[ADA]) == 2500
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("embedder")
 def test_facts_without_a_vector_need_an_embedder(run: Run, tmp_path: Path, target: str) -> None:
     facts = samples.entries(10)
@@ -346,6 +357,7 @@ def test_facts_without_a_vector_need_an_embedder(run: Run, tmp_path: Path, targe
     assert decode_vector(vector_of(found[bare.id]) or "") == server.vector_of("message 3")
 
 
+@pytest.mark.slow
 def test_embedders_are_checked(run: Run, embedder: ModelServer) -> None:
     found = report(run("config", "check", "--json"))
     assert {(one["what"], one["name"], one["note"]) for one in found["checks"]} == {
