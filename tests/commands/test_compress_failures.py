@@ -90,9 +90,9 @@ def test_compress_model_goes_away(run: Run, sqlite: Place, by_model: Words) -> N
     ("name", "number", "code"),
     [
         ("sqlite", signal.SIGINT, 130),
-        pytest.param("sqlite", signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param("redis", signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param("archive", signal.SIGINT, 130, marks=pytest.mark.slow),
+        ("sqlite", signal.SIGTERM, 143),
+        ("redis", signal.SIGTERM, 143),
+        ("archive", signal.SIGINT, 130),
     ],
 )
 def test_compress_what_is_paid_for_is_kept(

@@ -75,7 +75,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "columns",
-    [pytest.param(60, marks=pytest.mark.slow), 80, pytest.param(120, marks=pytest.mark.slow)],
+    [60, 80, 120],
 )
 @pytest.mark.parametrize("name", LINES)
 def test_report_screens(world: Path, record: Any, name: str, columns: int) -> None:
