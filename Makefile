@@ -24,12 +24,12 @@ demo: $(VENV)/.package
 test: lint
 	@$(PYTEST) -m "not slow" $(addprefix --ignore ,$(REAL))
 
-# The tests marked slow: those that take a third of a second of a processor, kills, servers that die,
-# live agents, fuzzing, properties, very large messages, and the conformance suite on further pairs
-# of a layout and an engine.  SHARE=3/8 runs the third of eight shares.
+# The tests marked slow: those that need a third of a second of CPU time or more, kills, servers that
+# die, live agents, fuzzing, properties, very large messages, and the conformance suite on further
+# pairs of a layout and an engine.  SHARD=0/8 runs the first of eight parts.
 trust: $(VENV)/.dev
 	@$(BIN)/python scripts/interop "$(PYTHON)" interop
-	@$(PYTEST) -m slow $(if $(SHARE),--share $(SHARE)) $(addprefix --ignore ,$(REAL))
+	@$(PYTEST) -m slow $(if $(SHARD),--shard $(SHARD)) $(addprefix --ignore ,$(REAL))
 
 # The real frameworks on both ends, each in an environment of its own, made once: see
 # requirements/interop.toml.

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from memctl.shard import Shard
 from tests.support.chromium import Chromium, started
 from tests.support.servers import folder_in_memory
 from tests.support.servers.objects import Bucket, environment
@@ -39,16 +40,16 @@ settings.load_profile("memctl")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--share", default="1/1", help="run one of M equal shares of the tests: N/M, from 1/M"
+        "--shard", type=Shard.parse, default="0/1", help="run one of N parts of the tests: K/N"
     )
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep each M-th test: a share has some cases of every test with M cases or more."""
-    number, total = map(int, config.getoption("--share").split("/"))
-    left_out = [item for at, item in enumerate(items) if at % total != number - 1]
-    items[:] = items[number - 1 :: total]
+    """Keep each N-th test: a shard has cases of every test that has N cases or more."""
+    shard: Shard = config.getoption("--shard")
+    left_out = [item for at, item in enumerate(items) if at % shard.of != shard.number]
+    items[:] = items[shard.number :: shard.of]
     config.hook.pytest_deselected(items=left_out)
 
 

@@ -34,6 +34,8 @@ from tests.support.monitor import monitored
 from tests.support.servers.pool import Servers
 from tests.test_docs import ROOT, of_shells
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 OF_SHELL = set("|;&()<>*$~")
 """Characters that need a shell; a call of memctl without any runs in this process."""
@@ -75,7 +77,6 @@ FRAMEWORKS = {
 """The databases of the README, and how memctl writes them."""
 
 
-@pytest.mark.slow
 def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str, servers: Servers) -> None:
     for name, layout in FRAMEWORKS.items():
         selected = ("--user", "ada") if "owner" in layout else ()
@@ -93,7 +94,6 @@ def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str, servers:
     assert ran.count("inspect") > 2 * len(FRAMEWORKS)
 
 
-@pytest.mark.slow
 def test_docs_migration_is_run(
     world: Path, run: Run, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,21 +109,18 @@ def test_docs_migration_is_run(
     assert ran.count("verify") >= 3
 
 
-@pytest.mark.slow
 def test_docs_upgrade_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "upgrade.md").read_text("utf-8"), run)
     assert {"inspect", "doctor", "export", "migrate", "verify", "context"} == set(ran)
 
 
-@pytest.mark.slow
 def test_docs_selection_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "selection.md").read_text("utf-8"), run)
     assert {"inspect", "export", "search"} == set(ran)
 
 
-@pytest.mark.slow
 def test_docs_search_that_finds_nothing_changes_nothing(world: Path, run: Run) -> None:
     before = json.loads(run("inspect", "agents.db", "--json").stdout)["totals"]
     page = (ROOT / "docs" / "search.md").read_text("utf-8")
@@ -140,14 +137,12 @@ def test_docs_search_that_finds_nothing_changes_nothing(world: Path, run: Run) -
     assert 0 < after["messages"] < before["messages"]
 
 
-@pytest.mark.slow
 def test_docs_erase_is_run(world: Path, run: Run) -> None:
     assert world
     ran = follow((ROOT / "docs" / "erase.md").read_text("utf-8"), run)
     assert {"export", "erase", "verify"} == set(ran)
 
 
-@pytest.mark.slow
 def test_docs_tablestore_is_run(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch, servers: Servers
 ) -> None:
@@ -160,7 +155,6 @@ def test_docs_tablestore_is_run(
     assert {"config", "inspect", "export", "migrate", "delete", "undo", "doctor"} <= set(ran)
 
 
-@pytest.mark.slow
 def test_docs_vaults_are_run(world: Path, run: Run) -> None:
     memory = world / "Memory"
     (memory / "likes").mkdir(parents=True)
@@ -197,7 +191,6 @@ output_price = 0.0
 """The things that the pages call prod and qwen."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "commands"),
     [
@@ -232,7 +225,6 @@ def test_docs_page_is_run(
     assert commands == set(ran)
 
 
-@pytest.mark.slow
 def test_docs_copying_is_run(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch, postgresql_url: str
 ) -> None:
@@ -244,7 +236,6 @@ def test_docs_copying_is_run(
     assert follow(page, run, postgresql_url) == ["export", "export", "migrate", "verify"]
 
 
-@pytest.mark.slow
 def test_docs_retention_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "retention.md").read_text("utf-8").replace("/backup/", "")
     policy = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0].replace(
@@ -258,7 +249,6 @@ def test_docs_retention_is_run(world: Path, run: Run, monkeypatch: pytest.Monkey
     assert follow(page, run) == ["retain", "retain", "history", "search", "import", "undo"]
 
 
-@pytest.mark.slow
 def test_docs_offload_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     output = [{"type": "tool_result", "id": "c1", "name": "read", "output": "line\n" * 30_000}]
     message = samples.entry("m1", 2, content=output)
@@ -272,7 +262,6 @@ def test_docs_offload_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPa
     assert ran == ["inspect", "offload", "offload", "rehydrate", "undo", "offload", "offload"]
 
 
-@pytest.mark.slow
 def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pyrage = pytest.importorskip("pyrage")
     identity = pyrage.x25519.Identity.generate()
@@ -292,7 +281,6 @@ def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPat
     assert follow(page, run) == commands
 
 
-@pytest.mark.slow
 def test_docs_demo_prints_lines_that_can_be_pasted(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

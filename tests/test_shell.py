@@ -19,6 +19,8 @@ from tests.support.cli import FRIDAY, contents, fill
 from tests.support.processes import MEMCTL, start, wait_until
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 KEYS = [samples.key(number) for number in range(30)]
 
 
@@ -40,7 +42,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_shell_pipes(large: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     done = shell(f"memctl export {large} | memctl import - {target} --json")
@@ -51,14 +52,12 @@ def test_shell_pipes(large: Path, tmp_path: Path) -> None:
     assert "memctl" not in done.stderr
 
 
-@pytest.mark.slow
 def test_shell_reader_that_has_enough(large: Path) -> None:
     done = shell(f"memctl inspect {large} --messages --format ndjson | head -n 2")
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["m0000000", "m0000001"]
     assert done.stderr == ""
 
 
-@pytest.mark.slow
 def test_shell_full_device(large: Path) -> None:
     for command in (f"export {large}", f"inspect {large} --messages"):
         done = shell(f"memctl {command} > /dev/full")
@@ -67,14 +66,12 @@ def test_shell_full_device(large: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_shell_device_is_written_to_not_replaced() -> None:
     done = shell(f"memctl export {FRIDAY} --user a --session b -o /dev/stdout | cat")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(FRIDAY.read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -109,7 +106,6 @@ def test_shell_full_disk_leaves_nothing_behind(
     assert start(*words, cwd=folder).wait(60) == 0
 
 
-@pytest.mark.slow
 def test_shell_disk_without_any_room_leaves_no_empty_database(large: Path, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -125,7 +121,6 @@ def test_shell_disk_without_any_room_leaves_no_empty_database(large: Path, tmp_p
     assert start("migrate", large, tmp_path / "new.db").wait(60) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_shell_signal_stops_cleanly(
     servers: Servers, postgresql_url: str, large: Path, number: signal.Signals, code: int
@@ -153,7 +148,6 @@ def assert_whole(url: str) -> None:
     assert {len(entries) for entries in found.values()} <= {1000}
 
 
-@pytest.mark.slow
 def test_shell_server_that_goes_away(servers: Servers, postgresql_url: str, large: Path) -> None:
     process = start("migrate", large, postgresql_url, "--json", "--retries", "0")
     name = postgresql_url.rpartition("/")[2]
@@ -173,7 +167,6 @@ def test_shell_server_that_goes_away(servers: Servers, postgresql_url: str, larg
     assert len(contents(postgresql_url)) == len(KEYS)
 
 
-@pytest.mark.slow
 def test_shell_two_runs_at_once(large: Path, postgresql_url: str) -> None:
     runs = [start("migrate", large, postgresql_url, "--no-verify") for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in runs]
@@ -184,7 +177,6 @@ def test_shell_two_runs_at_once(large: Path, postgresql_url: str) -> None:
         assert [entry.id for entry in entries] == [entry.id for entry in samples.entries(1000)]
 
 
-@pytest.mark.slow
 def test_shell_locale_c(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0"}
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
@@ -200,7 +192,6 @@ def test_shell_locale_c(tmp_path: Path) -> None:
     assert "\\u4eac\\u90fd" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [

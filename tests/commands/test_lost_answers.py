@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from tests.support import histories
 from tests.support.cli import Run, contents, fill, report
 from tests.support.servers.pool import Servers
 from tests.support.servers.proxy import Fault, Proxy
+
+pytestmark = pytest.mark.slow
 
 KYOTO, OSAKA = MemoryKey("ada", "kyoto"), MemoryKey("bob", "osaka")
 LIMIT = 2
@@ -91,22 +94,10 @@ COMMANDS = {
 
 
 def cases() -> list[ParameterSet]:
-    """Return all commands, servers and faults; most of them are slow.
-
-    The others have each command with each fault, and each server with each fault.
-    """
-    servers = list(SERVERS)
+    """Return all commands, servers and faults."""
     return [
-        pytest.param(
-            command,
-            server,
-            fault,
-            id=f"{command}-{server}-{fault.name.lower()}",
-            marks=() if server == servers[(at + nr) % len(servers)] else pytest.mark.slow,
-        )
-        for at, command in enumerate(COMMANDS)
-        for server in servers
-        for nr, fault in enumerate(Fault)
+        pytest.param(command, server, fault, id=f"{command}-{server}-{fault.name.lower()}")
+        for command, server, fault in product(COMMANDS, SERVERS, Fault)
     ]
 
 
@@ -140,7 +131,6 @@ def state(url: str, known: set[str]) -> States:
     return {key: list(map(shown, found)) for key, found in contents(url).items() if found}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("command", "server", "fault"), cases())
 def test_lost_commit(run: Run, command: str, server: str, fault: Fault, place: str) -> None:
     about = COMMANDS[command]
@@ -183,7 +173,6 @@ def different(before: States, after: States) -> set[MemoryKey]:
     return {key for key in before | after if before.get(key) != after.get(key)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["import", "migrate"])
 @pytest.mark.parametrize("server", ["postgresql", "mysql", "redis"])
 def test_copy_that_is_cut_off_names_its_run(

@@ -31,9 +31,12 @@ from tests.support.other_user import (
 )
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.skipif(
-    not can_be_plain(), reason="root cannot run memctl without root's rights here"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not can_be_plain(), reason="root cannot run memctl without root's rights here"
+    ),
+]
 
 KEY = MemoryKey("ada", "kyoto")
 STORES = ["m.db", "wal.db", "m.ndjson", "kyoto.json", "sessions/"]
@@ -84,7 +87,6 @@ def run_folders() -> list[Path]:
     return [path for path in runs.iterdir() if path.is_dir()] if runs.exists() else []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_store_that_may_not_be_read(theirs: Path, tmp_path: Path, name: str) -> None:
     give_away(theirs / name, 0)
@@ -98,7 +100,6 @@ def test_store_that_may_not_be_read(theirs: Path, tmp_path: Path, name: str) -> 
     assert (found.returncode, json.loads(found.stdout)["error"]["code"]) == (3, "unavailable")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_store_that_may_only_be_read(theirs: Path, tmp_path: Path, name: str) -> None:
     before = contents(theirs)
@@ -149,7 +150,6 @@ def unfinished(theirs: Path, name: str, mode: str) -> Path:
     return copy
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "end"), [("wal", "-wal"), ("delete", "-journal")])
 def test_database_that_was_being_written_may_only_be_read(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, end: str
@@ -178,7 +178,6 @@ def test_database_that_was_being_written_may_only_be_read(
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_database_in_wal_mode_of_another_layout_may_only_be_read(
     run: Run, theirs: Path, layout: str
@@ -197,7 +196,6 @@ def test_database_in_wal_mode_of_another_layout_may_only_be_read(
     assert json.loads(found.stdout)["totals"] == expected
 
 
-@pytest.mark.slow
 def test_private_copy_without_room(theirs: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -208,7 +206,6 @@ def test_private_copy_without_room(theirs: Path) -> None:
     assert "set TMPDIR" in found.stderr
 
 
-@pytest.mark.slow
 def test_private_copy_goes_when_the_run_is_stopped(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +225,6 @@ def test_private_copy_goes_when_the_run_is_stopped(
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["new.db", "new.ndjson", "new.json", "new/"])
 def test_folder_that_may_not_be_written(theirs: Path, name: str) -> None:
     before = contents(theirs)
@@ -241,7 +237,6 @@ def test_folder_that_may_not_be_written(theirs: Path, name: str) -> None:
     assert contents(theirs) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_state_folder_that_may_not_be_written(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -260,7 +255,6 @@ def test_state_folder_that_may_not_be_written(
     take_back(state)
 
 
-@pytest.mark.slow
 def test_configuration_that_may_not_be_read(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +267,6 @@ def test_configuration_that_may_not_be_read(
     assert found.stderr.startswith(f"memctl: error: the configuration {config} cannot be read: ")
 
 
-@pytest.mark.slow
 def test_cache_that_may_not_be_written(
     theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +279,6 @@ def test_cache_that_may_not_be_written(
     take_back(cache)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("name", STORES)
 def test_file_of_another_user_stays_theirs(run: Run, theirs: Path, name: str) -> None:
@@ -301,7 +293,6 @@ def test_file_of_another_user_stays_theirs(run: Run, theirs: Path, name: str) ->
         assert path not in before or found.st_mode == before[path].st_mode
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("name", STORES)
 def test_folder_that_all_may_write_but_keeps_files_to_their_owners(theirs: Path, name: str) -> None:
@@ -320,7 +311,6 @@ def test_folder_that_all_may_write_but_keeps_files_to_their_owners(theirs: Path,
         assert contents(theirs) == before
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="only root can give a file to another user")
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("name", ["m.db", "m.ndjson", "sessions/"])

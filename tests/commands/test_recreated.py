@@ -19,6 +19,8 @@ from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import runs_folder
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 KYOTO, OSAKA = MemoryKey("ada", "kyoto"), MemoryKey("bob", "osaka")
 STORES = ["sqlite", "postgresql", "mysql", "redis"]
 EMPTY = "holds nothing that the run"
@@ -76,7 +78,6 @@ def undo(run: Run, target: Target, words: tuple[object, ...]) -> list[object]:
     return ["undo", done, *(("--store", target.url) if named else ()), "--yes"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", STORES, indirect=True)
 @pytest.mark.parametrize("words", [("--user", "ada"), ("--keep-last", "3")], ids=str)
 def test_recreated_store_gets_no_deleted_messages(
@@ -90,7 +91,6 @@ def test_recreated_store_gets_no_deleted_messages(
     assert contents(target.url) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql", "mysql"], indirect=True)
 def test_recreated_database_is_told_by_its_generation(run: Run, target: Target) -> None:
     before = contents(target.url)
@@ -102,7 +102,6 @@ def test_recreated_database_is_told_by_its_generation(run: Run, target: Target) 
     fails(run(*undoing), 5, EMPTY)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql", "mysql"], indirect=True)
 def test_recreated_database_is_not_one_whose_messages_were_all_deleted(
     run: Run, target: Target
@@ -113,7 +112,6 @@ def test_recreated_database_is_not_one_whose_messages_were_all_deleted(
     assert len(contents(target.url)[KYOTO]) == 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", STORES, indirect=True)
 def test_recreated_store_loses_what_a_copy_added(run: Run, target: Target, tmp_path: Path) -> None:
     source = f"sqlite:///{tmp_path}/source.db"
@@ -127,7 +125,6 @@ def test_recreated_store_loses_what_a_copy_added(run: Run, target: Target, tmp_p
     assert contents(target.url) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_recreated_database_that_was_restored_has_its_messages(
     run: Run, target: Target, servers: Servers
@@ -142,7 +139,6 @@ def test_recreated_database_that_was_restored_has_its_messages(
     assert contents(target.url) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_recreated_file_that_was_restored_has_its_messages(
     run: Run, target: Target, tmp_path: Path
@@ -156,7 +152,6 @@ def test_recreated_file_that_was_restored_has_its_messages(
     assert contents(target.url) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
 def test_recreated_store_that_is_named_is_accepted(run: Run, target: Target) -> None:
     undoing = undo(run, target, ("--user", "ada"))
@@ -166,7 +161,6 @@ def test_recreated_store_that_is_named_is_accepted(run: Run, target: Target) -> 
     assert len(contents(target.url)[KYOTO]) == 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_recreated_store_is_told_without_erased_users(run: Run, target: Target) -> None:
     undo(run, target, ("--user", "ada"))

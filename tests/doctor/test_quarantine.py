@@ -512,7 +512,7 @@ def repair_faults(client: redis.Redis, url: str, run: Run, some: Sequence[Fault]
     undone = run("undo", json.loads(repaired.stdout)["run"], "--yes")
     assert undone.exit_code == 0, undone.stderr
     if sick.keys() & QUARANTINED:
-        # A hint comes back with the whole list of its mark.
+        # The undo of a deleted hint restores the whole list of its mark, with orphan ids.
         restored = {"orphan-mark"} if "leftover-hint" in sick else set()
         assert repairable(run, url).keys() & QUARANTINED <= restored
         listed = [id.decode() for id in before[f"{BASE}:messages".encode()][0]]

@@ -18,6 +18,8 @@ from tests.fuzz.bench import Bench
 from tests.fuzz.invariants import Broken
 from tests.support.servers.pool import Servers
 
+pytestmark = pytest.mark.slow
+
 SEED = 1
 SAMPLES = [
     ("words,config,journal", "", 1000),
@@ -32,7 +34,6 @@ SAMPLES = [
 """Mutators, what is done with their stores, and below which number inputs are tried."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("mutators", "scenes", "count"), SAMPLES)
 def test_fuzz_sample_breaks_no_invariant(
     mutators: str, scenes: str, count: int, servers: Servers
@@ -91,7 +92,6 @@ def hangs(bench: Bench) -> None:
     time.sleep(60)
 
 
-@pytest.mark.slow
 def test_fuzz_reports_every_end_of_an_input_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,10 +73,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "columns",
-    [60, 80, 120],
-)
+@pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("name", LINES)
 def test_report_screens(world: Path, record: Any, name: str, columns: int) -> None:
     environment = {

@@ -61,7 +61,7 @@ def test_restic_stores_what_two_exports_share_once(
     new = MEMORIES * MESSAGES // 200
     add(store, keys[70], entries(70, MESSAGES, new), MESSAGES)
     asyncio.run(fill(str(store), {MemoryKey("user999", "session999"): entries(999, 0, new)}))
-    # Each repository cuts its chunks otherwise: the two places may be in chunks of 8 MiB.
+    # A chunk has up to 8 MiB, and each repository cuts at other places: two changes cost up to 16.
     assert backup(store, repository) < 0.1 * whole
     restored = subprocess.run(
         ["restic", "dump", "latest", "prod.ndjson"], check=True, capture_output=True

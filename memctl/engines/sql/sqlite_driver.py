@@ -112,10 +112,10 @@ def open_driver(uri: str, call: Call) -> Driver:
 
 
 class _WholeCursor(aiosqlite.Cursor):
-    """A cursor that runs a statement and fetches all of its rows in one call in the thread.
+    """A cursor for SQLAlchemy: one call in the thread runs a statement and fetches all rows.
 
-    SQLAlchemy reads all rows at once and then closes the cursor.  A cursor of aiosqlite makes three
-    calls for these steps.
+    SQLAlchemy fetches all rows and closes the cursor after each statement.  With a cursor of
+    aiosqlite, each of the three steps is a call in the thread.
     """
 
     _rows: Sequence[Any] = ()
@@ -132,14 +132,14 @@ class _WholeCursor(aiosqlite.Cursor):
         return self._rows
 
     async def close(self) -> None:
-        """Do nothing; ``execute`` closes the cursor."""
+        """Do nothing: after a statement, no rows are left and no lock on the file remains."""
 
 
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite.  When a task is cancelled, its call in the thread ends too.
+    """A connection of aiosqlite.  The cancellation of a task ends the task's call in the thread.
 
-    A call in the thread takes as long as many statements, so methods that do not use the file run
-    in the caller's thread.
+    A call switches threads twice.  SQLAlchemy creates cursors and functions, and rolls back without
+    a transaction, after each connect or statement: these need no call.
     """
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
