@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import chain, groupby
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import inspect
@@ -47,6 +48,27 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     json: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+
+
+class Block(NamedTuple):
+    """Rows whose keys differ only in the last of the ``columns``.
+
+    ``begin`` has the values of the other columns, and ``last`` the values of the last.
+    """
+
+    columns: tuple[str, ...]
+    begin: tuple[Any, ...]
+    last: list[Any]
+
+    @property
+    def condition(self) -> str:
+        """The condition that selects the rows by ``values``."""
+        *others, last = self.columns
+        return " AND ".join([*(f"{name} = :{name}" for name in others), f"{last} IN :{last}"])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return dict(zip(self.columns, (*self.begin, self.last), strict=True))
 
 
 _OTHER_COLUMNS = ("parent_checkpoint_id", "type", "checkpoint", "metadata")
@@ -160,38 +182,47 @@ class LangGraphCheckpoints(Checkpoints):
         stay: Iterable[Checkpoint],
     ) -> AsyncGenerator[CheckpointRow]:
         """Yield the rows of old checkpoints, of their writes, and of blobs that only they need."""
-        for one in old:
-            where = _of_checkpoint(thread, one)
-            for line in await self._lines(connection, self.tables[0], where):
-                failure = _unrestorable(line)
-                yield CheckpointRow(line, is_checkpoint=True, moment=one.moment, failure=failure)
-            for line in await self._lines(connection, self.tables[1], where):
-                yield CheckpointRow(line, failure=_unrestorable(line))
-        for blob in self._blobs(thread, old, stay):
-            for line in await self._lines(connection, self.tables[2], blob):
-                yield CheckpointRow(line, failure=_unrestorable(line))
+        moments = {one.key: one.moment for one in old}
+        for block in _of_checkpoints(thread, old):
+            checkpoints, writes = [
+                await self._lines(connection, table, block) for table in self.tables[:2]
+            ]
+            for id in block.last:
+                for line in checkpoints[id]:
+                    failure, moment = _unrestorable(line), moments[block.begin[-1], id]
+                    yield CheckpointRow(line, is_checkpoint=True, moment=moment, failure=failure)
+                for line in writes[id]:
+                    yield CheckpointRow(line, failure=_unrestorable(line))
+        for block in self._blobs(thread, old, stay):
+            blobs = await self._lines(connection, self.tables[2], block)
+            for version in block.last:
+                for line in blobs[version]:
+                    yield CheckpointRow(line, failure=_unrestorable(line))
 
     def _blobs(
         self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
-    ) -> Iterator[dict[str, str]]:
+    ) -> Iterator[Block]:
         """Yield the keys of blobs that checkpoints in ``gone`` name, and none in ``stay``."""
         if len(self.tables) < 3:
             return
         needed = {(one.namespace, *item) for one in stay for item in one.versions.items()}
         free = {(one.namespace, *item) for one in gone for item in one.versions.items()} - needed
-        for blob in sorted(free):
-            yield dict(zip(_BLOB_KEY, (thread, *blob), strict=True))
+        yield from _blocks(_BLOB_KEY, ((thread, *blob) for blob in sorted(free)))
 
     async def _lines(
-        self, connection: AsyncConnection, table: Table, where: dict[str, str]
-    ) -> list[bytes]:
+        self, connection: AsyncConnection, table: Table, block: Block
+    ) -> dict[Any, list[bytes]]:
+        """Return the lines of the rows of a block, by the value in the last column of the block."""
         columns = self._columns[table.name]
         shown = (f"CAST({name} AS TEXT)" if name in table.json else name for name in columns)
-        sql = f"SELECT {', '.join(shown)} FROM {table.name} WHERE {_condition(where)}"
+        sql = f"SELECT {', '.join(shown)} FROM {table.name} WHERE {block.condition}"
         if table.name == self.tables[1].name:
             sql += " ORDER BY task_id, idx"
-        rows = await self.database.fetch_all(connection, sql, where)
-        return [_line(table, columns, row) for row in rows]
+        found: dict[Any, list[bytes]] = defaultdict(list)
+        at = columns.index(block.columns[-1])
+        for row in await self.database.fetch_all(connection, sql, block.values):
+            found[row[at]].append(_line(table, columns, row))
+        return found
 
     # Writing
 
@@ -220,30 +251,43 @@ class LangGraphCheckpoints(Checkpoints):
         result: Pruned,
     ) -> None:
         old, stay = await self._divided(connection, thread, until)
-        for one in old:
-            where = _of_checkpoint(thread, one)
-            lines = [await self._lines(connection, table, where) for table in self.tables[:2]]
-            if not all(is_archived(line) for some in lines for line in some):
-                result.left += 1
-                stay.append(one)
-                continue
-            for table, some in zip(self.tables[:2], lines, strict=True):
-                await self._delete(connection, table, where, len(some))
-                result.rows += len(some)
-            result.checkpoints += 1
-        left = {one.key for one in stay}
-        for blob in self._blobs(thread, [one for one in old if one.key not in left], stay):
-            lines_of_blob = await self._lines(connection, self.tables[2], blob)
-            if all(map(is_archived, lines_of_blob)):
-                await self._delete(connection, self.tables[2], blob, len(lines_of_blob))
-                result.rows += len(lines_of_blob)
+        gone = set[Id]()
+        for block in _of_checkpoints(thread, old):
+            namespace = block.begin[-1]
+            ids = await self._delete(connection, self.tables[:2], block, is_archived, result)
+            gone |= {(namespace, id) for id in ids}
+        result.checkpoints = len(gone)
+        left = [one for one in old if one.key not in gone]
+        result.left = len(left)
+        for block in self._blobs(thread, [one for one in old if one.key in gone], [*stay, *left]):
+            await self._delete(connection, self.tables[2:], block, is_archived, result)
 
     async def _delete(
-        self, connection: AsyncConnection, table: Table, where: dict[str, str], rows: int
-    ) -> None:
-        sql = f"DELETE FROM {table.name} WHERE {_condition(where)}"
-        deleted = await self.database.change(connection, sql, where)
-        self.database.check_deleted(table.name, rows, deleted)
+        self,
+        connection: AsyncConnection,
+        tables: Sequence[Table],
+        block: Block,
+        is_archived: Callable[[bytes], bool],
+        result: Pruned,
+    ) -> list[str]:
+        """Delete the rows of a block in tables, except what the archive does not have whole.
+
+        Returns the values in the last column of the block whose rows are deleted.
+        """
+        lines = [await self._lines(connection, table, block) for table in tables]
+        gone = [
+            value
+            for value in block.last
+            if all(is_archived(one) for some in lines for one in some[value])
+        ]
+        chosen = block._replace(last=gone)
+        for table, some in zip(tables, lines, strict=True) if gone else ():
+            sql = f"DELETE FROM {table.name} WHERE {chosen.condition}"
+            deleted = await self.database.change(connection, sql, chosen.values)
+            rows = sum(len(some[value]) for value in gone)
+            self.database.check_deleted(table.name, rows, deleted)
+            result.rows += rows
+        return gone
 
     async def put_back(
         self, thread: str, lines: Sequence[bytes], *, dry_run: bool = False
@@ -271,7 +315,8 @@ class LangGraphCheckpoints(Checkpoints):
         if row["thread_id"] != thread:
             raise BadData(f"the archive has a row of another thread than {visible(thread)!r}")
         is_checkpoint = table is self.tables[0]
-        there = await self._lines(connection, table, {name: row[name] for name in table.key})
+        [block] = _blocks(table.key, [tuple(row[name] for name in table.key)])
+        there = [*chain(*(await self._lines(connection, table, block)).values())]
         if there:
             result.there += is_checkpoint and line in there
             result.others += line not in there
@@ -312,12 +357,16 @@ class LangGraphCheckpoints(Checkpoints):
                 await self.database.change(connection, sql, {"thread": thread})
 
 
-def _of_checkpoint(thread: str, one: Checkpoint) -> dict[str, str]:
-    return dict(zip(_CHECKPOINT_KEY, (thread, *one.key), strict=True))
+def _of_checkpoints(thread: str, checkpoints: Iterable[Checkpoint]) -> Iterator[Block]:
+    return _blocks(_CHECKPOINT_KEY, ((thread, *one.key) for one in checkpoints))
 
 
-def _condition(columns: Collection[str]) -> str:
-    return " AND ".join(f"{name} = :{name}" for name in columns)
+def _blocks(columns: tuple[str, ...], keys: Iterable[tuple[Any, ...]]) -> Iterator[Block]:
+    """Divide keys, in their order, into blocks of at most ``_FETCHED``."""
+    for begin, some in groupby(keys, key=lambda key: key[:-1]):
+        last = [key[-1] for key in some]
+        for at in range(0, len(last), _FETCHED):
+            yield Block(columns, begin, last[at : at + _FETCHED])
 
 
 def _line(table: Table, columns: Sequence[str], row: Sequence[Any]) -> bytes:
