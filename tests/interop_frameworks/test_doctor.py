@@ -12,7 +12,7 @@ import pytest
 from tests.interop_frameworks.conftest import Frameworks
 from tests.support.cli import report
 from tests.support.servers.pool import start
-from tests.support.worker import program
+from tests.support.worker import environ, program
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,8 @@ def ask(script: str, do: str, path: Path) -> Any:
     """Run a script of a framework on a database; return what it printed."""
     python = start(lambda: program(Frameworks.environment))
     words = [str(python), "-W", "ignore", "-c", script, do, str(path)]
-    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environ())
+    return json.loads(done.stdout)
 
 
 def test_calls_of_older_versions_of_langchain_are_left(run: Any, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from memctl.dialects.fact import decode_vector
 from tests.support.servers.pool import start
-from tests.support.worker import program
+from tests.support.worker import environ, program
 
 ROOT = Path(__file__).parents[2]
 Memctl = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -32,18 +31,17 @@ def memctl(tmp_path: Path) -> Memctl:
     module = "tests.interop_langchain.application"
     tables = [f'[stores.{name}]\nfactory = "{module}:{name}"\n' for name in functions]
     (tmp_path / "all.toml").write_text("\n".join(tables))
-    environ = {
-        **os.environ,
-        "FOLDER": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore",
-        "MEMCTL_CONFIG": str(tmp_path / "all.toml"),
-        "ANONYMIZED_TELEMETRY": "False",
-    }
+    variables = environ(
+        FOLDER=str(tmp_path),
+        PYTHONPATH=str(ROOT),
+        PYTHONWARNINGS="ignore",
+        MEMCTL_CONFIG=str(tmp_path / "all.toml"),
+        ANONYMIZED_TELEMETRY="False",
+    )
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         words = [str(installed), *map(str, arguments)]
-        return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
+        return subprocess.run(words, env=variables, capture_output=True, text=True, timeout=120)
 
     return run
 

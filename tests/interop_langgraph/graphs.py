@@ -1,9 +1,13 @@
-"""Graphs of LangGraph that a test prunes: run in the environment ``.interop-langgraph``.
+"""A program that runs graphs of LangGraph, for tests that prune their threads.
 
-``graphs.py URL make`` runs each graph in a thread of its own, ``states`` prints the state of each
-thread, ``history`` all its
-states, and ``go`` goes on with each thread and prints the states after that.  ``write THREAD N``
-adds turns to a chat, one after the other.  The graphs are deterministic.
+Runs in the environment ``.interop-langgraph``.  Each line of stdin is a request, each line of
+stdout its answer, both JSON: ``{"do": ..., "url": ..., ...}``, answered by ``{"answer": ...}`` or
+``{"error": "..."}``.
+
+``make`` runs each graph in a thread of its own.  ``states`` answers the state of each thread,
+``history`` all its states, and ``go`` the states after further turns.  ``talk`` adds turns to the
+thread ``talk`` until there is a file ``until``, and answers their number and the state.  The graphs
+are deterministic.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import add
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -190,34 +195,45 @@ def go(checkpointer: Any) -> dict[str, Any]:
     return found
 
 
-def say(value: Any) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+def states(checkpointer: Any) -> dict[str, Any]:
+    return {
+        name: state(built.compile(checkpointer=checkpointer), name)
+        for name, built in GRAPHS.items()
+    }
+
+
+def histories(checkpointer: Any) -> dict[str, Any]:
+    return {name: history(built, name, checkpointer) for name, built in GRAPHS.items()}
+
+
+def talk(checkpointer: Any, until: str) -> dict[str, Any]:
+    graph = GRAPHS["chat"].compile(checkpointer=checkpointer)
+    turns = 0
+    while not Path(until).exists():
+        graph.invoke(given("chat", turns), of_thread("talk"))
+        turns += 1
+    return {"turns": turns, "state": state(graph, "talk")}
+
+
+WORK = {"make": make, "states": states, "history": histories, "go": go, "talk": talk}
+
+
+def answer(request: dict[str, Any]) -> Any:
+    """Return the answer to a request."""
+    work = WORK[request.pop("do")]
+    with saver(request.pop("url")) as checkpointer:
+        return work(checkpointer, **request)
 
 
 def main() -> None:
-    url, do, *rest = sys.argv[1:]
-    with saver(url) as checkpointer:
-        if do == "make":
-            make(checkpointer)
-        elif do == "states":
-            say(
-                {
-                    name: state(built.compile(checkpointer=checkpointer), name)
-                    for name, built in GRAPHS.items()
-                }
-            )
-        elif do == "history":
-            say({name: history(built, name, checkpointer) for name, built in GRAPHS.items()})
-        elif do == "busy":
-            say(state(GRAPHS["chat"].compile(checkpointer=checkpointer), do))
-        elif do == "go":
-            say(go(checkpointer))
-        elif do == "write":
-            graph = GRAPHS["chat"].compile(checkpointer=checkpointer)
-            for turn in range(int(rest[1])):
-                graph.invoke(given("chat", turn), of_thread(rest[0]))
-                say(turn)
+    """Answer until stdin ends."""
+    for line in sys.stdin:
+        try:
+            reply = {"answer": answer(json.loads(line))}
+        except Exception as error:  # noqa: BLE001 - the test that asked is to fail
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -13,37 +13,22 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.interop_langgraph.conftest import Graphs
 from tests.support.cli import Run, fails, report
 from tests.support.servers.objects import Bucket
-from tests.support.servers.pool import Servers, start
-from tests.support.worker import TESTS, program
+from tests.support.servers.pool import Servers
 
 ENGINES = ["sqlite", "postgresql"]
-SCRIPT = TESTS / "interop_langgraph/graphs.py"
-
-
-def command(url: str, do: str, *more: object) -> list[str]:
-    python = start(lambda: program(".interop-langgraph"))
-    return [str(python), "-W", "ignore", str(SCRIPT), url, do, *map(str, more)]
-
-
-def graphs(url: str, do: str) -> Any:
-    """Let the graphs do something with the database; return what they print."""
-    words = command(url, do)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) if done.stdout else None
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, graphs: Graphs) -> Path:
     """A SQLite file with the threads of all graphs."""
     path = tmp_path_factory.mktemp("made") / "graph.db"
-    graphs(str(path), "make")
+    graphs("make", str(path))
     return path
 
 
@@ -54,14 +39,14 @@ def file(made: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest) -> str:
+def url(request: pytest.FixtureRequest, graphs: Graphs) -> str:
     """A database with the threads of all graphs."""
     if request.param == "sqlite":
         path: str = request.getfixturevalue("file")
         return path
     servers: Servers = request.getfixturevalue("servers")
     fresh = servers.postgresql.fresh()
-    graphs(fresh, "make")
+    graphs("make", fresh)
     return fresh
 
 
@@ -94,39 +79,39 @@ def rows(url: str) -> dict[str, list[str]]:
 
 
 def test_graphs_go_on_as_without_the_prune(
-    run: Run, url: str, policy: Callable[..., Path], made: Path, tmp_path: Path
+    run: Run, graphs: Graphs, url: str, policy: Callable[..., Path], made: Path, tmp_path: Path
 ) -> None:
-    before = graphs(url, "states")
+    before = graphs("states", url)
     archives = policy(url)
     planned = report(run("retain", "--dry-run", "--json"))["policies"][0]
     assert (planned["memories"], os.listdir(archives)) == (13, [])
     done = report(run("retain", "--yes", "--json"))["policies"][0]
     assert done["messages"] == done["archived"] == planned["messages"] > 300
     assert done["left"] == 0
-    assert graphs(url, "states") == before
+    assert graphs("states", url) == before
     again = report(run("retain", "--yes", "--json"))["policies"][0]
     assert (again["state"], again["messages"]) == ("nothing", 0)
 
     unpruned = str(shutil.copy(made, tmp_path / "unpruned.db"))
-    assert graphs(url, "go") == graphs(unpruned, "go")
+    assert graphs("go", url) == graphs("go", unpruned)
 
 
 def test_archived_rows_come_back_as_they_were(
-    run: Run, url: str, policy: Callable[..., Path], tmp_path: Path
+    run: Run, graphs: Graphs, url: str, policy: Callable[..., Path], tmp_path: Path
 ) -> None:
-    history = graphs(url, "history")
+    history = graphs("history", url)
     archives = policy(url)
     number = report(run("retain", "--yes", "--json"))["policies"][0]["messages"]
-    assert graphs(url, "history") != history
+    assert graphs("history", url) != history
     [archive] = [str(archives / name) for name in os.listdir(archives)]
     shown = report(run("inspect", archive, "--json"))["checkpoints"]
     assert (shown["checkpoints"], len(shown["threads"])) == (number, 13)
     planned = report(run("import", archive, url, "--dry-run", "--json"))
     assert planned["messages"]["written"] == number
-    assert graphs(url, "history") != history
+    assert graphs("history", url) != history
     done = report(run("import", archive, url, "--json"))
     assert done["messages"]["written"] == number
-    assert graphs(url, "history") == history
+    assert graphs("history", url) == history
     again = report(run("import", archive, url, "--json"))
     assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, number)
     fails(run("import", archive, str(tmp_path / "other.db")), 4, "does not exist")
@@ -134,23 +119,27 @@ def test_archived_rows_come_back_as_they_were(
     fails(run("import", archive, url, "--on-conflict", "replace"), 2, "no row is replaced")
 
 
-def test_a_thread_is_erased_with_all_its_namespaces(run: Run, url: str, tmp_path: Path) -> None:
-    before = graphs(url, "history")
+def test_a_thread_is_erased_with_all_its_namespaces(
+    run: Run, graphs: Graphs, url: str, tmp_path: Path
+) -> None:
+    before = graphs("history", url)
     receipt = str(tmp_path / "receipt.json")
     planned = run("erase", "--session", "deep-asks", url, "--dry-run")
     assert planned.exit_code == 0
-    assert graphs(url, "history") == before
+    assert graphs("history", url) == before
     done = run("erase", "--session", "deep-asks", url, "--yes", "--receipt", receipt)
     assert done.exit_code == 0, done.stderr
-    after = graphs(url, "history")
+    after = graphs("history", url)
     assert after == before | {"deep-asks": []}
     assert run("verify", "--receipt", receipt, url).exit_code == 0
     fails(run("erase", "--session", "deep-asks", url, "--yes"), 4, "deep-asks")
     fails(run("erase", url, "--yes"), 2, "--user")
 
 
-def test_a_held_thread_and_others_stay(run: Run, url: str, policy: Callable[..., Path]) -> None:
-    before = graphs(url, "history")
+def test_a_held_thread_and_others_stay(
+    run: Run, graphs: Graphs, url: str, policy: Callable[..., Path]
+) -> None:
+    before = graphs("history", url)
     policy(url, 'older_than = "0s", session = ["chat", "plain"]')
     assert (
         run("hold", "add", "--store", "graphs", "--session", "chat", "--reason", "a case").exit_code
@@ -158,15 +147,17 @@ def test_a_held_thread_and_others_stay(run: Run, url: str, policy: Callable[...,
     )
     done = run("retain", "--yes", "--json")
     assert done.exit_code == 7
-    after = graphs(url, "history")
+    after = graphs("history", url)
     assert [name for name in before if after[name] != before[name]] == ["plain"]
 
 
-def test_younger_checkpoints_stay(run: Run, url: str, policy: Callable[..., Path]) -> None:
-    before = graphs(url, "history")
+def test_younger_checkpoints_stay(
+    run: Run, graphs: Graphs, url: str, policy: Callable[..., Path]
+) -> None:
+    before = graphs("history", url)
     policy(url, 'older_than = "1h"')
     assert report(run("retain", "--yes", "--json"))["policies"][0]["state"] == "nothing"
-    assert graphs(url, "history") == before
+    assert graphs("history", url) == before
 
 
 def test_a_row_that_cannot_be_put_back_stays(
@@ -208,26 +199,28 @@ def test_an_archive_that_cannot_be_written(
     assert rows(file) == before
 
 
-def test_a_limit_stops_the_prune(run: Run, url: str, policy: Callable[..., Path]) -> None:
-    before = graphs(url, "history")
+def test_a_limit_stops_the_prune(
+    run: Run, graphs: Graphs, url: str, policy: Callable[..., Path]
+) -> None:
+    before = graphs("history", url)
     archives = policy(url, more="max_delete = 100")
     fails(run("retain", "--yes"), 9, "more than max_delete 100")
-    assert (graphs(url, "history"), os.listdir(archives)) == (before, [])
+    assert (graphs("history", url), os.listdir(archives)) == (before, [])
 
 
-def test_an_agent_may_write_meanwhile(url: str, run: Run, policy: Callable[..., Path]) -> None:
+def test_an_agent_may_write_meanwhile(
+    graphs: Graphs, url: str, run: Run, policy: Callable[..., Path], tmp_path: Path
+) -> None:
     policy(url)
-    words = command(url, "write", "busy", 60)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as agent:
-        assert agent.stdout is not None
-        agent.stdout.readline()
-        pruned = 0
-        while agent.poll() is None:
-            pruned += report(run("retain", "--yes", "--json"))["policies"][0]["messages"]
-        assert agent.returncode == 0
-    assert pruned
-    found = graphs(url, "busy")
-    assert len(found["values"]["messages"]) == 4 * 60
+    until = tmp_path / "until"
+    graphs.send(do="talk", url=url, until=str(until))
+    try:
+        reports = [report(run("retain", "--yes", "--json")) for _ in range(5)]
+    finally:
+        until.touch()
+        found = graphs.answer()
+    assert sum(one["policies"][0]["state"] == "done" for one in reports) > 1
+    assert len(found["state"]["values"]["messages"]) == 4 * found["turns"]
 
 
 @pytest.mark.parametrize("delay", [0.5, 0.7, 0.9, 1.1])

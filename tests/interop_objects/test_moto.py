@@ -27,7 +27,7 @@ from tests.support.processes import start as start_memctl
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
 from tests.support.servers.pool import start
-from tests.support.worker import program
+from tests.support.worker import environ, program
 
 WORKER = Path(__file__).with_name("worker.py")
 KEY = MemoryKey("ada", "s1")
@@ -39,7 +39,8 @@ def endpoint() -> Iterator[str]:
     python = start(lambda: program(".interop-moto"))
     url = f"http://127.0.0.1:{free_port()}"
     command = [str(python), str(WORKER), url.rpartition(":")[2]]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environ(), **nowhere) as server:
         wait_until(lambda: is_up(url))
         yield url
         server.terminate()

@@ -21,7 +21,7 @@ from tests.support.processes import wait_until
 from tests.support.servers import folder_in_memory
 from tests.support.servers.pool import start
 from tests.support.servers.postgresql import PASSWORD
-from tests.support.worker import Worker, program
+from tests.support.worker import Worker, environ, program
 
 LOGIN = f"memctl:{quote(PASSWORD, safe='')}@"
 
@@ -66,7 +66,7 @@ class Cluster(Worker):
         """Start memctl on the head."""
         return subprocess.Popen(
             [program(self.environment, "memctl"), *map(str, words)],
-            env={**os.environ, **self.variables, "RAY_ADDRESS": self.address, **variables},
+            env=environ(**self.variables, RAY_ADDRESS=self.address) | variables,
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

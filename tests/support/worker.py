@@ -33,6 +33,15 @@ def program(environment: str, name: str = "python") -> Path:
     return path
 
 
+def environ(**more: str) -> dict[str, str]:
+    """Return the variables for a program of an environment: those of the tests, and ``more``.
+
+    Such a program keeps the modules that it compiles.  An environment has many modules that no test
+    imports, so nothing compiles them beforehand.
+    """
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": ""} | more
+
+
 class Worker:
     """A worker process, ended by the end of the context."""
 
@@ -58,9 +67,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self._folder,  # some frameworks read settings from it
-                # The frameworks are compiled when they are first imported: an environment has many
-                # modules that no test imports.
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""} | self._variables,
+                env=environ(**self._variables),
                 text=True,
             )
         return self
