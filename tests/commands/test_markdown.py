@@ -146,6 +146,7 @@ def test_markdown_every_memory_has_a_file_of_its_own_on_every_file_system() -> N
     assert "京都" in file_name(MemoryKey("京都", "x"), ".md")
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_markdown_two_names_are_two_files(one: str, other: str) -> None:
     same = file_name(MemoryKey(one, "s"), ".md") == file_name(MemoryKey(other, "s"), ".md")

@@ -30,6 +30,7 @@ def test_completion_word_is_completed(shell: Shell, typed: str) -> None:
     assert shell.run(typed) == TYPED[typed]
 
 
+@pytest.mark.slow
 def test_completion_names_arrive_as_they_are(shell: Shell) -> None:
     words = " ".join(f"--user {name[0]}\t" for name in NAMES)
     expected = [word for name in NAMES for word in ("--user", name)]

@@ -530,7 +530,7 @@ async def test_archive_zstd_with_a_large_window_is_refused(tmp_path: Path) -> No
         b'[["memctl", "archive"]]\n',
         b'{"_compressed_summary": "", "content": []}',
         b"\x00" * 5_000_000,
-        b"{" * 5_000_000,
+        pytest.param(b"{" * 5_000_000, marks=pytest.mark.slow),
         b"BZh91AY&SY",
         gzip.compress(b"hello", mtime=0),
         gzip.compress(b"hello", mtime=0)[:9],

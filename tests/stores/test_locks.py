@@ -87,6 +87,7 @@ async def test_lock_of_a_shard_leaves_other_shards_to_other_runs(divided: str) -
     assert await held_by(divided) is None
 
 
+@pytest.mark.slow
 async def test_lock_of_a_shard_is_refused_while_the_whole_is_locked(divided: str) -> None:
     async with target(divided) as store:
         await store.lock(FIRST)

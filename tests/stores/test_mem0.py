@@ -93,6 +93,7 @@ def test_password_of_pgvector_is_not_shown(run: Run, tmp_path: Path) -> None:
         assert "pa55word" not in result.stderr + result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("provider", "file"), [("qdrant", "meta.json"), ("faiss", "facts.faiss")])
 def test_damaged_folder_is_refused(
     run: Run, tmp_path: Path, servers: Servers, provider: str, file: str

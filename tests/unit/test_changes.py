@@ -113,6 +113,7 @@ def test_journal_what_came_meanwhile_stays(
     assert found == [*after, *more]
 
 
+@pytest.mark.slow
 @given(two_memories(), SIZES, SIZES)
 def test_journal_what_was_done_cannot_be_done_again(
     memories: tuple[list[StoredMessage], list[StoredMessage]], batch: int, page: int
