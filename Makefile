@@ -1,7 +1,7 @@
 # From a fresh clone, with Python 3.11 or later, make and git: make demo, make test.
 
 PYTHON ?= python3
-WORKERS ?= 5
+WORKERS ?= 3
 MINUTES ?= 60
 TRY ?= oldest newest pipx
 
@@ -25,8 +25,8 @@ test: lint
 	@$(PYTEST) -m "not slow" $(addprefix --ignore ,$(REAL))
 
 # The tests marked slow: those that need a third of a second of CPU time or more, kills, servers that
-# die, live agents, fuzzing, properties, very large messages, and the conformance suite on further
-# pairs of a layout and an engine.  SHARD=0/8 runs the first of eight parts.
+# die, live agents, fuzzing, properties, very large messages, and most of the conformance suite.
+# SHARD=0/8 runs the first of eight parts.
 trust: $(VENV)/.dev
 	@$(BIN)/python scripts/interop "$(PYTHON)" interop
 	@$(PYTEST) -m slow $(if $(SHARD),--shard $(SHARD)) $(addprefix --ignore ,$(REAL))
@@ -60,7 +60,7 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy -n auto
 	@$(BIN)/lint-imports
 
 format: $(VENV)/.dev
