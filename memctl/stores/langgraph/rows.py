@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from itertools import chain, groupby
@@ -32,6 +32,11 @@ _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_KEY = ("thread_id", "checkpoint_ns", "checkpoint_id")
 _FETCHED = 16
 """The number of rows to fetch at once: in SQLite, a row has the whole state of a graph."""
+_BLOCK = 4
+"""The number of checkpoints, or of blobs, whose rows are selected and deleted at once.
+
+More would save round trips, but a row may hold the whole state of a graph, and RAM the block.
+"""
 _WRITE_KEY = (*_CHECKPOINT_KEY, "task_id", "idx")
 _BLOB_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
 
@@ -48,6 +53,15 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     json: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+
+    @property
+    def block(self) -> tuple[str, ...]:
+        """The columns of a ``Block``: the key of a blob, or of the checkpoint of a row."""
+        return self.key if self.key == _BLOB_KEY else _CHECKPOINT_KEY
+
+    def key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a row."""
+        return tuple(row[name] for name in self.key)
 
 
 class Block(NamedTuple):
@@ -184,20 +198,25 @@ class LangGraphCheckpoints(Checkpoints):
         """Yield the rows of old checkpoints, of their writes, and of blobs that only they need."""
         moments = {one.key: one.moment for one in old}
         for block in _of_checkpoints(thread, old):
-            checkpoints, writes = [
-                await self._lines(connection, table, block) for table in self.tables[:2]
+            tables = [
+                (table, await self._select(connection, table, block)) for table in self.tables[:2]
             ]
             for id in block.last:
-                for line in checkpoints[id]:
-                    failure, moment = _unrestorable(line), moments[block.begin[-1], id]
-                    yield CheckpointRow(line, is_checkpoint=True, moment=moment, failure=failure)
-                for line in writes[id]:
-                    yield CheckpointRow(line, failure=_unrestorable(line))
+                for table, found in tables:
+                    for row in found.pop(id, ()):
+                        yield self._checkpoint_row(table, row, moments[block.begin[-1], id])
         for block in self._blobs(thread, old, stay):
-            blobs = await self._lines(connection, self.tables[2], block)
+            blobs = await self._select(connection, self.tables[2], block)
             for version in block.last:
-                for line in blobs[version]:
-                    yield CheckpointRow(line, failure=_unrestorable(line))
+                for row in blobs.pop(version, ()):
+                    yield self._checkpoint_row(self.tables[2], row)
+
+    def _checkpoint_row(
+        self, table: Table, row: Sequence[Any], moment: datetime | None = None
+    ) -> CheckpointRow:
+        line, is_checkpoint = self._line(table, row), table is self.tables[0]
+        moment = moment if is_checkpoint else None
+        return CheckpointRow(line, is_checkpoint, moment, _unrestorable(line))
 
     def _blobs(
         self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
@@ -209,20 +228,29 @@ class LangGraphCheckpoints(Checkpoints):
         free = {(one.namespace, *item) for one in gone for item in one.versions.items()} - needed
         yield from _blocks(_BLOB_KEY, ((thread, *blob) for blob in sorted(free)))
 
-    async def _lines(
+    async def _select(
         self, connection: AsyncConnection, table: Table, block: Block
-    ) -> dict[Any, list[bytes]]:
-        """Return the lines of the rows of a block, by the value in the last column of the block."""
+    ) -> dict[Any, list[Sequence[Any]]]:
+        """Return the rows of a block, by the value in the last column of the block."""
         columns = self._columns[table.name]
         shown = (f"CAST({name} AS TEXT)" if name in table.json else name for name in columns)
         sql = f"SELECT {', '.join(shown)} FROM {table.name} WHERE {block.condition}"
         if table.name == self.tables[1].name:
             sql += " ORDER BY task_id, idx"
-        found: dict[Any, list[bytes]] = defaultdict(list)
+        found: dict[Any, list[Sequence[Any]]] = defaultdict(list)
         at = columns.index(block.columns[-1])
         for row in await self.database.fetch_all(connection, sql, block.values):
-            found[row[at]].append(_line(table, columns, row))
+            found[row[at]].append(row)
         return found
+
+    def _line(self, table: Table, row: Sequence[Any]) -> bytes:
+        values = {
+            name: {"base64": base64.b64encode(value).decode()}
+            if isinstance(value, bytes)
+            else value
+            for name, value in zip(self._columns[table.name], row, strict=True)
+        }
+        return jsonio.dumps({"table": table.name, "row": values})
 
     # Writing
 
@@ -274,14 +302,16 @@ class LangGraphCheckpoints(Checkpoints):
 
         Returns the values in the last column of the block whose rows are deleted.
         """
-        lines = [await self._lines(connection, table, block) for table in tables]
+        found = [(table, await self._select(connection, table, block)) for table in tables]
         gone = [
             value
             for value in block.last
-            if all(is_archived(one) for some in lines for one in some[value])
+            if all(
+                is_archived(self._line(table, row)) for table, some in found for row in some[value]
+            )
         ]
         chosen = block._replace(last=gone)
-        for table, some in zip(tables, lines, strict=True) if gone else ():
+        for table, some in found if gone else ():
             sql = f"DELETE FROM {table.name} WHERE {chosen.condition}"
             deleted = await self.database.change(connection, sql, chosen.values)
             rows = sum(len(some[value]) for value in gone)
@@ -296,40 +326,72 @@ class LangGraphCheckpoints(Checkpoints):
         result = PutBack()
         if dry_run:
             async with self.database.snapshot() as connection:
-                for line in lines:
-                    await self._missing(connection, thread, line, result)
+                async for _ in self._missing(connection, thread, lines, result):
+                    pass
             return result
         async with self.database.connect() as connection:
             await self.isolate(connection)
             async with self.database.transaction(connection):
-                for line in lines:
-                    if (found := await self._missing(connection, thread, line, result)) is not None:
-                        await self._insert(connection, *found)
+                missing = self._missing(connection, thread, lines, result)
+                async with aclosing(missing):
+                    async for table, rows in missing:
+                        await self._insert(connection, table, rows)
         return result
 
     async def _missing(
-        self, connection: AsyncConnection, thread: str, line: bytes, result: PutBack
-    ) -> tuple[Table, dict[str, Any]] | None:
-        """Return the table and the values of the row of a line; None if there is such a row."""
-        table, row = self._row(line)
-        if row["thread_id"] != thread:
-            raise BadData(f"the archive has a row of another thread than {visible(thread)!r}")
-        is_checkpoint = table is self.tables[0]
-        [block] = _blocks(table.key, [tuple(row[name] for name in table.key)])
-        there = [*chain(*(await self._lines(connection, table, block)).values())]
-        if there:
-            result.there += is_checkpoint and line in there
-            result.others += line not in there
-            return None
-        result.rows += 1
-        result.checkpoints += is_checkpoint
-        return table, row
+        self, connection: AsyncConnection, thread: str, lines: Sequence[bytes], result: PutBack
+    ) -> AsyncGenerator[tuple[Table, list[dict[str, Any]]]]:
+        """Yield the rows of lines that are in no table, by table, and count all in ``result``."""
+        for table, given in self._given(thread, lines).items():
+            is_checkpoint = table is self.tables[0]
+            for block in _blocks(table.block, given):
+                found = await self._select(connection, table, block)
+                columns = self._columns[table.name]
+                there = {
+                    table.key_of(dict(zip(columns, row, strict=True))): self._line(table, row)
+                    for row in chain(*found.values())
+                }
+                missing = []
+                for line, row in chain(*(given[*block.begin, value] for value in block.last)):
+                    if (stored := there.setdefault(table.key_of(row), line)) is line:
+                        missing.append(row)
+                    else:
+                        result.there += is_checkpoint and stored == line
+                        result.others += stored != line
+                if missing:
+                    result.rows += len(missing)
+                    result.checkpoints += is_checkpoint * len(missing)
+                    yield table, missing
 
-    async def _insert(self, connection: AsyncConnection, table: Table, row: dict[str, Any]) -> None:
-        places = (f"CAST(:{name} AS JSONB)" if name in table.json else f":{name}" for name in row)
-        sql = f"INSERT INTO {table.name} ({', '.join(row)}) VALUES ({', '.join(places)})"
-        inserted = await self.database.change(connection, sql, row)
-        self.database.check_inserted(table.name, 1, inserted)
+    def _given(
+        self, thread: str, lines: Sequence[bytes]
+    ) -> dict[Table, dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]]:
+        """Return lines with the values of their rows, by table and the columns of ``Table.block``.
+
+        Raises:
+            BadData: as ``_row``, or a row is one of another thread.
+        """
+        given: dict[Table, dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]] = {}
+        for line in lines:
+            table, row = self._row(line)
+            if row["thread_id"] != thread:
+                raise BadData(f"the archive has a row of another thread than {visible(thread)!r}")
+            key = tuple(row[name] for name in table.block)
+            given.setdefault(table, {}).setdefault(key, []).append((line, row))
+        return given
+
+    async def _insert(
+        self, connection: AsyncConnection, table: Table, rows: list[dict[str, Any]]
+    ) -> None:
+        names, place = self._columns[table.name], self.database.syntax.place
+        places = [
+            f"CAST({place(number)} AS JSONB)" if name in table.json else place(number)
+            for number, name in enumerate(names, 1)
+        ]
+        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(places)})"
+        values = [tuple(row[name] for name in names) for row in rows]
+        inserted = await self.database.change_many(connection, sql, values)
+        self.database.check_inserted(table.name, len(rows), inserted)
 
     def _row(self, line: bytes) -> tuple[Table, dict[str, Any]]:
         """Return the table of a line, and the values of its row by column.
@@ -362,19 +424,11 @@ def _of_checkpoints(thread: str, checkpoints: Iterable[Checkpoint]) -> Iterator[
 
 
 def _blocks(columns: tuple[str, ...], keys: Iterable[tuple[Any, ...]]) -> Iterator[Block]:
-    """Divide keys, in their order, into blocks of at most ``_FETCHED``."""
+    """Divide keys, in their order, into blocks of at most ``_BLOCK``."""
     for begin, some in groupby(keys, key=lambda key: key[:-1]):
         last = [key[-1] for key in some]
-        for at in range(0, len(last), _FETCHED):
-            yield Block(columns, begin, last[at : at + _FETCHED])
-
-
-def _line(table: Table, columns: Sequence[str], row: Sequence[Any]) -> bytes:
-    values = {
-        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-        for name, value in zip(columns, row, strict=True)
-    }
-    return jsonio.dumps({"table": table.name, "row": values})
+        for at in range(0, len(last), _BLOCK):
+            yield Block(columns, begin, last[at : at + _BLOCK])
 
 
 def _unrestorable(line: bytes) -> Failure | None:
