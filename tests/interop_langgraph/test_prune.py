@@ -177,6 +177,35 @@ def test_a_row_that_cannot_be_put_back_stays(
     assert written == row["messages"]
 
 
+def test_a_row_in_whose_place_is_another_stays(
+    run: Run, file: str, policy: Callable[..., Path]
+) -> None:
+    before = rows(file)
+    archives = policy(file)
+    report(run("retain", "--yes", "--json"))
+    [archive] = [str(archives / name) for name in os.listdir(archives)]
+    with closing(sqlite3.connect(file)) as database:
+        [[newest]] = database.execute(
+            "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'chat'"
+        )
+        report(run("import", archive, file, "--json"))
+        of_chat = f"thread_id = 'chat' AND checkpoint_id <> '{newest}'"
+        one = f"SELECT min(checkpoint_id) FROM checkpoints WHERE {of_chat}"
+        database.execute(f"UPDATE checkpoints SET metadata = '{{}}' WHERE checkpoint_id = ({one})")
+        database.execute(f"UPDATE writes SET value = X'00' WHERE checkpoint_id = ({one})")
+        changed = database.total_changes
+        database.execute(f"DELETE FROM checkpoints WHERE {of_chat} AND metadata <> '{{}}'")
+        database.commit()
+        removed = database.total_changes - changed
+    done = report(run("import", archive, file, "--json"), 7)
+    assert done["messages"]["written"] == removed > 5
+    [failure] = done["failures"]
+    assert (failure["session"], failure["code"]) == ("chat", "changed")
+    assert f"{changed} rows of the archive differ" in str(failure)
+    assert len({*rows(file)["checkpoints"]} ^ {*before["checkpoints"]}) == 2
+    assert len(rows(file)["writes"]) == len(before["writes"])
+
+
 def test_an_archive_that_cannot_be_written(
     run: Run, file: str, policy: Callable[..., Path], bucket: Bucket
 ) -> None:

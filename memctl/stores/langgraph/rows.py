@@ -35,7 +35,7 @@ _FETCHED = 16
 _BLOCK = 4
 """The number of checkpoints, or of blobs, whose rows are selected and deleted at once.
 
-More would save round trips, but a row may hold the whole state of a graph, and RAM the block.
+A block is held in RAM, and each of its rows may have the whole state of a graph.
 """
 _WRITE_KEY = (*_CHECKPOINT_KEY, "task_id", "idx")
 _BLOB_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
