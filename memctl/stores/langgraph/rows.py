@@ -85,6 +85,8 @@ class Block(NamedTuple):
         return dict(zip(self.columns, (*self.begin, self.last), strict=True))
 
 
+Given = dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]
+"""Lines of an archive with the values of their rows, by the columns of ``Table.block``."""
 _OTHER_COLUMNS = ("parent_checkpoint_id", "type", "checkpoint", "metadata")
 
 
@@ -363,15 +365,13 @@ class LangGraphCheckpoints(Checkpoints):
                     result.checkpoints += is_checkpoint * len(missing)
                     yield table, missing
 
-    def _given(
-        self, thread: str, lines: Sequence[bytes]
-    ) -> dict[Table, dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]]:
-        """Return lines with the values of their rows, by table and the columns of ``Table.block``.
+    def _given(self, thread: str, lines: Sequence[bytes]) -> dict[Table, Given]:
+        """Return lines with the values of their rows, by table.
 
         Raises:
             BadData: as ``_row``, or a row is one of another thread.
         """
-        given: dict[Table, dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]] = {}
+        given: dict[Table, Given] = {}
         for line in lines:
             table, row = self._row(line)
             if row["thread_id"] != thread:
