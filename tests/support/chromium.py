@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from selenium import webdriver
@@ -39,11 +40,14 @@ def started() -> Iterator[Chromium]:
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield Chromium(opened)
-    finally:
-        opened.quit()
+    # Chromium leaves folders behind.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        service = Service(driver, env={**os.environ, "TMPDIR": folder})
+        opened = webdriver.Chrome(options=options, service=service)
+        try:
+            yield Chromium(opened)
+        finally:
+            opened.quit()
 
 
 class Chromium:
