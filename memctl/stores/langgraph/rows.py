@@ -35,7 +35,7 @@ _FETCHED = 16
 _BLOCK = 4
 """The number of checkpoints, or of blobs, whose rows are selected and deleted at once.
 
-A block is held in RAM, and each of its rows may have the whole state of a graph.
+memctl holds a block in RAM, and a row may have the whole state of a graph.
 """
 _WRITE_KEY = (*_CHECKPOINT_KEY, "task_id", "idx")
 _BLOB_KEY = ("thread_id", "checkpoint_ns", "channel", "version")
@@ -65,9 +65,9 @@ class Table(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows whose keys differ only in the last of the ``columns``.
+    """Rows whose keys differ in one column: the last of ``columns``.
 
-    ``begin`` has the values of the other columns, and ``last`` the values of the last.
+    ``begin`` has the common values of the other columns, ``last`` the values of the last column.
     """
 
     columns: tuple[str, ...]
@@ -76,7 +76,7 @@ class Block(NamedTuple):
 
     @property
     def condition(self) -> str:
-        """The condition that selects the rows by ``values``."""
+        """The SQL condition for the rows; its parameters are ``values``."""
         *others, last = self.columns
         return " AND ".join([*(f"{name} = :{name}" for name in others), f"{last} IN :{last}"])
 
@@ -85,8 +85,8 @@ class Block(NamedTuple):
         return dict(zip(self.columns, (*self.begin, self.last), strict=True))
 
 
-Given = dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]
-"""Lines of an archive with the values of their rows, by the columns of ``Table.block``."""
+Lines = dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]
+"""Each line of an archive with the row that it holds, by the values in ``Table.block``."""
 _OTHER_COLUMNS = ("parent_checkpoint_id", "type", "checkpoint", "metadata")
 
 
@@ -216,9 +216,10 @@ class LangGraphCheckpoints(Checkpoints):
     def _checkpoint_row(
         self, table: Table, row: Sequence[Any], moment: datetime | None = None
     ) -> CheckpointRow:
-        line, is_checkpoint = self._line(table, row), table is self.tables[0]
-        moment = moment if is_checkpoint else None
-        return CheckpointRow(line, is_checkpoint, moment, _unrestorable(line))
+        line = self._line(table, row)
+        if table is self.tables[0]:
+            return CheckpointRow(line, True, moment, _unrestorable(line))
+        return CheckpointRow(line, failure=_unrestorable(line))
 
     def _blobs(
         self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
@@ -340,38 +341,44 @@ class LangGraphCheckpoints(Checkpoints):
                         await self._insert(connection, table, rows)
         return result
 
+    async def _insert(
+        self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]
+    ) -> None:
+        columns, types = self._columns[table.name], dict.fromkeys(table.json, "JSONB")
+        values = [tuple(row[name] for name in columns) for row in rows]
+        await self.database.insert_rows(connection, table.name, columns, values, types)
+
     async def _missing(
         self, connection: AsyncConnection, thread: str, lines: Sequence[bytes], result: PutBack
     ) -> AsyncGenerator[tuple[Table, list[dict[str, Any]]]]:
-        """Yield the rows of lines that are in no table, by table, and count all in ``result``."""
-        for table, given in self._given(thread, lines).items():
-            is_checkpoint = table is self.tables[0]
+        """Yield the rows that a table lacks, with the table, and count all rows in ``result``."""
+        for table, given in self._by_table(thread, lines).items():
+            is_checkpoint, columns = table is self.tables[0], self._columns[table.name]
             for block in _blocks(table.block, given):
                 found = await self._select(connection, table, block)
-                columns = self._columns[table.name]
                 there = {
                     table.key_of(dict(zip(columns, row, strict=True))): self._line(table, row)
                     for row in chain(*found.values())
                 }
                 missing = []
                 for line, row in chain(*(given[*block.begin, value] for value in block.last)):
-                    if (stored := there.setdefault(table.key_of(row), line)) is line:
+                    if (stored := there.get(table.key_of(row))) is None:
                         missing.append(row)
+                        result.rows += 1
+                        result.checkpoints += is_checkpoint
                     else:
                         result.there += is_checkpoint and stored == line
                         result.others += stored != line
                 if missing:
-                    result.rows += len(missing)
-                    result.checkpoints += is_checkpoint * len(missing)
                     yield table, missing
 
-    def _given(self, thread: str, lines: Sequence[bytes]) -> dict[Table, Given]:
-        """Return lines with the values of their rows, by table.
+    def _by_table(self, thread: str, lines: Sequence[bytes]) -> dict[Table, Lines]:
+        """Parse the lines of a thread.
 
         Raises:
-            BadData: as ``_row``, or a row is one of another thread.
+            BadData: a line does not fit into the tables, or belongs to another thread.
         """
-        given: dict[Table, Given] = {}
+        given: dict[Table, Lines] = {}
         for line in lines:
             table, row = self._row(line)
             if row["thread_id"] != thread:
@@ -379,19 +386,6 @@ class LangGraphCheckpoints(Checkpoints):
             key = tuple(row[name] for name in table.block)
             given.setdefault(table, {}).setdefault(key, []).append((line, row))
         return given
-
-    async def _insert(
-        self, connection: AsyncConnection, table: Table, rows: list[dict[str, Any]]
-    ) -> None:
-        names, place = self._columns[table.name], self.database.syntax.place
-        places = [
-            f"CAST({place(number)} AS JSONB)" if name in table.json else place(number)
-            for number, name in enumerate(names, 1)
-        ]
-        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(places)})"
-        values = [tuple(row[name] for name in names) for row in rows]
-        inserted = await self.database.change_many(connection, sql, values)
-        self.database.check_inserted(table.name, len(rows), inserted)
 
     def _row(self, line: bytes) -> tuple[Table, dict[str, Any]]:
         """Return the table of a line, and the values of its row by column.
@@ -424,7 +418,7 @@ def _of_checkpoints(thread: str, checkpoints: Iterable[Checkpoint]) -> Iterator[
 
 
 def _blocks(columns: tuple[str, ...], keys: Iterable[tuple[Any, ...]]) -> Iterator[Block]:
-    """Divide keys, in their order, into blocks of at most ``_BLOCK``."""
+    """Divide keys into blocks of at most ``_BLOCK`` keys, in the order of the keys."""
     for begin, some in groupby(keys, key=lambda key: key[:-1]):
         last = [key[-1] for key in some]
         for at in range(0, len(last), _BLOCK):
