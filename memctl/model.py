@@ -85,6 +85,9 @@ class Memory:
     the store has no versions, or does not know the version when it yields the first page.  If
     ``version`` is set, ``write`` with ``WriteMode.REPLACE`` fails if the stored memory has another
     version.
+
+    ``waits`` is True if the framework has stopped in the middle of a step, and the store says so
+    apart from messages and ``extra``: it waits for a person or another program.
     """
 
     key: MemoryKey
@@ -94,6 +97,7 @@ class Memory:
     place: str | None = field(default=None, compare=False)
     owner: str | None = field(default=None, compare=False)
     version: str | None = field(default=None, compare=False)
+    waits: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +278,7 @@ class Finding:
     affected messages, or of other data, such as keys, if the code is about these.  ``examples``
     names a few of them.  ``detail`` holds the particulars of this finding, beyond the general text
     of the code.  ``remedy`` says what the user can do, if the text of the code does not fit.
+    ``repairable`` is False if the store refuses the repair that the code has.
     """
 
     code: str
@@ -282,6 +287,7 @@ class Finding:
     examples: tuple[str, ...] = ()
     detail: str = ""
     remedy: str = ""
+    repairable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ class Features:
     """A memory may expire."""
     ttl_counts_down: bool = True
     """The time to expiry of a stored memory gets shorter; in an archive, it stays the same."""
+    waits: bool = False
+    """``Memory.waits`` says whether the framework waits in the middle of a step."""
     empty: bool = False
     """A memory without messages exists."""
     duplicate_ids: bool = False

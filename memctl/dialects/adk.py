@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from memctl import jsonio
 from memctl.dialects.agentscope import string
 from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
 from memctl.dialects.view import (
+    TOOL,
     Block,
     MediaBlock,
     TextBlock,
@@ -26,6 +28,11 @@ _ACTIONS = (
     *("state_delta", "artifact_delta"),
     *("requested_auth_configs", "requested_tool_confirmations"),
 )
+_REQUESTS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
+"""The calls by which ADK asks the user; it sends none of them to a model.
+
+Source: ``utils/_function_call_names.py``.
+"""
 
 
 def event_time(event: Any) -> str | None:
@@ -59,13 +66,25 @@ class AdkView(DocumentView):
         return text_of(self.document, "author")
 
     @property
+    def fault(self) -> str:
+        return super().fault or ("" if self.name is not None else "it has no author")
+
+    @property
     def time(self) -> str | None:
         return event_time(self.document)
 
     @property
     def blocks(self) -> list[Block]:
         parts = self._content.get("parts")
-        return [_block(part) for part in parts] if isinstance(parts, list) else []
+        found = [_block(part) for part in parts] if isinstance(parts, list) else []
+        stopped = self.document.get("long_running_tool_ids")
+        ids = stopped if isinstance(stopped, list) else ()
+        return [
+            block._replace(waits=True)
+            if isinstance(block, ToolCallBlock) and (block.id in ids or block.name in _REQUESTS)
+            else block
+            for block in found
+        ]
 
 
 def _block(part: Any) -> Block:
@@ -109,21 +128,29 @@ def _output(response: Any) -> list[Block]:
             return [TextBlock(text, response)]
         case None:
             return []
-    return [TextBlock(output_text([UnknownBlock("?", response)]), response)]
+    return [TextBlock(jsonio.dumps(response).decode(), response)]
 
 
 class Adk(RowDialect):
     """The dialect of the sessions of Google's Agent Development Kit."""
 
     name = "adk"
+    framework = "Google ADK"
     view = AdkView
     keeps_extra = True
     tool_words = (b"function_",)
     results_follow = False
+    depends_on_later = True
     last_result_counts = True
     skips_empty = True
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
+        return place != TOOL
+
+    def is_request(self, call: ToolCallBlock) -> bool:
+        return call.name in _REQUESTS
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"text": text}

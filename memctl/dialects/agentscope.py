@@ -37,7 +37,6 @@ ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
 RESULT = "tool_result"
 CALLS = ("tool_use", "tool_call")
 """The block types of tool calls in 1.x and in 2.x."""
-ROLES = ("user", "assistant", "system")
 NO_TIME = ""
 """The stored time of a message without a time.
 

@@ -6,9 +6,10 @@ Sources in agentscope 1.0.21: ``Msg.to_dict`` and ``from_dict`` in ``message/_me
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,11 +21,11 @@ from memctl.dialects.agentscope import (
     NAME,
     RESULT,
     ROLE,
-    ROLES,
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.view import Block, HintBlock, MediaBlock, Swap, ToolCallBlock
+from memctl.dialects.roles import ROLES
+from memctl.dialects.view import TOOL, Block, HintBlock, MediaBlock, Swap, ToolCallBlock
 
 TIMESTAMP = "timestamp"
 CALL = "tool_use"
@@ -33,6 +34,10 @@ MEDIA = ("image", "audio", "video")
 _NEEDED = {"text": ("text",), CALL: ("id", "name"), RESULT: ("id", "output")}
 """The required keys of a block: AgentScope reads them without a check."""
 
+_ODD_TYPE = re.compile(
+    rb'"type"\s*:\s*(?!"(?:text|thinking|tool_use|tool_result|url|base64)")|\\u00[2-7]'
+)
+"""Occurs in each message with a block of another type; the letters of a type may be escaped."""
 _ALPHABET = string.digits + string.ascii_letters
 _ID_LENGTH = 22
 
@@ -75,7 +80,7 @@ def _own(block: dict[str, Any]) -> Block | None:
         case "tool_use":
             name = agentscope.string(block.get("name"))
             return ToolCallBlock(agentscope.block_id(block), name, block.get("input"), block)
-        case "image" | "audio" | "video" as kind:
+        case "image" | "audio" | "video" | "file" as kind:
             return _media(kind, block)
         case _:
             return None
@@ -116,6 +121,12 @@ class AgentScope1(AgentScopeVersion):
             return Swap(source, {"data": data, "type": "base64", "media_type": media_type})
         return Swap(source, {"type": "base64", "media_type": media_type, "data": data})
 
+    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
+        return media.kind in MEDIA
+
+    def may_be_lost(self, text: bytes) -> bool:
+        return _ODD_TYPE.search(text) is not None
+
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
@@ -149,3 +160,25 @@ class AgentScope1(AgentScopeVersion):
 
 
 AGENTSCOPE1 = AgentScope1()
+
+
+class _Passing(AgentScope1):
+    """Messages of AgentScope 1.x on the way to another dialect."""
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        return place != TOOL or media.kind in MEDIA
+
+
+def passing(blocks: Iterable[Block]) -> list[Block]:
+    """Return blocks of another dialect for a message of AgentScope 1.x.
+
+    ``Dialect.fitting`` replaces blocks that the message cannot hold.  Files stay: a further
+    conversion may need them, and AgentScope skips them; only in the output of a tool does
+    AgentScope fail on a file.
+    """
+    return [
+        block._replace(input={})
+        if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict)
+        else block
+        for block in _Passing().fitting(blocks, "")
+    ]

@@ -6,6 +6,7 @@ Sources in agentscope 2.0.11: ``message/_base.py`` and ``_block.py`` (storing an
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -19,10 +20,11 @@ from memctl.dialects.agentscope import (
     NAME,
     RESULT,
     ROLE,
-    ROLES,
     AgentScopeVersion,
     AgentScopeView,
 )
+from memctl.dialects.agentscope1 import MEDIA
+from memctl.dialects.roles import ROLES
 from memctl.dialects.view import (
     Block,
     HintBlock,
@@ -37,6 +39,10 @@ from memctl.dialects.view import (
 
 CREATED = "created_at"
 CALL = "tool_call"
+WAITING = ("asking", "submitted")
+"""The states of a call for which a person confirms, or another program gives the result."""
+_WAITING_OR_DATA = re.compile(rb'"(?:data|asking|submitted)"|\\u00[2-7]')
+"""Occurs in each message with media or a call that waits; letters may be escaped."""
 COMPRESSED = "compressed"
 """The only mark: the message is in the log, but not in the context."""
 VARIANT = "context"
@@ -107,7 +113,8 @@ def _own(block: dict[str, Any]) -> Block | None:
             return HintBlock("\n".join(_texts_of(block.get("hint"))), block)
         case "tool_call":
             name = agentscope.string(block.get("name"))
-            return ToolCallBlock(agentscope.block_id(block), name, _input(block), block)
+            waits = block.get("state") in WAITING
+            return ToolCallBlock(agentscope.block_id(block), name, _input(block), block, waits)
         case "data":
             return _data(block)
         case _:
@@ -137,6 +144,7 @@ def _data(block: dict[str, Any]) -> MediaBlock:
         return MediaBlock("data", value=block)
     media_type = agentscope.string(source.get("media_type")) or "?"
     kind = media_type.split("/")[0]
+    kind = kind if kind in MEDIA else "file"
     if source.get("type") == "url":
         return MediaBlock(kind, agentscope.string(source.get("url")), media_type, value=block)
     data = source.get("data")
@@ -191,6 +199,12 @@ class AgentScope2(AgentScopeVersion):
     answered: ClassVar[dict[str, Any]] = {"state": "success"}
     answers_within = True
     offloads = True
+
+    def may_be_lost(self, text: bytes) -> bool:
+        return _WAITING_OR_DATA.search(text) is not None
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
+        return place != "system"
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:
         others = {name: one for name, one in media.items() if name not in _OF_DATA}

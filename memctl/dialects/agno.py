@@ -31,8 +31,8 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
 )
+from memctl.model import Memory
 
-_ROLES = {"developer": "system", "tool": "system"}
 _MEDIA = {"images": "image", "audio": "audio", "videos": "video", "files": "file"}
 _READ = frozenset(
     {
@@ -51,7 +51,6 @@ class AgnoView(DocumentView):
 
     __slots__ = ()
     known = _READ
-    roles = _ROLES
 
     @property
     def id(self) -> str | None:
@@ -105,6 +104,7 @@ class Agno(RowDialect):
     """The dialect of Agno's sessions."""
 
     name = "agno"
+    framework = "Agno"
     view = AgnoView
     keeps_extra = True
     tool_words = (b"tool",)
@@ -137,6 +137,18 @@ class Agno(RowDialect):
         }
         aside = found.get("aside")
         return jsonio.dumps([kept, aside]) if kept or aside else b""
+
+    def waits(self, memory: Memory) -> bool:
+        try:
+            found = jsonio.loads(memory.extra.encode()) if '"PAUSED"' in memory.extra else {}
+        except ValueError:
+            return False
+        aside = found.get("aside") if isinstance(found, dict) else None
+        runs = aside if isinstance(aside, list) else ()
+        return any(
+            isinstance(run, dict) and (run.get("columns") or {}).get("status") == "PAUSED"
+            for run in runs
+        )
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -30,7 +30,8 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
-from memctl.dialects.view import NOTES, Dialect
+from memctl.dialects.live import sent
+from memctl.dialects.view import NOTES, Block, Dialect
 from memctl.model import Memory, StoredMessage
 
 COMPRESSED = "compressed"
@@ -72,6 +73,10 @@ class Joint(ABC):
     def join(self, parts: list[Message], id: str) -> Message:
         """Join messages of the fine dialect into a coarse message with the id ``id``."""
 
+    def join_sent(self, parts: list[Message], id: str, sent: list[Block]) -> Message:  # noqa: ARG002
+        """Join messages as ``join``; ``sent`` are the blocks of them that the framework sends."""
+        return self.join(parts, id)
+
     @abstractmethod
     def split(self, whole: Message) -> list[Message]:
         """Split a message of the coarse dialect into messages of the fine dialect, at least one.
@@ -89,6 +94,8 @@ class Entry:
     marks: tuple[str, ...] = ()
     odd: bool = False
     """True if the message may hold a number that JSON lacks, such as NaN."""
+    sent: list[Block] | None = field(default_factory=list)
+    """What ``live.sent`` found of the message, if it was asked."""
 
 
 @dataclass(slots=True)
@@ -421,11 +428,25 @@ class Joiner(Converter):
         self._joint = joint
         self._group: list[Entry] = []
         self._note: _Note | None = None
+        self._memory: Memory | None = None
+        """The memory, if later messages decide what the framework sends of a message."""
+        self._held: list[StoredMessage] = []
+        """The messages so far, if ``_memory`` is set."""
+
+    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+        if self.source.depends_on_later or self.source.waits(memory):
+            self._memory = memory
+        return super().memory(memory, first)
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
+        if self._memory is not None:
+            self._held += entries
+            return []
+        return self._add(map(_parse, entries))
+
+    def _add(self, entries: Iterable[Entry]) -> list[StoredMessage]:
         done: list[StoredMessage] = []
-        for entry in entries:
-            one = _parse(entry)
+        for one in entries:
             one.value, note = _take_note(self._without_extras(one.value), self.target.name)
             if self._group and (note is not None or not self._goes_on(one)):
                 done.append(self._joined())
@@ -435,11 +456,23 @@ class Joiner(Converter):
         return done
 
     def end(self) -> list[StoredMessage]:
-        return [self._joined()] if self._group else []
+        done = self._add(self._understood(self._memory)) if self._memory is not None else []
+        return [*done, self._joined()] if self._group else done
+
+    def _understood(self, memory: Memory) -> Iterator[Entry]:
+        """Yield the held messages with what the framework sends of them."""
+        held = list(map(_parse, self._held))
+        self._held = []
+        found = sent(self.source, memory, [self.source.view_of(one.value) for one in held])
+        for one, blocks in zip(held, found, strict=True):
+            one.sent = blocks
+            yield one
 
     def _goes_on(self, one: Entry) -> bool:
         """Return whether a message is joined with the group before it."""
         note, place = self._note, len(self._group)
+        if one.sent is None:
+            return True
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
                 return True
@@ -471,7 +504,11 @@ class Joiner(Converter):
                 id = whole["id"] = self._unused(id)
         else:
             id = self._unused(self._joint.id(parts, group[0].id))
-            whole = self._joint.join(parts, id)
+            if self._memory is None:
+                whole = self._joint.join(parts, id)
+            else:
+                blocks = [block for one in group for block in one.sent or ()]
+                whole = self._joint.join_sent(parts, id, blocks)
             back = _split(self._joint, whole)
             ids = [one.id for one in group]
             new.delta = None if back == parts else delta(back, parts)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import ROLE, string
+from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
     DocumentView,
     RowDialect,
@@ -34,19 +35,10 @@ from memctl.dialects.view import (
     UnknownBlock,
     renamed,
 )
+from memctl.location import visible
 
-_ROLES = {
-    "human": "user",
-    "HumanMessageChunk": "user",
-    "ai": "assistant",
-    "AIMessageChunk": "assistant",
-    "system": "system",
-    "SystemMessageChunk": "system",
-    "tool": "system",
-    "ToolMessageChunk": "system",
-    "function": "system",
-    "FunctionMessageChunk": "system",
-}
+_SPOKEN = ("chat", "ChatMessageChunk")
+"""The types of messages with a role of their own."""
 _FUNCTIONS = ("function", "FunctionMessageChunk")
 _RESULTS = ("tool", "ToolMessageChunk", *_FUNCTIONS)
 _FIELDS = frozenset(
@@ -60,6 +52,14 @@ _MORE = frozenset({"tool_calls", "function_call", "refusal", "reasoning_content"
 """The fields of ``additional_kwargs`` read by the view."""
 _TYPES = {"user": "human", "assistant": "ai", "system": "system"}
 _CALL = "tool_call"
+_TYPES_READ = frozenset(
+    {
+        *("human", "ai", "system", "chat", "function", "tool", "remove"),
+        *("HumanMessageChunk", "AIMessageChunk", "SystemMessageChunk", "ChatMessageChunk"),
+        *("FunctionMessageChunk", "ToolMessageChunk", "generic", "developer"),
+    }
+)
+"""The types of ``messages_from_dict``, and two more of LangChain.js; others fail to load."""
 
 
 class LangChainView(DocumentView):
@@ -87,9 +87,7 @@ class LangChainView(DocumentView):
     @property
     def role(self) -> str | None:
         kind = text_of(self.document, "type")
-        if kind == "chat":
-            return text_of(self.data, "role")
-        return None if kind is None else _ROLES.get(kind, kind)
+        return role_of(text_of(self.data, ROLE) if kind in _SPOKEN else kind)
 
     @property
     def name(self) -> str | None:
@@ -99,8 +97,11 @@ class LangChainView(DocumentView):
     def fault(self) -> str:
         if found := super().fault:
             return found
-        if not isinstance(self.document.get("type"), str):
+        kind = self.document.get("type")
+        if not isinstance(kind, str):
             return "it has no type"
+        if kind not in _TYPES_READ:
+            return f"LangChain knows no type {visible(kind)!r}"
         return "" if "content" in self.data else "it has no content"
 
     @property
@@ -169,6 +170,7 @@ class LangChain(RowDialect):
     """The dialect of LangChain's chat message histories."""
 
     name = "langchain"
+    framework = "LangChain"
     view = LangChainView
     tool_words = (b"tool_call", b"function")
     note_key = "memctl"

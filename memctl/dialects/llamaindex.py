@@ -31,14 +31,9 @@ from memctl.dialects.view import (
     UnknownBlock,
 )
 
-_ROLES = {
-    "developer": "system",
-    "tool": "system",
-    "function": "system",
-    "chatbot": "assistant",
-    "model": "assistant",
-}
 _TOOL = ("tool", "function")
+_ROLES_READ = ("system", "developer", "user", "assistant", *_TOOL, "chatbot", "model")
+"""The roles of ``MessageRole``; LlamaIndex fails to load a message with another one."""
 _MORE = frozenset({"name", "tool_call_id", "tool_calls", "function_call"})
 """The fields of ``additional_kwargs`` read by the view."""
 
@@ -48,11 +43,16 @@ class LlamaIndexView(DocumentView):
 
     __slots__ = ()
     known = frozenset({"role", "content", "blocks", "additional_kwargs"})
-    roles = _ROLES
 
     @property
     def unknown(self) -> dict[str, Any]:
         return super().unknown | others(self._more, _MORE)
+
+    @property
+    def fault(self) -> str:
+        return super().fault or (
+            "" if self.document.get("role") in _ROLES_READ else "it has no role of LlamaIndex"
+        )
 
     @property
     def name(self) -> str | None:
@@ -109,6 +109,7 @@ class LlamaIndex(RowDialect):
     """The dialect of LlamaIndex's chat stores."""
 
     name = "llamaindex"
+    framework = "LlamaIndex"
     view = LlamaIndexView
     tool_words = (b"tool", b"function")
     note_key = "memctl"
@@ -123,8 +124,8 @@ class LlamaIndex(RowDialect):
         for block in blocks:
             if isinstance(block, ToolResultBlock):
                 more = {"tool_call_id": block.id} | ({"name": block.name} if block.name else {})
-                text = {"block_type": "text", "text": output_text(block.output)}
-                found.append({"role": "tool", "additional_kwargs": more, "blocks": [text]})
+                output = [_stored(one) for one in block.output]
+                found.append({"role": "tool", "additional_kwargs": more, "blocks": output})
             else:
                 said.append(_stored(block))
         if said or not found:
@@ -149,6 +150,9 @@ def _stored(block: Block) -> dict[str, Any]:
         case MediaBlock(kind, url, media_type, data) if kind in ("image", "video"):
             stored = {kind: data, "path": None, "url": url, f"{kind}_mimetype": media_type}
             return {"block_type": kind} | stored
+        case MediaBlock(_, url, media_type, data):
+            stored = {"data": data, "path": None, "url": url, "document_mimetype": media_type}
+            return {"block_type": "document"} | stored
         case _:
             return {"block_type": "text", "text": output_text([block])}
 

@@ -39,7 +39,6 @@ from memctl.dialects.view import (
 
 KEY = "memctl"
 """The key for data without a field of OpenAI, in a message or a conversation."""
-_ROLES = {"developer": "system", "tool": "system", "function": "system"}
 _TOOL = ("tool", "function")
 _FIELDS = frozenset(
     {
@@ -54,7 +53,6 @@ class OpenAIView(DocumentView):
 
     __slots__ = ()
     known = _FIELDS
-    roles = _ROLES
 
     @property
     def fault(self) -> str:
@@ -101,12 +99,21 @@ class OpenAI(RowDialect):
     """
 
     name = "openai"
+    framework = "OpenAI's API"
     keeps_extra = True
     view = OpenAIView
     holds_marks = True
     tool_words = (b"tool_call", b"function")
     note_key = KEY
     offloads = True
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        match media:
+            case MediaBlock("image") | MediaBlock("file", None):
+                return place == "user"
+            case MediaBlock("audio", None, "audio/wav" | "audio/mp3"):
+                return place == "user"
+        return False
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
         return jsonio.canonical(extra.encode("utf-8", "surrogatepass")) if extra else b""
@@ -157,7 +164,7 @@ def _message(
     role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
     plain = role != "user" or all(isinstance(block, TextBlock) for block in said)
     text = output_text(said) if len(said) < 2 or role == "system" else None
-    content: Any = text if plain and text is not None else [_part(block, role) for block in said]
+    content: Any = text if plain and text is not None else [_part(block) for block in said]
     message: dict[str, Any] = {"role": role, "content": content}
     if name and name != role:
         message["name"] = name
@@ -168,19 +175,16 @@ def _message(
     return message
 
 
-def _part(block: Block, role: str) -> dict[str, Any]:
+def _part(block: Block) -> dict[str, Any]:
     match block:
-        case MediaBlock("image") if role == "user":
+        case MediaBlock("image"):
             return {"type": "image_url", "image_url": {"url": place_of(block)}}
-        case MediaBlock("audio", None, media_type, data) if role == "user" and media_type in (
-            *("audio/wav", "audio/mp3"),
-        ):
+        case MediaBlock("audio", None, str(media_type), data):
             format = media_type.partition("/")[2]
             return {"type": "input_audio", "input_audio": {"data": data or "", "format": format}}
-        case MediaBlock():
-            return {"type": "text", "text": place_of(block)}
-        case _:
-            return {"type": "text", "text": output_text([block])}
+        case MediaBlock("file", None):
+            return {"type": "file", "file": {"filename": "file", "file_data": place_of(block)}}
+    return {"type": "text", "text": output_text([block])}
 
 
 OPENAI = OpenAI(frozenset({ID, TIME, METADATA}))

@@ -12,6 +12,7 @@ from typing import Any
 from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message
+from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
     EXTRA,
     DocumentView,
@@ -41,7 +42,8 @@ _CALL, _OUTPUT, _REASONING, _MESSAGE = (
     "reasoning",
     "message",
 )
-_ROLES = {"developer": "system"}
+_COMPACTION = "compaction"
+"""An item that stands for earlier items, and that only OpenAI can read."""
 _ENCRYPTED = "encrypted item"
 _FAKE_ID = "__fake_id__"
 """The id of all items of models without the Responses API (``models/fake_id.py``)."""
@@ -84,14 +86,22 @@ class OpenAIAgentsView(DocumentView):
     def role(self) -> str | None:
         found = self.document.get("role")
         if isinstance(found, str):
-            return _ROLES.get(found, found)
+            return role_of(found)
         if is_envelope(self.document):
             return None
+        if self.kind == _COMPACTION:
+            return _COMPACTION
         return "system" if self.kind.endswith("_output") else "assistant"
 
     @property
     def name(self) -> None:
         return None
+
+    @property
+    def fault(self) -> str:
+        if (found := super().fault) or self.kind != "?" or is_envelope(self.document):
+            return found
+        return "it has neither a type nor a role"
 
     @property
     def blocks(self) -> list[Block]:
@@ -119,6 +129,9 @@ class OpenAIAgentsView(DocumentView):
                 parts = [*_list(item.get("summary")), *_list(item.get("content"))]
                 texts = [string(one.get("text")) for one in parts if isinstance(one, dict)]
                 return [ThinkingBlock("\n".join(texts), item)]
+            case "image_generation_call" if isinstance(item.get("result"), str):
+                media_type = f"image/{string(item.get('output_format')) or 'png'}"
+                return [MediaBlock("image", None, media_type, item["result"], item)]
             case kind if isinstance(id := item.get("call_id"), str) and kind.endswith(_SUFFIXES):
                 return [_of_tool(kind, id, item)]
             case kind:
@@ -171,15 +184,23 @@ class OpenAIAgents(RowDialect):
     """The dialect of the sessions of the OpenAI Agents SDK."""
 
     name = "openai-agents"
+    framework = "the OpenAI Agents SDK"
     view = OpenAIAgentsView
     tool_words = (b"_call",)
     results_follow = False
+    may_wait = True
+    depends_on_later = True
     holds_items = True
     encrypts = True
     offloads = True
 
-    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:
+        if "result" in media:  # the item of a picture that a model made
+            return {"role": "assistant", CONTENT: text}
         return {"type": "input_text", "text": text}
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
+        return place != "assistant"
 
     def is_encrypted(self, text: bytes) -> bool:
         return b'"__enc__"' in text and is_envelope(OpenAIAgentsView(jsonio.loads(text)).document)
@@ -247,22 +268,19 @@ def _message(parts: list[dict[str, Any]], role: str) -> dict[str, Any]:
 
 def _part(block: Block, role: str) -> dict[str, Any]:
     match block:
-        case MediaBlock("image") if role != "assistant":
+        case MediaBlock("image"):
             return {"type": "input_image", "detail": "auto", "image_url": place_of(block)}
-        case MediaBlock(_, None) if role != "assistant":
+        case MediaBlock(_, None):
             return {"type": "input_file", "filename": "file", "file_data": place_of(block)}
-        case MediaBlock(_, url) if role != "assistant":
+        case MediaBlock(_, url):
             return {"type": "input_file", "file_url": url}
-        case MediaBlock():
-            text = place_of(block)
-        case _:
-            text = output_text([block])
-    return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": kind, "text": output_text([block])}
 
 
 def _output(blocks: Sequence[Block]) -> Any:
-    """Return the output of a tool as a text, or as parts if it has an image."""
-    if any(isinstance(block, MediaBlock) and block.kind == "image" for block in blocks):
+    """Return the output of a tool as a text, or as parts if it has media."""
+    if any(isinstance(block, MediaBlock) for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)
 

@@ -25,9 +25,10 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects import agentscope
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, ROLES
-from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
+from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
 from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
     NOTES,
     Block,
@@ -138,13 +139,11 @@ class DocumentView(RowView):
     """A view of a row whose content is a JSON object of the framework.
 
     ``known`` has the names of the fields that the view reads, and of fields without meaning for a
-    reader.  Fields not in ``known`` are ``unknown``.  ``roles`` maps roles of the framework to
-    AgentScope's roles.
+    reader.  Fields not in ``known`` are ``unknown``.
     """
 
     __slots__ = ()
     known: ClassVar[frozenset[str]]
-    roles: ClassVar[Mapping[str, str]] = {}
 
     @property
     def document(self) -> dict[str, Any]:
@@ -155,7 +154,7 @@ class DocumentView(RowView):
     @property
     def role(self) -> str | None:
         found = text_of(self.document, ROLE)
-        return None if found is None else self.roles.get(found, found)
+        return role_of(found)
 
     @property
     def name(self) -> str | None:
@@ -182,6 +181,8 @@ class RowDialect(Dialect):
     makes_ids = True
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
+    framework: ClassVar[str] = ""
+    """The name of the framework; empty if users define the format."""
     tool_words: ClassVar[tuple[bytes, ...]]
     """Words for a quick test: every message with a tool call or a result contains one of them."""
 
@@ -203,6 +204,11 @@ class RowDialect(Dialect):
 
         ``role`` and ``name`` are the role and the name of the speaker.
         """
+
+    def foreign(self, content: Any) -> str:
+        """Return why a stored content is no message of the framework; empty if it is one."""
+        fault = self.view({CONTENT: content}).fault if self.documents else ""
+        return f"is no message of {self.framework}: {fault}" if fault else ""
 
     def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
         """Return the id inside a stored content; None if the content has no id."""
@@ -379,61 +385,38 @@ class RowJoint(Joint):
         return self._rows.continues(group, message)
 
     def join(self, parts: list[Message], id: str) -> Message:
-        views = [self._rows.view(part) for part in parts]
-        blocks = [block for view in views for block in view.blocks]
+        blocks = [block for part in parts for block in self._rows.view(part).blocks]
+        return self.join_sent(parts, id, blocks)
+
+    def join_sent(self, parts: list[Message], id: str, sent: list[Block]) -> Message:
+        first = self._rows.view(parts[0])
+        blocks = passing(sent)
         results = any(isinstance(block, ToolResultBlock) for block in blocks)
-        role = "system" if results else views[0].role
-        role = role if role in ROLES else "assistant"
-        moment = views[0].moment
+        said = first.role
+        # A speaker whose role nobody knows is never taken for the assistant.
+        role = "system" if results else said if said in ROLES else "user"
+        moment = first.moment
         plain = [block for block in blocks if isinstance(block, TextBlock)]
-        content: Any = [_stored(block) for block in blocks]
+        content: Any = [AGENTSCOPE1.stored_block(block) for block in blocks]
         # As in AgentScope: agents answer in blocks, and users in plain text.
         if len(blocks) == len(plain) == 1 and role != "assistant":
             content = plain[0].text
         return {
             ID: id,
-            NAME: views[0].name or role,
+            NAME: first.name or (role if results else said or role),
             ROLE: role,
             CONTENT: content if blocks else "",
-            METADATA: dict(views[0].metadata),
+            METADATA: dict(first.metadata),
             TIMESTAMP: moment.isoformat(" ", "milliseconds") if moment else NO_TIME,
         }
 
     def split(self, whole: Message) -> list[Message]:
         view = AgentScope1View(whole)
         moment = view.moment
-        blocks = [_plain(block) for block in view.blocks]
+        role = view.role or "user"
+        blocks = self._rows.fitting(view.blocks, role)
         when = None if moment is None else utc(moment)
-        return self._rows.rows(view.role or "assistant", view.name or "", when, blocks)
-
-
-def _stored(block: Block) -> dict[str, Any]:
-    """Return a block in the format of AgentScope 1.x; unknown blocks as text."""
-    if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
-        block = block._replace(input={})
-    if isinstance(block, MediaBlock) and block.kind not in ("image", "audio", "video"):
-        return {"type": "text", "text": jsonio.dumps(block.value).decode()}
-    if isinstance(block, UnknownBlock):
-        return {"type": "text", "text": _unknown(block)}
-    if isinstance(block, ToolResultBlock):
-        output = [_stored(one) for one in block.output]
-        plain = len(block.output) == 1 and isinstance(block.output[0], TextBlock)
-        said = output[0]["text"] if plain else output
-        return {"type": "tool_result", "id": block.id, "name": block.name, "output": said}
-    return AGENTSCOPE1.stored_block(block)
-
-
-def _plain(block: Block) -> Block:
-    """Return the block; a hint or an unknown block becomes a TextBlock."""
-    if isinstance(block, HintBlock):
-        return TextBlock(block.text)
-    if isinstance(block, UnknownBlock):
-        return TextBlock(_unknown(block))
-    return block
-
-
-def _unknown(block: UnknownBlock) -> str:
-    return f"[{block.kind}]" if block.value is None else jsonio.dumps(block.value).decode()
+        return self._rows.rows(role, view.name or "", when, blocks)
 
 
 # Shared by several frameworks
@@ -546,10 +529,8 @@ def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
 
 
 def output_text(blocks: Sequence[Block]) -> str:
-    """Return the texts of blocks, joined by newlines; as JSON if a block is not a text."""
-    if all(isinstance(block, TextBlock) for block in blocks):
-        return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
-    return jsonio.dumps([_stored(block) for block in blocks]).decode()
+    """Return the texts of blocks, joined by newlines; hints are texts, too."""
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock | HintBlock))
 
 
 def is_list_of_blocks(text: str) -> bool:
@@ -578,7 +559,8 @@ class RoleContentView(RowView):
         if not calls and self._is_result:
             name = self._field(CALL_NAME) or self._field(NAME) or ""
             # Function calls of OpenAI's API before the introduction of tools have no id.
-            id = self._field(CALL_ID) or (name if self._field(ROLE) == "function" else "")
+            role = (self._field(ROLE) or "").casefold()
+            id = self._field(CALL_ID) or (name if role == "function" else "")
             return [ToolResultBlock(id, name, lambda: said, self.value)]
         if calls and self.content == "":
             return calls
@@ -607,20 +589,12 @@ class RoleContentView(RowView):
     def _is_result(self) -> bool:
         if self._field(CALL_ID):
             return True
-        role = self._field(ROLE)
+        role = (self._field(ROLE) or "").casefold()
         return role == "function" or (role == "tool" and CALL_NAME in self.value)
 
     @property
     def role(self) -> str | None:
-        found = self._field(ROLE)
-        return _ROLE_NAMES.get(found, found) if found else found
-
-
-_ROLE_NAMES = {
-    **{"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"},
-    **{"tool": "system", "function": "system", "developer": "system"},
-}
-"""The roles of AgentScope for the role names of other frameworks."""
+        return role_of(self._field(ROLE))
 
 
 class RoleContent(RowDialect):
@@ -636,6 +610,9 @@ class RoleContent(RowDialect):
     documents = False
     tool_words = (b"tool_", b"call", b"function")
     offloads = True
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        return AGENTSCOPE1.holds_media(media, place)
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
         return AGENTSCOPE1.linked(media, url)
@@ -672,7 +649,7 @@ class RoleContent(RowDialect):
         only = blocks[0]
         if len(blocks) == 1 and isinstance(only, TextBlock) and not is_list_of_blocks(only.text):
             return [only.text]
-        return [[_stored(block) for block in blocks]]
+        return [[AGENTSCOPE1.stored_block(block) for block in blocks]]
 
 
 ROLE_CONTENT = RoleContent(FIELDS)

@@ -20,6 +20,7 @@ from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, Age
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
 from memctl.dialects.rows import arguments_of
 from memctl.dialects.view import (
+    TOOL,
     Block,
     HintBlock,
     MediaBlock,
@@ -174,6 +175,9 @@ class Runtime(AgentScopeDialect):
     results_follow = False
     view = RuntimeView
     call = "plugin_call"
+
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        return place != TOOL or AGENTSCOPE1.holds_media(media, place)
 
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         return super().role_and_time(text)[0], None

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from memctl import jsonio
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, ROLES
-from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
+from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
 from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.roles import ROLES
 from memctl.dialects.runtime import RUNTIME, RuntimeView, type_of
-from memctl.dialects.view import (
-    Block,
-    MediaBlock,
-    TextBlock,
-    ToolCallBlock,
-    UnknownBlock,
-)
+from memctl.dialects.view import TextBlock
 
 
 class RuntimeVersions(Joint):
@@ -39,8 +33,8 @@ class RuntimeVersions(Joint):
         views = [RuntimeView(part) for part in parts]
         role = views[0].role
         role = "system" if role == "tool" else role if role in ROLES else "assistant"
-        blocks = [block for view in views for block in view.blocks]
-        content: Any = [_stored(block) for view in views for block in view.blocks]
+        blocks = passing([block for view in views for block in view.blocks])
+        content: Any = [AGENTSCOPE1.stored_block(block) for block in blocks]
         if role == "user" and len(blocks) == 1 and isinstance(blocks[0], TextBlock):
             content = blocks[0].text
         metadata = views[0].metadata.get("metadata")
@@ -57,12 +51,12 @@ class RuntimeVersions(Joint):
         view = AgentScope1View(whole)
         parts: list[Message] = []
         kind = ""
-        for block in view.blocks:
+        for block in RUNTIME.fitting(view.blocks, view.role or ""):
             now = type_of(block)
             if now != kind or now.startswith("plugin_call"):
                 parts.append(_part(view, now, len(parts)))
                 kind = now
-            parts[-1][CONTENT].append(RUNTIME.stored_block(_plain(block)))
+            parts[-1][CONTENT].append(RUNTIME.stored_block(block))
         return parts or [_part(view, "message", 0)]
 
 
@@ -70,26 +64,6 @@ def _original_id(message: Message) -> str | None:
     metadata = message.get("metadata")
     found = metadata.get("original_id") if isinstance(metadata, dict) else None
     return found if isinstance(found, str) else None
-
-
-def _stored(block: Block) -> dict[str, Any]:
-    if isinstance(block, MediaBlock) and block.kind == "file":
-        source = {"type": "base64", "media_type": block.media_type or "?", "data": block.data}
-        if block.url is not None:
-            source = {"type": "url", "url": block.url}
-        return {"type": "file", "source": source}
-    if isinstance(block, ToolCallBlock) and not isinstance(block.input, dict):
-        block = block._replace(input={})
-    if isinstance(block, UnknownBlock):
-        return {"type": "text", "text": jsonio.dumps(block.value).decode()}
-    return AGENTSCOPE1.stored_block(block)
-
-
-def _plain(block: Block) -> Block:
-    """Return the block; an UnknownBlock becomes a TextBlock."""
-    if isinstance(block, UnknownBlock):
-        return TextBlock(jsonio.dumps(block.value).decode())
-    return block
 
 
 def _part(view: AgentScope1View, kind: str, number: int) -> Message:

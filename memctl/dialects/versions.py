@@ -16,8 +16,10 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects import agentscope1, agentscope2
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, RESULT, ROLE, ROLES
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, RESULT, ROLE
 from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.roles import ROLES
+from memctl.dialects.view import waiting
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?")
 """A time in the format of both versions; only the character between date and time differs."""
@@ -65,9 +67,12 @@ class Versions(Joint):
             when = time if part is first else _to_iso(part.get(agentscope1.TIMESTAMP))
             blocks += _upgraded(part.get(CONTENT), id, len(blocks), when)
         answered = {block["id"] for block in blocks if block["type"] == RESULT}
-        role = first.get(ROLE)
-        allowed = agentscope2.ALLOWED.get(role, ()) if isinstance(role, str) else ()
-        if any(block["type"] not in allowed for block in blocks) or role not in ROLES:
+        kinds = {block["type"] for block in blocks}
+        # A speaker whose role nobody knows is never taken for the assistant.
+        role = found if (found := first.get(ROLE)) in ROLES else "user"
+        if role == "system" and kinds <= {"text", "data"}:  # no system message has media
+            blocks = [_without_media(block) for block in blocks]
+        elif not kinds <= {*agentscope2.ALLOWED[role]}:
             role = "assistant"
         for block in blocks:
             if block["type"] == agentscope2.CALL:
@@ -93,16 +98,21 @@ class Versions(Joint):
         metadata, content = whole.get("metadata"), whole.get(CONTENT)
         time = _from_iso(whole.get(agentscope2.CREATED))
         id = id if isinstance(id, str) else ""
-        role = role if role in ROLES else "assistant"
+        role = role if role in ROLES else "user"
         name = name if isinstance(name, str) else str(role)
         first = _part(id, name, str(role), time)
         if isinstance(metadata, dict):
             first["metadata"] = dict(metadata)
         parts, calls = [first], set[str]()
-        for block in content if isinstance(content, list) else ():
-            if not isinstance(block, dict):
-                continue
+        blocks = [
+            one for one in (content if isinstance(content, list) else ()) if isinstance(one, dict)
+        ]
+        results = {block.get("id") for block in blocks if block.get("type") == RESULT}
+        for block in blocks:
             kind = block.get("type")
+            stopped = kind == agentscope2.CALL and block.get("state") in agentscope2.WAITING
+            if stopped and block.get("id") not in results:
+                kind, block = "text", _word(waiting(_text_value(block.get(NAME))))
             if kind == RESULT and (len(parts) > 1 or block.get("id") in calls):
                 when = _from_iso(block.get(agentscope2.CREATED))
                 part = _part(f"{id}-{len(parts)}", "system", "system", when)
@@ -127,6 +137,18 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
         "metadata": {},
         agentscope1.TIMESTAMP: time,
     }
+
+
+def _word(kind: str) -> Block:
+    """Return the block in the place of one that no message can hold."""
+    return {"type": "text", "text": f"[{kind}]"}
+
+
+def _without_media(block: Block) -> Block:
+    """Return a word with the times of a block of media; any other block unchanged."""
+    if block["type"] != "data":
+        return block
+    return _word(_kind(block)) | {name: block[name] for name in _OWN}
 
 
 def _shorten(part: Message) -> None:
@@ -181,13 +203,14 @@ def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
     """Return the blocks of 2.x for the content of a message or a tool result of 1.x.
 
     New blocks have the ids ``id``-``number``, counted up from ``number``, and the time ``time``.
-    Blocks unknown to 2.x are left out.
+    A word takes the place of a block that 2.x does not know.
     """
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     found = []
     for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and (upgraded := _upgraded_block(block, id, number, time)):
+        if isinstance(block, dict):
+            upgraded = _upgraded_block(block, id, number, time)
             upgraded.setdefault(ID, _clean(f"{id}-{number}"))
             upgraded[agentscope2.CREATED] = upgraded["finished_at"] = time
             found.append(upgraded)
@@ -195,7 +218,7 @@ def _upgraded(content: Any, id: str, number: int, time: str) -> list[Block]:
     return found
 
 
-def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block | None:
+def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block:
     match block.get("type"):
         case "text":
             return {"type": "text", "text": _text_value(block.get("text"))}
@@ -228,13 +251,13 @@ def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block | No
                 "state": "success",
                 "metadata": {},
             }
-        case "image" | "audio" | "video" as kind:
+        case "image" | "audio" | "video" | "file" as kind:
             source = _upgraded_source(kind, block.get("source"))
             name = block.get("name")
             named = {"name": _clean(name) if isinstance(name, str) else None}
-            return None if source is None else {"type": "data", "source": source} | named
-        case _:
-            return None
+            return _word(kind) if source is None else {"type": "data", "source": source} | named
+        case kind:
+            return _word("?" if kind is None else str(kind))
 
 
 def _input(value: Any) -> str:
@@ -256,15 +279,16 @@ def _is_finite(value: Any) -> bool:
 def _upgraded_source(kind: str, source: Any) -> Block | None:
     if not isinstance(source, dict):
         return None
+    known = "application/octet-stream" if kind == "file" else f"{kind}/*"
     if source.get("type") == "url" and isinstance(source.get("url"), str):
         url = _as_url(source["url"])
         guessed, _ = mimetypes.guess_type(urlsplit(url).path)
-        fits = guessed is not None and guessed.startswith(f"{kind}/")
-        return {"type": "url", "url": url, "media_type": guessed if fits else f"{kind}/*"}
+        fits = guessed is not None and guessed.startswith("" if kind == "file" else f"{kind}/")
+        return {"type": "url", "url": url, "media_type": guessed if fits else known}
     media_type, data = source.get("media_type"), source.get("data")
     if source.get("type") != "base64" or not isinstance(data, str):
         return None
-    known = _clean(media_type) if isinstance(media_type, str) else f"{kind}/*"
+    known = _clean(media_type) if isinstance(media_type, str) else known
     return {"type": "base64", "data": _clean(data), "media_type": known}
 
 
@@ -299,7 +323,12 @@ def _downgraded(block: Block) -> Block:
         case "tool_result":
             output = block.get("output")
             if isinstance(output, list):
-                output = [_downgraded(one) for one in output if isinstance(one, dict)]
+                output = [
+                    # AgentScope 1.x fails on a file in the output of a tool.
+                    _word("file") if _kind(one) == "file" else _downgraded(one)
+                    for one in output
+                    if isinstance(one, dict)
+                ]
             return {
                 "type": RESULT,
                 ID: block.get("id"),
@@ -335,8 +364,7 @@ def _downgraded_data(block: Block) -> Block:
     source = block.get("source")
     source = source if isinstance(source, dict) else {}
     media_type = _text_value(source.get("media_type"))
-    kind = media_type.split("/")[0]
-    known = {"type": kind if kind in agentscope1.MEDIA else "file"}
+    known = {"type": _kind(block)}
     if source.get("type") == "url":
         url = _text_value(source.get("url"))
         if url.startswith("file:///"):
@@ -346,6 +374,15 @@ def _downgraded_data(block: Block) -> Block:
         data = _text_value(source.get("data"))
         found = known | {"source": {"type": "base64", "media_type": media_type, "data": data}}
     return found | ({"name": block["name"]} if block.get("name") else {})
+
+
+def _kind(block: Block) -> str:
+    """Return the type in 1.x of a block with media; of any other block the type in 2.x."""
+    source = block.get("source")
+    if block.get("type") != "data" or not isinstance(source, dict):
+        return _text_value(block.get("type"))
+    kind = _text_value(source.get("media_type")).split("/")[0]
+    return kind if kind in agentscope1.MEDIA else "file"
 
 
 VERSIONS = Versions()

@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from memctl import jsonio
+from memctl.model import Memory
 
 
 class NotAnObject(ValueError):
@@ -30,6 +32,8 @@ def object_of(value: Any) -> dict[str, Any]:
     return value
 
 
+TOOL = "tool"
+"""The place of the blocks in the output of a tool."""
 READABLE = 1_000_000
 """The maximum number of characters of a text to show: nobody reads more."""
 
@@ -56,12 +60,17 @@ class HintBlock(NamedTuple):
 
 
 class ToolCallBlock(NamedTuple):
-    """A block with a tool call; ``input`` holds the decoded arguments."""
+    """A block with a tool call; ``input`` holds the decoded arguments.
+
+    ``waits`` is True if the framework has stopped at the call until a person, or another program,
+    answers.
+    """
 
     id: str
     name: str
     input: Any = None
     value: Any = None
+    waits: bool = False
 
 
 class ToolResultBlock:
@@ -125,6 +134,11 @@ Block = (
     | UnknownBlock
 )
 """A part of the content of a message.  ``value`` is the stored block."""
+
+
+def waiting(name: str) -> str:
+    """Return the kind of a call that waits, where a message cannot hold the call."""
+    return f"{name}: waits for an answer"
 
 
 def call_text(name: str, arguments: Any) -> str:
@@ -298,6 +312,10 @@ class Dialect(ABC):
     """True if a message may hold a tool call and then its result; else results come first."""
     results_follow: ClassVar[bool] = True
     """True if a result has to follow the message of its call, with only results between them."""
+    may_wait: ClassVar[bool] = False
+    """True if a call at the end of a memory may wait for an approval that is kept elsewhere."""
+    depends_on_later: ClassVar[bool] = False
+    """True if later messages decide what the framework sends of a message (``live.sent``)."""
     last_result_counts: ClassVar[bool] = False
     """True if a call may have several results; the framework sends the last result to a model."""
     skips_empty: ClassVar[bool] = False
@@ -346,6 +364,44 @@ class Dialect(ABC):
         """Return whether a message is encrypted, so that memctl cannot read it."""
         return False
 
+    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002 - most do
+        """Return whether a message can hold media.
+
+        ``place`` is the role of the message, or ``tool`` in the output of a tool.
+        """
+        return True
+
+    def not_held(self, block: Block, place: str) -> str:
+        """Return the kind of a block that no message of this dialect can hold; empty if one can.
+
+        No message made of another dialect's holds a call that waits: only the framework that
+        stopped at the call can go on with it.  ``place`` is as for ``holds_media``.
+        """
+        match block:
+            case UnknownBlock(kind):
+                return kind
+            case ToolCallBlock(name=name, waits=True):
+                return waiting(name)
+            case MediaBlock(kind) if not self.holds_media(block, place):
+                return kind
+        return ""
+
+    def fitting(self, blocks: Iterable[Block], place: str) -> list[Block]:
+        """Return blocks of another dialect for a message of this dialect.
+
+        A word with its kind, such as ``[web_search_call]``, takes the place of a block that no
+        message can hold.  ``place`` is as for ``holds_media``.
+        """
+        found: list[Block] = []
+        for block in blocks:
+            if kind := self.not_held(block, place):
+                block = TextBlock(f"[{kind}]")
+            elif isinstance(block, ToolResultBlock):
+                output = self.fitting(block.output, TOOL)
+                block = ToolResultBlock(block.id, block.name, partial(list, output), block.value)
+            found.append(block)
+        return found
+
     @abstractmethod
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
@@ -354,6 +410,21 @@ class Dialect(ABC):
 
         ``name`` is the name of the speaker.  ``moment`` is local time without a zone.
         """
+
+    def may_be_lost(self, text: bytes) -> bool:  # noqa: ARG002 - only a parsed message tells
+        """Return False if other dialects can hold all blocks of a message; faster than ``outline``.
+
+        Such a message has no call that waits.
+        """
+        return True
+
+    def waits(self, memory: Memory) -> bool:
+        """Return whether the framework waits for a person, or another program, to go on."""
+        return memory.waits
+
+    def is_request(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - in most none is
+        """Return whether a call asks a person or another program, and no model sees the call."""
+        return False
 
     def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
         """Return whether a model API refuses the message without the next message."""

@@ -11,14 +11,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence, Set
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from memctl.concurrency import run_both
+from memctl.dialects.live import WaitingCalls
+from memctl.dialects.roles import ROLES
+from memctl.dialects.view import (
+    TOOL,
+    Dialect,
+    MessageView,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
 from memctl.errors import Failure, Interrupted, Loss, UsageError
-from memctl.location import is_one_file, same_file
+from memctl.location import is_one_file, same_file, visible
 from memctl.model import (
     Memory,
     MemoryKey,
@@ -88,6 +98,7 @@ class _LossKind(NamedTuple):
     name: str
     noun: str
     hint: str
+    outcome: str = "not copied"
 
 
 _LOSSES = {
@@ -122,6 +133,25 @@ _LOSSES = {
         "name them as calls and call_id (memctl stores detect proposes it), or drop them with "
         "--lossy",
     ),
+    "waits": _LossKind(
+        "waiting-calls",
+        "calls that wait for a person or another program",
+        "have them answered first, or put a word in their places with --lossy",
+        "a word takes their places",
+    ),
+    "content": _LossKind(
+        "content-not-shown",
+        "contents that its framework does not know",
+        "put a word such as [file] in their places with --lossy; a copy back to the same framework "
+        "has them again",
+        "a word takes their places",
+    ),
+    "roles": _LossKind(
+        "unknown-roles",
+        "roles that memctl does not know",
+        "take them for users with --lossy; a copy back to the same framework has them again",
+        "taken for users",
+    ),
     "extra": _LossKind(
         "session", "settings of sessions without messages", "drop them with --lossy"
     ),
@@ -154,8 +184,9 @@ async def refuse_losses(
         await _refuse_several(source, target, where)
     lacking = {
         name
-        for name in ("parts", "summaries", "ttl", "duplicate_ids")
+        for name in ("parts", "summaries", "ttl", "duplicate_ids", "waits")
         if getattr(source.features, name) and not getattr(target.features, name)
+        if name != "waits" or not converts  # else the calls are counted
     }
     found: dict[str, Lost] = {}
     if lacking:
@@ -181,6 +212,13 @@ async def refuse_losses(
         async with aclosing(_with_columns(source, where)) as keys:
             async for key in keys:
                 _add(found, "calls", key)
+    details: dict[str, Counter[str]] = {}
+    if converts:
+        async with aclosing(_not_held(source, inside(target).dialect, where)) as memories:
+            async for key, lost in memories:
+                for loss, kinds in lost.items():
+                    _add(found, loss, key)
+                    details.setdefault(loss, Counter()).update(kinds)
     if converts and source.dialect.keeps_extra:
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
@@ -191,18 +229,75 @@ async def refuse_losses(
                 if source.dialect.has_record(memory.extra, *memory.key[:2]):
                     _add(found, "record", memory.key)
     report.losses[:] = found.values()
-    losses = [
-        f"{target.label} cannot store {_LOSSES[loss].noun} "
+    losses = {
+        loss: f"{target.label} cannot store {_LOSSES[loss].noun}{_listed(details.get(loss))} "
         + (
             f"(1 memory affected: {one.example})"
             if one.memories == 1
             else f"({one.memories:,} memories affected, such as {one.example})"
         )
         for loss, one in found.items()
-    ]
+    }
     if losses and not lossy:
-        raise Loss("; ".join(losses), _LOSSES[next(iter(found))].hint)
-    report.warnings += [f"{text}; not copied" for text in losses]
+        raise Loss("; ".join(losses.values()), _LOSSES[next(iter(found))].hint)
+    report.warnings += [f"{text}; {_LOSSES[loss].outcome}" for loss, text in losses.items()]
+
+
+def _listed(kinds: Counter[str] | None) -> str:
+    """Return the names of what is lost, each with its number, the most frequent first."""
+    if not kinds:
+        return ""
+    names = [f"{visible(name)} {number:,}" for name, number in kinds.most_common(_NAMED_KINDS)]
+    return ": " + ", ".join([*names, "..."] if len(kinds) > len(names) else names)
+
+
+_NAMED_KINDS = 5
+
+
+async def _not_held(
+    source: Store, target: Dialect, where: Selection
+) -> AsyncGenerator[tuple[MemoryKey, dict[str, Counter[str]]]]:
+    """Yield the memories with messages that ``target`` cannot hold whole.
+
+    Each comes with what it loses by kind of loss, a key of ``_LOSSES``, and name.
+    """
+    dialect = source.dialect
+    async with aclosing(source.read(where)) as pages:
+        async for page in pages:
+            if page.offset == 0:
+                waiting = WaitingCalls(dialect, page.memory)
+                lost: dict[str, Counter[str]] = {"content": Counter(), "roles": Counter()}
+            for entry in page.messages:
+                if not dialect.may_be_lost(entry.message):
+                    continue
+                with suppress(ValueError, RecursionError):  # the copy reports it
+                    view = dialect.outline(entry.message)
+                    waiting.add(view.blocks)
+                    _count_lost(view, target, lost)
+            if page.last:
+                lost["waits"] = Counter(waiting.names.values())
+                if dialect.waits(page.memory) and not waiting.names:
+                    lost["waits"]["a run"] += 1
+                if lost := {loss: kinds for loss, kinds in lost.items() if kinds}:
+                    yield page.memory.key, lost
+
+
+def _count_lost(view: MessageView, target: Dialect, lost: dict[str, Counter[str]]) -> None:
+    role = view.role or ""
+    whole = True
+    for block in view.blocks:
+        place, inner = role, [block]
+        if isinstance(block, ToolResultBlock):
+            place, inner = TOOL, block.output
+        for one in inner:
+            match one:
+                case ToolCallBlock() | UnknownBlock(value=None):  # counted otherwise
+                    whole = False
+                case _ if kind := target.not_held(one, place):
+                    lost["content"][kind] += 1
+                    whole = False
+    if whole and role not in ROLES:
+        lost["roles"][role or "none"] += 1
 
 
 def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
@@ -277,6 +372,8 @@ def _of(memory: Memory, repeated: int) -> list[str]:
         losses.append("ttl")
     if repeated:
         losses.append("duplicate_ids")
+    if memory.waits:
+        losses.append("waits")
     return losses
 
 

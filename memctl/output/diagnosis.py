@@ -45,7 +45,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "message": f"{kind.what}: {finding.detail}" if finding.detail else kind.what,
         "meaning": kind.meaning,
         "remedy": finding.remedy or kind.remedy,
-        "repairable": kind.repair is not RepairMethod.NONE,
+        "repairable": finding.repairable and kind.repair is not RepairMethod.NONE,
     }
 
 

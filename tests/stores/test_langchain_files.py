@@ -87,7 +87,7 @@ def test_langchain_file_holds_one_session(run: Any, tmp_path: Path) -> None:
     [
         (b'{"agent": {}}', "holds no list of messages"),
         (b'[{"type": "human"', "holds no JSON"),
-        (b"[5]", "holds no message of LangChain at index 0"),
+        (b"[5]", "holds at index 0 is no message of LangChain: its content is not a JSON object"),
         (b"\xff", "holds no JSON"),
         (b"[" * 5000, "holds no JSON"),
     ],

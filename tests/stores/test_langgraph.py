@@ -27,16 +27,24 @@ TABLES = {
     "sqlite": (
         "CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '',"
         " checkpoint_id TEXT NOT NULL, parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, "
-        "metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))"
+        "metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))",
+        "CREATE TABLE writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', "
+        "checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL, idx INTEGER NOT NULL, channel TEXT "
+        "NOT NULL, type TEXT, value BLOB, "
+        "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))",
     ),
     "postgresql": (
         "CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '',"
         " checkpoint_id TEXT NOT NULL, parent_checkpoint_id TEXT, type TEXT, checkpoint JSONB NOT "
         "NULL, metadata JSONB NOT NULL DEFAULT '{}', "
-        "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)); "
+        "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))",
+        "CREATE TABLE checkpoint_writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL "
+        "DEFAULT '', checkpoint_id TEXT NOT NULL, task_id TEXT NOT NULL, idx INTEGER NOT NULL, "
+        "channel TEXT NOT NULL, type TEXT, blob BYTEA NOT NULL, task_path TEXT NOT NULL DEFAULT '',"
+        " PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))",
         "CREATE TABLE checkpoint_blobs (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL "
         "DEFAULT '', channel TEXT NOT NULL, version TEXT NOT NULL, type TEXT NOT NULL, blob BYTEA, "
-        "PRIMARY KEY (thread_id, checkpoint_ns, channel, version))"
+        "PRIMARY KEY (thread_id, checkpoint_ns, channel, version))",
     ),
 }
 ENGINES = list(TABLES)
@@ -69,7 +77,8 @@ class Checkpoints:
         self.engine, self.url = engine, url
         self._execute = execute
         self._number = 0
-        execute(TABLES[engine])
+        for table in TABLES[engine]:
+            execute(table)
 
     def put(
         self,
@@ -79,22 +88,34 @@ class Checkpoints:
         namespace: str = "",
         metadata: dict[str, Any] | None = None,
         stored: tuple[str, bytes] | None = None,
+        leads_to: str = "",
     ) -> None:
-        """Put a checkpoint; ``stored`` is what stands there instead of its messages."""
+        """Put a checkpoint; ``stored`` is what stands there instead of its messages.
+
+        ``leads_to`` is the node that runs next.
+        """
         self._number += 1
         id = f"1f1e76b3-{self._number:04x}"
+        about_node = {f"branch:to:{leads_to}": None} if leads_to else {}
+        seen = dict.fromkeys(about_node, f"{self._number:032}.2")
         about = json.dumps({"source": "loop", "step": 1, **(metadata or {})})
         key = f"'{thread}', '{namespace}'"
         if self.engine == "sqlite":
-            checkpoint = {"v": 2, "id": id, "channel_values": values, "channel_versions": {}}
+            checkpoint = {
+                **{"v": 4, "id": id, "channel_values": values | about_node},
+                **{"channel_versions": seen, "versions_seen": {}},
+            }
             kind, data = stored or ("msgpack", pack(checkpoint))
             self._execute(
                 f"INSERT INTO checkpoints VALUES ({key}, '{id}', NULL, '{kind}', "
                 f"x'{data.hex()}', CAST('{about}' AS BLOB))"
             )
             return
-        versions = dict.fromkeys(values, f"{self._number:032}.1")
-        kept = {"v": 2, "id": id, "channel_versions": versions, "channel_values": {}}
+        versions = seen | dict.fromkeys(values, f"{self._number:032}.1")
+        kept = {
+            **{"v": 4, "id": id, "channel_versions": versions, "channel_values": about_node},
+            **{"versions_seen": {}},
+        }
         if stored is None and "messages" in values:
             stored = ("msgpack", pack(values["messages"]))
         if stored is not None:
@@ -104,6 +125,15 @@ class Checkpoints:
         self._execute(
             f"INSERT INTO checkpoints VALUES ({key}, '{id}', NULL, NULL, "
             f"'{json.dumps(kept)}', '{about}')"
+        )
+
+    def interrupt(self, thread: str) -> None:
+        """Let a task of the step after the last checkpoint wait for a person."""
+        table = "writes" if self.engine == "sqlite" else "checkpoint_writes"
+        bytes_ = "x'80'" if self.engine == "sqlite" else "decode('80', 'hex')"
+        self._execute(
+            f"INSERT INTO {table} VALUES ('{thread}', '', '1f1e76b3-{self._number:04x}', 't', -3, "
+            f"'__interrupt__', 'msgpack', {bytes_})"
         )
 
     def say(self, thread: str, *texts: str, **about: Any) -> None:
@@ -442,10 +472,41 @@ def test_nothing_is_written(
     assert Path(only_sqlite.url).read_bytes() == before
 
 
+CALL = message("ai", "", tool_calls=[{"name": "ask", "args": {}, "id": "1", "type": "tool_call"}])
+
+
+def test_a_call_of_an_unfinished_step_waits(run: Any, checkpoints: Checkpoints) -> None:
+    checkpoints.put("next", {"messages": [CALL]}, leads_to="tools")
+    checkpoints.put("asks", {"messages": [CALL]})
+    checkpoints.interrupt("asks")
+    found = report(run("doctor", checkpoints.url, "--json"))["findings"]
+    shown = [(one["code"], one["session"], one["repairable"]) for one in found]
+    assert shown == [("waiting-call", "asks", False), ("waiting-call", "next", False)]
+
+
+def test_a_copy_of_an_unfinished_step_is_a_loss(
+    run: Any, only_sqlite: Checkpoints, tmp_path: Path
+) -> None:
+    only_sqlite.put("asks", {"messages": [message("human", "Pay", id="h"), CALL]})
+    only_sqlite.interrupt("asks")
+    for target in ("agents.db", "chats.db?layout=langchain"):
+        place = f"sqlite:///{tmp_path}/{target}"
+        fails(run("migrate", only_sqlite.url, place), 9, "calls that wait")
+    place = f"{tmp_path}/agents.db"
+    assert run("migrate", only_sqlite.url, place, "--lossy").exit_code == 0
+    assert [one["code"] for one in report(run("doctor", place, "--json"))["findings"]] == [
+        "no-session-index"
+    ]
+    kept = tmp_path / "kept.ndjson"
+    assert run("export", only_sqlite.url, "-o", kept).exit_code == 0
+    assert [one["code"] for one in report(run("doctor", kept, "--json"))["findings"]] == [
+        "waiting-call"
+    ]
+
+
 def test_doctor_promises_no_repair(run: Any, only_sqlite: Checkpoints) -> None:
     only_sqlite.say("kyoto", "Hi")
-    call = {"name": "ask", "args": {}, "id": "1", "type": "tool_call"}
-    only_sqlite.put("kyoto", {"messages": [message("ai", "", tool_calls=[call])]})
+    only_sqlite.put("kyoto", {"messages": [CALL]})
     done = run("doctor", only_sqlite.url)
     assert done.exit_code == 6
     assert "tool calls without a result" in done.stdout

@@ -163,6 +163,8 @@ class ListStore(WholeMemoryStore):
             raise BadData(f"{_name(place)} holds no JSON at index {at}: {error}") from error
         if not isinstance(content, dict):
             raise BadData(f"{_name(place)} holds no JSON object at index {at}")
+        if why := self.rows.foreign(content):
+            raise BadData(f"what {_name(place)} holds at index {at} {why}")
         value = self.rows.unpack(content)
         message = jsonio.compact(value, odd=jsonio.may_have_nan(text))
         return StoredMessage(self.rows.message_id(value), message)

@@ -197,7 +197,7 @@ def examine_view(view: MessageView, text: bytes, dialect: Dialect) -> ExaminedMe
 def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
     given = block.input
     has_arguments = given is None or given == "" or isinstance(given, dict)
-    tool = ToolCallBlock(block.id, block.name)
+    tool = ToolCallBlock(block.id, block.name, waits=block.waits)
     return Call(index, tool, dialect.is_answerable(block), has_arguments)
 
 
@@ -307,6 +307,7 @@ class MessageRepair:
 
 
 ANSWERED = "tool-call-without-result"
+WAITING = "waiting-call"
 UNMARKED = "compressed-without-summary"
 
 
@@ -593,14 +594,19 @@ class MemoryExaminer:
         *others, call = exchange.calls
         for other in others:
             self._note("repeated-tool-call", other.spot)
-        pending = False
+        expected = False
         if not (exchange.results or exchange.came_early):
-            pending = at_end and call.step == self._step and self._may_be_at_work(call.moment)
-            if pending:
+            is_last = at_end and call.step == self._step
+            if self._waits(call, is_last=is_last):
+                since = call.moment and f"the first since {call.moment:%Y-%m-%d %H:%M}"
+                self._note(WAITING, call.spot, since or "")
+                expected = True
+            elif is_last and self._may_be_at_work(call.moment):
                 self._note("tool-call-pending", call.spot)
+                expected = True
             else:
                 self._unanswered(call, exchange)
-        if pending or (not others and len(exchange.results) < 2):
+        if expected or (not others and len(exchange.results) < 2):
             return
         kept = _genuine(exchange.results)
         if exchange.results and not self._dialect.last_result_counts:
@@ -613,6 +619,13 @@ class MemoryExaminer:
         if kept is not None or not exchange.results:
             for other in others:
                 self._remove("repeated-tool-call", other.spot, other.call.block)
+
+    def _waits(self, call: _MadeCall, *, is_last: bool) -> bool:
+        """Return whether a call without a result waits; ``is_last`` if only results follow it."""
+        dialect = self._dialect
+        if is_last and (dialect.may_wait or dialect.waits(self._memory)):
+            return True
+        return call.call.tool.waits and (is_last or not dialect.results_follow)
 
     def _unanswered(self, call: _MadeCall, exchange: _Exchange) -> None:
         code = ANSWERED
@@ -695,6 +708,8 @@ class MemoryExaminer:
             self._unmark()
             if not self.repairs.unmarked:
                 self._keep_unmarked()
+        if self._dialect.waits(self._memory) and WAITING not in self._found:
+            yield Finding(WAITING, self.key)
         for code, some in self._found.items():
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
@@ -863,15 +878,21 @@ async def check(
 
 def fitting(fault: Finding, store: Store) -> Finding:
     """Return a finding with a remedy that fits the store, if that of its code does not."""
-    remedy = ""
+    remedy, repairable = "", True
     if fault.code == _SUMMARY_ELSEWHERE and store.features.summaries:
         remedy = _KEEP_STATES
-    if KINDS[fault.code].repair is not RepairMethod.NONE:
+    kind = KINDS[fault.code]
+    by_store = kind.repair in (RepairMethod.STORE, RepairMethod.QUARANTINE)
+    if by_store and fault.code not in store.features.repairs:
+        remedy, repairable = kind.remedy.partition("; --repair")[0], False
+    if kind.repair is not RepairMethod.NONE:
         try:
             store.refuse_changes()
         except UsageError as error:  # no repair is possible
-            remedy = error.hint or ""
-    return replace(fault, remedy=remedy) if remedy else fault
+            remedy, repairable = error.hint or "", False
+    if not remedy and repairable:
+        return fault
+    return replace(fault, remedy=remedy, repairable=repairable)
 
 
 def examinations(

@@ -132,6 +132,8 @@ def parse_run(row: dict[str, Any], owner: dict[str, Any]) -> Run:
     messages = data.get("messages") or []
     if not (isinstance(messages, list) and _are_objects(messages)):
         raise BadData(f"the messages of {name} are not a list of JSON objects")
+    if why := next(filter(None, map(AGNO.foreign, messages)), ""):
+        raise BadData(f"a message of {name} {why}")
     columns = {
         column: value
         for column, value in row.items()

@@ -14,8 +14,8 @@ The messages of a memory follow the memory's line, in order.  The digest covers 
 the last line.
 
 Optional fields of a memory are ``part``, if a session has several memories; ``extra``, the text of
-``Memory.extra``; and the attributes ``ttl`` (the seconds left), ``place`` and ``owner``, as in
-``Memory``.
+``Memory.extra``; and the attributes ``ttl`` (the seconds left), ``place``, ``owner`` and ``waits``,
+as in ``Memory``.
 
 Optional fields of a message are ``index``, the position column of the SQL layout; and ``shape``,
 the form in which the store held the message.  Only archives that memctl keeps for undo have
@@ -183,7 +183,12 @@ def memory_line(memory: Memory) -> bytes:
     if part:
         record["part"] = part
     record["summary"] = memory.summary
-    attributes = {"ttl": memory.ttl, "place": memory.place, "owner": memory.owner}
+    attributes = {
+        "ttl": memory.ttl,
+        "place": memory.place,
+        "owner": memory.owner,
+        "waits": memory.waits or None,
+    }
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
     if memory.extra:
         record["extra"] = memory.extra
@@ -349,7 +354,8 @@ def read_memory(line: Line) -> Memory:
         extra, str
     ):
         raise ValueError("the place or another value of the memory is not a string")
-    return Memory(MemoryKey(user, session, part), summary, ttl, extra, place, owner)
+    waits = attributes.get("waits") is True
+    return Memory(MemoryKey(user, session, part), summary, ttl, extra, place, owner, waits=waits)
 
 
 def read_end(line: Line) -> EndRecord:

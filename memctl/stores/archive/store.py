@@ -72,6 +72,7 @@ class ArchiveStore(Store):
         summaries=True,
         ttl=True,
         ttl_counts_down=False,
+        waits=True,
         empty=True,
         duplicate_ids=True,
         mark_order=True,

@@ -197,8 +197,9 @@ class MergedArchive(ArchiveUpdate):
             summary = old.summary if new.memory.summary is None else new.memory.summary
             ttl = old.ttl if new.memory.ttl is None else new.memory.ttl
             extra = old.extra if self._mode is WriteMode.ADD else new.memory.extra
-            merged = replace(old, summary=summary, ttl=ttl, extra=extra)
-            if merged == old:
+            waits = new.memory.waits
+            merged = replace(old, summary=summary, ttl=ttl, extra=extra, waits=waits)
+            if merged == old and waits == old.waits:
                 self._writer.section(line)
             else:
                 self._writer.memory(merged)

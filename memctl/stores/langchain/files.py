@@ -198,8 +198,8 @@ def _array(path: Path, text: bytes) -> list[Any]:
 
 
 def _entry(path: Path, at: int, content: Any, *, odd: bool) -> StoredMessage:
-    if not (isinstance(content, dict) and isinstance(content.get("type"), str)):
-        raise BadData(f"{visible(str(path))} holds no message of LangChain at index {at}")
+    if why := LANGCHAIN.foreign(content):
+        raise BadData(f"what {visible(str(path))} holds at index {at} {why}")
     value = LANGCHAIN.unpack(content)
     try:
         message = jsonio.compact(value, odd=odd)

@@ -38,6 +38,10 @@ _TYPES = {
 
 A class that is not listed, such as ``AIMessageChunk``, is its own type.
 """
+_LEADS_TO = "branch:to:"
+"""The beginning of the name of a channel that leads to a node."""
+_TASKS = "__pregel_tasks"
+"""The channel with the nodes to run that a node has named by ``Send``."""
 _EMPTY = ("null", "empty")
 _DEEP = "it is nested too deep"
 
@@ -86,6 +90,26 @@ def messages_of(value: Any) -> list[Any] | None:
     if isinstance(value, _Extension) and value.code == _DELTA:
         value = value_of("msgpack", value.data)
     return value if isinstance(value, list) else None
+
+
+def has_next_task(checkpoint: dict[str, Any]) -> bool:
+    """Return whether a node of the graph is to run after a checkpoint.
+
+    A node runs if the channel that leads to the node has a value that the node has not seen, or if
+    another node has named it (``pregel/_algo.py`` and ``graph/state.py`` of langgraph 1.2).
+    """
+    values, versions = checkpoint.get("channel_values"), checkpoint.get("channel_versions")
+    seen = checkpoint.get("versions_seen")
+    if not (isinstance(values, dict) and isinstance(versions, dict) and isinstance(seen, dict)):
+        return False
+    if values.get(_TASKS):
+        return True
+    for channel in values:
+        if isinstance(channel, str) and channel.startswith(_LEADS_TO):
+            node = seen.get(channel.removeprefix(_LEADS_TO))
+            if not isinstance(node, dict) or node.get(channel) != versions.get(channel):
+                return True
+    return False
 
 
 def is_snapshot(value: Any) -> bool:

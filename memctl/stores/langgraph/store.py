@@ -41,6 +41,7 @@ from memctl.storekit.batching import paginate
 from memctl.stores.langgraph.checkpoints import (
     Undecodable,
     content_of,
+    has_next_task,
     messages_of,
     text_of,
     value_of,
@@ -57,11 +58,17 @@ CHANNEL = "messages"
 
 
 class Latest(NamedTuple):
-    """The columns read from the latest checkpoint of a thread: type, value and metadata."""
+    """The columns read from the latest checkpoint of a thread.
+
+    ``kind`` and ``data`` are type and value, ``writes`` is the number of pending writes of tasks.
+    ``checkpoint`` is the JSON text of the checkpoint, if the value is that of a channel.
+    """
 
     kind: Any
     data: Any
     metadata: Any
+    writes: int
+    checkpoint: Any = None
 
 
 class LangGraphStore(SqlStore):
@@ -71,7 +78,7 @@ class LangGraphStore(SqlStore):
     left out, unless ``?namespace=`` names this namespace.
     """
 
-    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True)
+    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, waits=True)
     dialect = LANGCHAIN
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -87,11 +94,19 @@ class LangGraphStore(SqlStore):
     """Selects the fields of ``Latest`` by ``:thread``, ``:namespace`` and ``:id``."""
 
     @abstractmethod
-    def channel(self, latest: Latest) -> Any:
+    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:
         """Return the value of the channel ``messages`` in a checkpoint; None without a value.
 
         Raises:
-            Undecodable: memctl cannot read the checkpoint or the value.
+            Undecodable: memctl cannot read the value.
+        """
+
+    @abstractmethod
+    def checkpoint(self, latest: Latest) -> dict[str, Any]:
+        """Return the decoded checkpoint.
+
+        Raises:
+            Undecodable: memctl cannot read the checkpoint.
         """
 
     # The place
@@ -166,12 +181,13 @@ class LangGraphStore(SqlStore):
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
                 if not rows:  # the thread was deleted meanwhile
                     continue
-                found = self._found(key, Latest(*rows[0]))
+                found, waits = self._found(key, Latest(*rows[0]))
                 del rows  # do not hold a large thread twice
                 if found is None:
                     bare.append(key.session)
                     continue
-                for page in paginate(Memory(key), self._entries(key, found), empty=False):
+                memory = Memory(key, waits=waits)
+                for page in paginate(memory, self._entries(key, found), empty=False):
                     self.left_out.others = True
                     yield page
         if bare and where.keys is None:
@@ -185,17 +201,19 @@ class LangGraphStore(SqlStore):
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
-        """Return the messages in a checkpoint, not yet decoded; None if they are not a list.
+    def _found(self, key: MemoryKey, latest: Latest) -> tuple[list[Any] | None, bool]:
+        """Return the messages in a checkpoint, and whether the graph has stopped before a task.
 
-        If the checkpoint cannot be read, notes the damage of the memory ``key``, and returns an
-        empty list.
+        The messages are not yet decoded; None if they are not a list.  If the checkpoint cannot be
+        read, notes the damage of the memory ``key``, and returns an empty list.
         """
         try:
-            return messages_of(self.channel(latest))
+            checkpoint = self.checkpoint(latest)
+            waits = latest.writes > 0 or has_next_task(checkpoint)
+            return messages_of(self.channel(latest, checkpoint)), waits
         except Undecodable as error:
             self._note_damage(key, str(error))
-            return []
+            return [], False
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
         """Decode the messages ``found`` of the memory ``key``, and empty ``found`` to save memory.
@@ -311,20 +329,30 @@ def _refuse_deltas(metadata: Any) -> None:
         raise Undecodable("its messages are a DeltaChannel, which only its graph puts together")
 
 
+_PENDING = (
+    "SELECT COUNT(*) FROM {} w WHERE w.thread_id = c.thread_id "
+    "AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id"
+)
+"""Counts the pending writes of a checkpoint; they belong to a step that has not ended."""
+
+
 class SqliteLangGraphStore(LangGraphStore):
     """The checkpoints of ``SqliteSaver`` and ``AsyncSqliteSaver``."""
 
     checkpoints_class = SqliteCheckpoints
     latest_sql = (
-        "SELECT type, checkpoint, metadata FROM checkpoints "
+        f"SELECT type, checkpoint, metadata, ({_PENDING.format('writes')}) FROM checkpoints c "
         "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
     )
 
-    def channel(self, latest: Latest) -> Any:
-        checkpoint = value_of(latest.kind, latest.data)
-        values = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
-        if not isinstance(values, dict):
+    def checkpoint(self, latest: Latest) -> dict[str, Any]:
+        found = value_of(latest.kind, latest.data)
+        if not isinstance(found, dict) or not isinstance(found.get("channel_values"), dict):
             raise Undecodable("its checkpoint holds no values of channels")
+        return found
+
+    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:
+        values = checkpoint["channel_values"]
         if CHANNEL not in values:
             _refuse_deltas(latest.metadata)
         return values.get(CHANNEL)
@@ -335,14 +363,19 @@ class PostgresqlLangGraphStore(LangGraphStore):
 
     checkpoints_class = PostgresqlCheckpoints
     latest_sql = (
-        "SELECT b.type, b.blob, CAST(c.metadata AS TEXT) FROM checkpoints c "
+        "SELECT b.type, b.blob, CAST(c.metadata AS TEXT), "
+        f"({_PENDING.format('checkpoint_writes')}), CAST(c.checkpoint AS TEXT) FROM checkpoints c "
         "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "
         "AND b.checkpoint_ns = c.checkpoint_ns AND b.channel = 'messages' "
         "AND b.version = c.checkpoint -> 'channel_versions' ->> 'messages' "
         "WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace AND c.checkpoint_id = :id"
     )
 
-    def channel(self, latest: Latest) -> Any:
+    def checkpoint(self, latest: Latest) -> dict[str, Any]:
+        found = value_of("json", latest.checkpoint)
+        return found if isinstance(found, dict) else {}
+
+    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:  # noqa: ARG002
         if latest.kind is None:  # a channel with a plain value has no row
             _refuse_deltas(latest.metadata)
             return None

@@ -744,6 +744,8 @@ def _parsed(data: Any, created: Any, message: int, *place: Any) -> Row:
         raise BadData(f"the item {message} is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise BadData(f"the item {message} is not a JSON object")
+    if why := OPENAI_AGENTS.foreign(item):
+        raise BadData(f"the item {message} {why}")
     id, sequence, turn, branch_turn, placed, *kind = place or (None, 0, None, None, None, "", None)
     numbers = (turn, branch_turn)
     if not (isinstance(sequence, int) and all(isinstance(one, int | None) for one in numbers)):

@@ -545,6 +545,8 @@ class RowCodec:
             if value is NOT_JSON or (documents and not isinstance(value, dict)):
                 what = "JSON" if value is NOT_JSON else "a JSON object"
                 raise DamagedRow(f"the content of {self._which(row)} is not {what}")
+            if why := self.mapping.dialect.foreign(value):
+                raise DamagedRow(f"the content of {self._which(row)} {why}")
             return value
         if found is None:
             return None

@@ -1,0 +1,84 @@
+"""What a framework sends to a model of the tool calls in a memory: a function of the whole memory.
+
+A later message answers a call, or replaces an earlier result; a call without a result may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memctl.dialects.view import Block, Dialect, MessageView, ToolCallBlock, ToolResultBlock
+from memctl.model import Memory
+
+
+class WaitingCalls:
+    """The calls of one memory that wait for a person or another program.
+
+    These are the calls at which the framework has stopped (``ToolCallBlock.waits``), until their
+    results come.  If the memory waits (``Dialect.waits``), or may wait (``Dialect.may_wait``), all
+    calls after the last message that is no result wait, too.
+    """
+
+    def __init__(self, dialect: Dialect, memory: Memory) -> None:
+        self._at_end = dialect.may_wait or dialect.waits(memory)
+        self._stopped: dict[str, str] = {}
+        self._last: dict[str, str] = {}
+        """The calls without a result of the last message that is no result, as in ``names``."""
+
+    def add(self, blocks: Iterable[Block]) -> None:
+        """Add the blocks of the next message of the memory."""
+        calls = [block for block in blocks if isinstance(block, ToolCallBlock) and block.id]
+        results = {block.id for block in blocks if isinstance(block, ToolResultBlock)}
+        if calls or not results:
+            self._last = {call.id: call.name for call in calls}
+        self._stopped |= {call.id: call.name for call in calls if call.waits}
+        for id in results:
+            self._stopped.pop(id, None)
+            self._last.pop(id, None)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the tools of the calls that wait after the messages so far, by call id."""
+        return self._stopped | self._last if self._at_end else self._stopped
+
+
+def sent(
+    dialect: Dialect, memory: Memory, views: Sequence[MessageView]
+) -> list[list[Block] | None]:
+    """Return the blocks of each message of a memory as the framework sends them to a model.
+
+    None stands for a message that the framework does not send: a request to a person or another
+    program (``Dialect.is_request``), the answer to one, or a result that replaces an earlier one.
+    The replaced result gets the blocks of the last one.  Of all calls, only those that wait have
+    ``waits``.
+    """
+    waiting = WaitingCalls(dialect, memory)
+    blocks = [view.blocks for view in views]
+    for some in blocks:
+        waiting.add(some)
+    ids = waiting.names.keys()
+    requests: set[str] = set()
+    first: dict[str, tuple[int, int]] = {}
+    found: list[list[Block] | None] = []
+    for at, some in enumerate(blocks):
+        kept: list[Block] = []
+        for block in some:
+            if isinstance(block, ToolCallBlock):
+                first.pop(block.id, None)
+                if dialect.is_request(block):
+                    requests.add(block.id)
+                    continue
+                block = block._replace(waits=block.id in ids)
+            elif isinstance(block, ToolResultBlock):
+                if block.id in requests:
+                    continue
+                if dialect.last_result_counts and block.id in first:
+                    earlier, place = first[block.id]
+                    there = found[earlier]
+                    assert there is not None, "it holds the first result"
+                    there[place] = block
+                    continue
+                first[block.id] = at, len(kept)
+            kept.append(block)
+        found.append(kept if kept or not some else None)
+    return found
