@@ -20,7 +20,8 @@ class WaitingCalls:
     """
 
     def __init__(self, dialect: Dialect, memory: Memory) -> None:
-        self._at_end = dialect.may_wait or dialect.waits(memory)
+        self._waits = dialect.waits(memory)
+        self._may_wait = dialect.may_wait
         self._stopped: dict[str, str] = {}
         self._last: dict[str, str] = {}
         """The calls without a result of the last message that is no result, as in ``names``."""
@@ -39,7 +40,12 @@ class WaitingCalls:
     @property
     def names(self) -> dict[str, str]:
         """The names of the tools of the calls that wait after the messages so far, by call id."""
-        return self._stopped | self._last if self._at_end else self._stopped
+        return self.certain | self._last if self._may_wait else self.certain
+
+    @property
+    def certain(self) -> dict[str, str]:
+        """As ``names``, without calls that only may wait, since an agent may be at work on them."""
+        return self._stopped | self._last if self._waits else self._stopped
 
 
 def sent(
@@ -58,9 +64,10 @@ def sent(
         waiting.add(some)
     ids = waiting.names.keys()
     requests: set[str] = set()
-    first: dict[str, tuple[int, int]] = {}
+    first: dict[str, tuple[list[Block], int]] = {}
+    """The first result of each call so far: the blocks of its message, and its index there."""
     found: list[list[Block] | None] = []
-    for at, some in enumerate(blocks):
+    for some in blocks:
         kept: list[Block] = []
         for block in some:
             if isinstance(block, ToolCallBlock):
@@ -69,16 +76,14 @@ def sent(
                     requests.add(block.id)
                     continue
                 block = block._replace(waits=block.id in ids)
-            elif isinstance(block, ToolResultBlock):
+            elif isinstance(block, ToolResultBlock) and block.id:
                 if block.id in requests:
                     continue
                 if dialect.last_result_counts and block.id in first:
-                    earlier, place = first[block.id]
-                    there = found[earlier]
-                    assert there is not None, "it holds the first result"
+                    there, place = first[block.id]
                     there[place] = block
                     continue
-                first[block.id] = at, len(kept)
+                first[block.id] = kept, len(kept)
             kept.append(block)
         found.append(kept if kept or not some else None)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import Result
 from tests.summarizers.server import ModelServer
 from tests.support.agentscope2 import AgentScope2
 from tests.support.backends import SQL_PLACES
+from tests.support.cli import fails
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
@@ -200,6 +202,44 @@ def test_context_that_differs_from_the_log_survives(
     assert [one["id"] for one in found] == ["m2", "m4"]
     done(run, "undo", "--store", place, "--yes")
     assert agentscope2("read", place, **ADA)["session"]["state"]["context"] == before
+
+
+def waiting(id: str, state: str) -> dict[str, Any]:
+    """Return a message with a call in a state."""
+    call = {"type": "tool_call", "id": f"{id}c", "name": "pay", "input": "{}", "state": state}
+    return {"id": id, "name": "friday", "role": "assistant", "content": [call]}
+
+
+def test_a_call_that_waits_is_never_repaired(
+    place: str, run: Run, agentscope2: AgentScope2, tmp_path: Path
+) -> None:
+    """The agent takes the confirmation after a repair, and after a copy to 1.x and back."""
+    old = datetime.now() - timedelta(days=2)
+    for state in ("asking", "submitted", "allowed"):
+        about = {"user": "ada", "session": state, "agent": "friday"}
+        messages = [text(f"{state}-1", "user", "Pay 200."), waiting(f"{state}-2", state)]
+        for minutes, message in enumerate(messages):
+            message["created_at"] = (old + timedelta(minutes=minutes)).isoformat()
+        ids = [one["id"] for one in messages]
+        agentscope2("write", place, **about, messages=messages, context=ids)
+    asks = {"user": "ada", "session": "asking", "agent": "friday"}
+    found = json.loads(run("doctor", place, "--json").stdout)["findings"]
+    shown = [(one["code"], one["session"]) for one in found if one["user"] == "ada"]
+    assert shown == [
+        ("tool-call-without-result", "allowed"),
+        ("waiting-call", "asking"),
+        ("waiting-call", "submitted"),
+    ]
+    other, back = f"{tmp_path}/old.db", f"sqlite:///{tmp_path}/back.db?layout=agentscope2"
+    fails(run("migrate", place, other), 9, "calls that wait", "pay 2")
+    assert run("migrate", place, other, "--lossy").exit_code == 0
+    done(run, "migrate", other, f"{back}&agent=friday")
+    assert agentscope2("confirm", back, **asks) is True
+    repaired = told(run, "doctor", place, "--repair", "--yes")["repaired"]
+    assert [(one["code"], one["session"]) for one in repaired] == [
+        ("tool-call-without-result", "allowed")
+    ]
+    assert agentscope2("confirm", place, **asks) is True
 
 
 def test_memories_of_1x_become_sessions_of_an_agent(

@@ -11,6 +11,7 @@ request says what to ``do`` at a ``place``, ``{"sql": SQLAlchemy's URL}`` or ``{
 - ``read`` returns what AgentScope has of an agent and a session, one by one;
 - ``reply`` has a real agent of the session answer what is ``say``, by the ``model`` at a URL, and
   saves what it leaves, as the application of AgentScope does (``app/_service/_chat.py``);
+- ``confirm`` returns whether the agent takes the user's confirmation of the last call;
 - ``migrate`` opens a SQL storage with ``auto_migrate``;
 - ``save`` writes the state of a session into a ``{"file": path}``, as QwenPaw 2 does, and ``load``
   returns the state in one, as AgentScope loads it.
@@ -30,6 +31,7 @@ from agentscope.agent import Agent
 from agentscope.app.storage import AgentData, AgentRecord, RedisStorage, SessionConfig, StorageBase
 from agentscope.app.storage._sql import AsyncSQLAlchemyStorage
 from agentscope.credential import OpenAICredential
+from agentscope.event import ConfirmResult, UserConfirmResultEvent
 from agentscope.message import Msg, UserMsg
 from agentscope.model import OpenAIChatModel
 from agentscope.state import AgentState
@@ -146,9 +148,21 @@ async def load(_: None, about: dict[str, Any]) -> dict[str, Any]:
     return AgentState.model_validate(json.loads(text)["agent"]["state"]).model_dump(mode="json")
 
 
+async def confirm(store: StorageBase, about: dict[str, Any]) -> bool:
+    """Return whether the agent of a session takes the confirmation of its last call."""
+    found = await store.get_session(about["user"], about["agent"], about["session"])
+    assert found is not None
+    one = Agent.__new__(Agent)
+    one.name, one.state = about["agent"], found.state
+    call = found.state.context[-1].get_content_blocks("tool_call")[-1]
+    result = ConfirmResult(confirmed=True, tool_call=call)
+    event = UserConfirmResultEvent(reply_id=found.state.reply_id, confirm_results=[result])
+    return await one._check_incoming_event(event)
+
+
 DO: dict[str, Any] = {
     **{"write": write, "list": sessions, "read": read, "reply": reply},
-    **{"migrate": migrate, "save": save, "load": load},
+    **{"migrate": migrate, "save": save, "load": load, "confirm": confirm},
 }
 
 

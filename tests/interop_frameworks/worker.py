@@ -178,8 +178,9 @@ class LangGraph(LangChain):
         with self.saver(path) as saver:
             saver.setup()
             for end in range(1, len(messages) + 1):
+                if end > 1:  # a step writes at the checkpoint from which it began
+                    saver.put_writes(config, [("messages", [messages[end - 1]])], str(uuid4()))
                 config = self.put(saver, config, messages[:end])
-                saver.put_writes(config, [("messages", [messages[end - 1]])], str(uuid4()))
 
     async def add(self, path: str, session: str) -> None:
         with self.saver(path) as saver:

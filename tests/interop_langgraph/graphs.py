@@ -59,10 +59,16 @@ def tools(state: MessagesState) -> dict[str, Any]:
     return {"messages": [ToolMessage(found, tool_call_id=call["id"], id=f"m{at}")]}
 
 
-def chat() -> StateGraph:
+def asked(state: MessagesState) -> dict[str, Any]:
+    at, call = len(state["messages"]), state["messages"][-1].tool_calls[0]
+    found = str(interrupt({"call": call["name"]}))
+    return {"messages": [ToolMessage(found, tool_call_id=call["id"], id=f"m{at}")]}
+
+
+def chat(run: Any = tools) -> StateGraph:
     graph = StateGraph(MessagesState)
     graph.add_node(agent)
-    graph.add_node(tools)
+    graph.add_node("tools", run)
     graph.add_edge(START, "agent")
     graph.add_conditional_edges(
         "agent",
@@ -110,6 +116,7 @@ def deep() -> StateGraph:
 GRAPHS = {
     "chat": chat(),
     "forked": chat(),
+    "chat-asks": chat(asked),
     "plain": line(Numbers, one, one, one),
     "asks": line(Numbers, one, ask, one),
     "sends": sends(),
@@ -134,7 +141,7 @@ def saver(url: str) -> Iterator[Any]:
 
 
 def given(name: str, turn: int) -> Any:
-    if name in ("chat", "forked"):
+    if name in ("chat", "forked", "chat-asks"):
         return {"messages": [HumanMessage("x" * turn, id=f"h{turn}")]}
     return {"numbers": [100 + turn]}
 

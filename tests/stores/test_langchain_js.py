@@ -90,7 +90,7 @@ def test_undo_of_a_deletion_restores_rows(run: Any, history: str, database: str)
 
 
 def test_they_are_no_messages_of_langchain_for_python(run: Any, database: str) -> None:
-    """LangChain for Python stores the fields under ``data``, and fails to load any other message."""
+    """LangChain for Python stores the fields under ``data``, and fails to load other messages."""
     place = f"{database}?layout=langchain&table=n8n_chat_histories"
     fails(run("inspect", place, "--messages"), 8, "is no message of LangChain: it has no content")
     found = report(run("doctor", place, "--json"), 6)["findings"]
