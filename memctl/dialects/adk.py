@@ -143,6 +143,7 @@ class Adk(RowDialect):
     depends_on_later = True
     last_result_counts = True
     skips_empty = True
+    roles = frozenset({"user", "assistant"})
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
@@ -174,11 +175,13 @@ class Adk(RowDialect):
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]
-        spoken = "user" if role == "user" or results else "model"
+        # ADK keeps instructions in the agent: no event is one, and any author but user is an agent.
+        is_user = role == "user" or (role == "system" and not results)
+        spoken = "user" if is_user or results else "model"
         event: dict[str, Any] = {
             "content": {"parts": [_stored(block) for block in blocks], "role": spoken},
             "invocation_id": "",
-            "author": "user" if role == "user" else name or role,
+            "author": "user" if is_user else name or role,
             "actions": {field: {} for field in _ACTIONS},
             "id": "",
         }

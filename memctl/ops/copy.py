@@ -17,16 +17,8 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from memctl.concurrency import run_both
-from memctl.dialects.live import WaitingCalls
-from memctl.dialects.roles import ROLES
-from memctl.dialects.view import (
-    TOOL,
-    Dialect,
-    MessageView,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-)
+from memctl.dialects.losses import Losses
+from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Interrupted, Loss, UsageError
 from memctl.location import is_one_file, same_file, visible
 from memctl.model import (
@@ -149,7 +141,7 @@ _LOSSES = {
     ),
     "roles": _LossKind(
         "unknown-roles",
-        "roles that memctl does not know",
+        "roles that its framework does not know",
         "take them for users with --lossy; a copy back to the same framework has them again",
         "taken for users",
     ),
@@ -218,10 +210,15 @@ async def refuse_losses(
     if converts:
         async with aclosing(_not_held(source, inside(target).dialect, where)) as memories:
             async for key, lost in memories:
-                open_calls += sum(lost.pop(_OPEN, Counter[str]()).values())
-                for loss, kinds in lost.items():
-                    _add(found, loss, key)
-                    details.setdefault(loss, Counter()).update(kinds)
+                open_calls += lost.open_calls
+                for loss, names in (
+                    ("waits", lost.waiting),
+                    ("content", lost.contents),
+                    ("roles", lost.roles),
+                ):
+                    if names:
+                        _add(found, loss, key)
+                        details.setdefault(loss, Counter()).update(names)
     if converts and source.dialect.keeps_extra:
         async with aclosing(_bare(source, where)) as keys:
             async for key in keys:
@@ -260,56 +257,21 @@ def _listed(kinds: Counter[str] | None) -> str:
 
 
 _NAMED_KINDS = 5
-_OPEN = "open"
-"""The key, among the losses of a memory, of calls whose results a later copy may bring."""
 
 
 async def _not_held(
     source: Store, target: Dialect, where: Selection
-) -> AsyncGenerator[tuple[MemoryKey, dict[str, Counter[str]]]]:
-    """Yield the memories with messages that ``target`` cannot hold whole.
-
-    Each comes with what it loses by kind of loss, a key of ``_LOSSES``, and name.
-    """
-    dialect = source.dialect
+) -> AsyncGenerator[tuple[MemoryKey, Losses]]:
+    """Yield what each memory with messages loses in the dialect of a target."""
     async with aclosing(source.read(where)) as pages:
         async for page in pages:
             if page.offset == 0:
-                waiting = WaitingCalls(dialect, page.memory)
-                lost: dict[str, Counter[str]] = {"content": Counter(), "roles": Counter()}
+                losses = Losses(source.dialect, target, page.memory)
             for entry in page.messages:
-                if not dialect.may_be_lost(entry.message):
-                    continue
                 with suppress(ValueError, RecursionError):  # the copy reports it
-                    view = dialect.outline(entry.message)
-                    waiting.add(view.blocks)
-                    _count_lost(view, target, lost)
+                    losses.add(entry.message)
             if page.last:
-                lost["waits"] = Counter(waiting.certain.values())
-                if dialect.waits(page.memory) and not waiting.certain:
-                    lost["waits"]["a run"] += 1
-                if unsure := waiting.names.keys() - waiting.certain.keys():
-                    lost[_OPEN] = Counter(unsure)
-                if lost := {loss: kinds for loss, kinds in lost.items() if kinds}:
-                    yield page.memory.key, lost
-
-
-def _count_lost(view: MessageView, target: Dialect, lost: dict[str, Counter[str]]) -> None:
-    role = view.role or ""
-    whole = True
-    for block in view.blocks:
-        place, inner = role, [block]
-        if isinstance(block, ToolResultBlock):
-            place, inner = TOOL, block.output
-        for one in inner:
-            match one:
-                case ToolCallBlock() | UnknownBlock(value=None):  # counted otherwise
-                    whole = False
-                case _ if kind := target.not_held(one, place):
-                    lost["content"][kind] += 1
-                    whole = False
-    if whole and role not in ROLES:
-        lost["roles"][role or "none"] += 1
+                yield page.memory.key, losses
 
 
 def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:

@@ -1,0 +1,73 @@
+"""What the messages of one memory lose in another dialect, found message by message."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from memctl.dialects.live import WaitingCalls
+from memctl.dialects.roles import ROLES, role_of
+from memctl.dialects.view import (
+    TOOL,
+    Dialect,
+    MessageView,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+from memctl.model import Memory
+
+
+class Losses:
+    """The losses of the messages of a memory: how many of each name."""
+
+    def __init__(self, source: Dialect, target: Dialect, memory: Memory) -> None:
+        self.contents: Counter[str] = Counter()
+        """The blocks that no message of the target can hold, by their kinds."""
+        self.roles: Counter[str] = Counter()
+        """The roles that no message of the target has, of messages that say something."""
+        self._lacks_roles = not target.roles.issuperset(ROLES)
+        self._source = source
+        self._target = target
+        self._waits = source.waits(memory)
+        self._calls = WaitingCalls(source, memory)
+
+    def add(self, text: bytes) -> None:
+        """Add the next message of the memory.
+
+        Raises:
+            ValueError: the text is not a JSON object.
+        """
+        if self._lacks_roles or self._source.may_be_lost(text):
+            view = self._source.outline(text)
+            self._calls.add(view.blocks)
+            self._count(view)
+
+    def _count(self, view: MessageView) -> None:
+        role = role_of(view.role) or "none"
+        says = False
+        for block in view.blocks:
+            place, inner = role, [block]
+            if isinstance(block, ToolResultBlock):
+                place, inner = TOOL, block.output
+            for one in inner:
+                if isinstance(one, UnknownBlock) and one.value is None:
+                    continue  # an encrypted message is a loss of its own
+                if isinstance(one, ToolCallBlock):
+                    continue  # counted by ``waiting``
+                if kind := self._target.not_held(one, place):
+                    self.contents[kind] += 1
+                else:
+                    says = says or place != TOOL
+        if says and role not in self._target.roles:
+            self.roles[role] += 1
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """The calls that wait, by the names of the tools, after all messages."""
+        found = Counter(self._calls.certain.values())
+        return found or Counter({"a run": 1} if self._waits else {})
+
+    @property
+    def open_calls(self) -> int:
+        """The number of calls for which an agent may still bring the results."""
+        return len(self._calls.names.keys() - self._calls.certain.keys())
