@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
 
-from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
+from memctl.engines.sql.columns import TimeFormat, columns_of, filled_zone, find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, damage, is_text
 from memctl.engines.sql.schema import create_missing
@@ -233,7 +233,12 @@ class TableStore(SqlStore):
                 sql += f" WHERE {quoted(time)} IS NOT NULL LIMIT 1"
                 rows = await self.database.fetch_all(connection, sql, {})
                 sample = rows[0][0] if rows else None
-                self._codec.times = TimeFormat.of(columns.all[time], sample, utc=mapping.utc)
+                local = mapping.zone or await filled_zone(
+                    self.database, connection, columns.all[time]
+                )
+                if local is None and mapping.filled_times:
+                    local = await self.database.time_zone(connection)
+                self._codec.times = TimeFormat.of(columns.all[time], sample, local)
                 if mapping.unit:
                     self._codec.times = TimeFormat(mapping.unit, whole=True)
             if not mapping.dialect.documents:
