@@ -34,7 +34,12 @@ _TABLES = {
     "offload": "[offload]",
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
-_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
+_ZONE_KEY = "tz"
+"""The key for the time zone of times without one; also an option of the store's URL."""
+_TABLE_KEYS = (
+    *("layout", "table", "columns", "dialect", "content_encoding", "owner", "app"),
+    _ZONE_KEY,
+)
 """The keys that describe a mapped table; also options of the store's URL."""
 _OBJECT_KEYS = OPTIONS[S3]
 """The keys for an archive in object storage; also options of the archive's URL."""
@@ -435,7 +440,7 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
                 f"{path}: {place}.{key} does not fit its url",
                 f"{', '.join(_OBJECT_KEYS)} are for archives in object storage"
                 if key in _OBJECT_KEYS
-                else "it is for SQL databases",
+                else "it is not for archives in object storage",
             )
     options = {key: entry[key] for key in keys if key in entry}
     return Alias(name, _with_options(entry["url"], options), password, secret_variables)
@@ -510,8 +515,9 @@ def _with_options(url: str, options: Mapping[str, str]) -> str:
     """
     if not options:
         return url
-    if "://" not in url:
-        url = f"sqlite:///{quote(url)}"
+    if "://" not in url and not url.startswith(("agentscope1:", "agentscope2:")):
+        states = options.keys() == {_ZONE_KEY} and Path(url).suffix.lower() in ("", ".json")
+        url = f"agentscope1:{url}" if states else f"sqlite:///{quote(url)}"
     return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
 
 

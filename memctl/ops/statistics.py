@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
 from memctl.dialects.fact import FactView
-from memctl.dialects.view import Dialect, MessageView, local_time
+from memctl.dialects.view import Dialect, MessageView
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe_view
@@ -404,7 +404,7 @@ class _Counts:
         if found.facts is None:
             self._contexts.append(tokens)
             self._largest_contexts.add(tokens, row)
-        moment = local_time(one.last)
+        moment = self.store.dialect.moment(one.last)
         if moment is not None:
             self._idle.add((self.options.now - moment).total_seconds(), row)
         if memory.ttl is not None:

@@ -55,6 +55,7 @@ from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.sessions import Sessions
 from memctl.stores.tables.write import ChangedTimes, TableEditor, TableRows, TableWriter
+from memctl.time_zones import naming
 
 _SAMPLE = 100
 """The number of contents to sample when the store opens."""
@@ -238,9 +239,17 @@ class TableStore(SqlStore):
                 )
                 if local is None and mapping.filled_times:
                     local = await self.database.time_zone(connection)
-                self._codec.times = TimeFormat.of(columns.all[time], sample, local)
+                times = TimeFormat.of(columns.all[time], sample, local)
                 if mapping.unit:
-                    self._codec.times = TimeFormat(mapping.unit, whole=True)
+                    times = TimeFormat(mapping.unit, whole=True)
+                if not (times.zone or times.unit):
+                    self.details.append(naming(local))
+                elif mapping.zone is not None:
+                    raise UsageError(
+                        f"the times in the column {visible(time)!r} do not depend on a time zone",
+                        "leave out tz=",
+                    )
+                self._codec.times = times
             if not mapping.dialect.documents:
                 await self._learn_content(connection)
             if mapping.make is not None or set(columns.key) <= set(columns.order):
