@@ -577,10 +577,10 @@ def _new_store(location: Location, mode: OpenMode) -> Any:
     made, spec = store_class(location.kind), spec_of(location.kind)
     with _naming_extra(spec):
         store = made(location, mode)
-    if tz := location.options.get("tz"):
+    if (tz := location.options.get("tz")) is not None:
         if "tz" not in spec.options:  # of a detected layout
             raise UsageError(f"{spec.kind} has no option tz=", "leave it out")
-        store.dialect = store.dialect.in_zone(time_zone("tz", tz))
+        store.dialect = store.dialect.in_zone(time_zone(tz))
     return store
 
 

@@ -76,8 +76,8 @@ def period(
     return first, end
 
 
-def time_zone(option: str, name: str) -> tzinfo:
-    """Return the time zone with this name; ``option`` is the name of the option for errors.
+def time_zone(name: str) -> tzinfo:
+    """Return the time zone that the option ``tz`` of a store names.
 
     Raises:
         UsageError: there is no such zone.
@@ -85,7 +85,7 @@ def time_zone(option: str, name: str) -> tzinfo:
     found = zone_named(name)
     if found is None:
         hint = "write the name of a zone on this machine, such as Asia/Shanghai or Etc/GMT-8"
-        raise UsageError(f"{option}={visible(name)} is not a time zone", hint)
+        raise UsageError(f"tz={visible(name)} is not a time zone", hint)
     return found
 
 

@@ -34,13 +34,8 @@ _TABLES = {
     "offload": "[offload]",
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
-_ZONE_KEY = "tz"
-"""The key for the time zone of times without one; also an option of the store's URL."""
-_TABLE_KEYS = (
-    *("layout", "table", "columns", "dialect", "content_encoding", "owner", "app"),
-    _ZONE_KEY,
-)
-"""The keys that describe a mapped table; also options of the store's URL."""
+_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app", "tz")
+"""The keys that describe a mapped table or, ``tz``, its times; also options of the store's URL."""
 _OBJECT_KEYS = OPTIONS[S3]
 """The keys for an archive in object storage; also options of the archive's URL."""
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *_OBJECT_KEYS, *secrets.keys("password"))
@@ -516,7 +511,7 @@ def _with_options(url: str, options: Mapping[str, str]) -> str:
     if not options:
         return url
     if "://" not in url and not url.startswith(("agentscope1:", "agentscope2:")):
-        states = options.keys() == {_ZONE_KEY} and Path(url).suffix.lower() in ("", ".json")
+        states = options.keys() == {"tz"} and Path(url).suffix.lower() in ("", ".json")
         url = f"agentscope1:{url}" if states else f"sqlite:///{quote(url)}"
     return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
 

@@ -33,7 +33,7 @@ class _Registry(Mapping[str, Dialect]):
         plain, _, zone = name.partition("@")
         module = import_module(f"memctl.dialects.{_MODULES[plain]}")
         dialect: Dialect = getattr(module, plain.upper().replace("-", "_"))
-        return dialect.in_zone(time_zone("tz", zone)) if zone else dialect
+        return dialect.in_zone(time_zone(zone)) if zone else dialect
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.partition("@")[0] in _MODULES

@@ -531,6 +531,8 @@ class _MemoryCounts:
         self.messages += 1
         self.bytes += size
         if time is not None and moment is not None:
+            if self._whole.store.dialect.zone is not None:
+                time = str(moment)  # the report shows local times of this machine
             self.first = _earlier(self.first, time)
             self.last = _later(self.last, time)
         self._whole.add(entry, self.memory.key, role, moment)

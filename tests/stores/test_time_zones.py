@@ -68,8 +68,7 @@ def item(text: str) -> str:
 
 
 def chat(path: Path, *times: datetime) -> str:
-    """Return the path of an archive of a conversation of the Agents SDK with these times."""
-    database = f"sqlite:///{path}{AGENTS}"
+    """Return the URL of a conversation of the Agents SDK with these times, in SQLite."""
     ask(
         f"sqlite:///{path}",
         "CREATE TABLE agent_sessions (session_id TEXT PRIMARY KEY, "
@@ -85,7 +84,7 @@ def chat(path: Path, *times: datetime) -> str:
             for number, one in enumerate(times)
         ),
     )
-    return database
+    return f"sqlite:///{path}{AGENTS}"
 
 
 def stored(url: str) -> list[Any]:
@@ -102,6 +101,7 @@ def is_now(time: str) -> bool:
     return abs(datetime.fromisoformat(time) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zoned", ZONES, indirect=True)
 def test_times_that_the_database_fills_are_in_its_zone(
     run: Any, zoned: str, tmp_path: Path
@@ -188,7 +188,7 @@ def test_the_default_of_a_column_tells_its_zone(
 
 
 def agents(path: Path, *times: str) -> str:
-    """Return the path of a store of AgentScope 1.x with a message of each time."""
+    """Return the name of a store of AgentScope 1.x with a message of each time."""
     entries = [
         StoredMessage(
             f"m{number}",
@@ -228,8 +228,12 @@ def test_tz_is_the_zone_of_the_agents(
     assert selected(tokyo, "--older-than", "45m") == 0  # in the future, or hours old
     assert selected(tokyo + TZ, "--older-than", "45m") == 1
     assert selected(tokyo + TZ, "--newer-than", "45m") == 1
-    days = report(run("report", tokyo + TZ, "--json"))["days"]
-    assert [one["day"] for one in days][-1] == f"{datetime.now() - timedelta(minutes=30):%Y-%m-%d}"
+    shown, newest = (
+        report(run("report", tokyo + TZ, "--json")),
+        datetime.now() - timedelta(minutes=30),
+    )
+    assert shown["days"][-1]["day"] == f"{newest:%Y-%m-%d}"
+    assert abs(datetime.fromisoformat(shown["totals"]["last"]) - newest) < timedelta(minutes=1)
     for place, number in (tokyo, 2), (tokyo + TZ, 1):
         found = report(run("search", place, "hello", "--since", "45m", "--json"))
         assert len(found["hits"]) == number
@@ -299,6 +303,7 @@ def test_retain_knows_the_zone_of_an_alias(run: Any, tokyo: str, tmp_path: Path)
     [
         ("?tz=Mars/Base", "tz=Mars/Base is not a time zone"),
         ("?tz=localtime", "tz=localtime is not a time zone"),
+        ("?tz=", "tz= is not a time zone"),
         ("?layout=agno&tz=Asia/Tokyo", "layout=agno has no option tz="),
         ("?layout=openai-agents&tz=Asia/Tokyo", "layout=openai-agents knows its times"),
         (f"?layout=table&table=t&{COLUMNS}&tz=Asia/Tokyo", "do not depend on a time zone"),

@@ -80,7 +80,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
     rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
-    zone = time_zone("tz", options["tz"]) if "tz" in options else None
+    zone = time_zone(options["tz"]) if "tz" in options else None
     return Mapping(table, columns, order, rows, user, encoding=encoding, zone=zone)
 
 
