@@ -455,6 +455,8 @@ BUILT_IN = (
 _BY_KIND = {spec.kind: spec for spec in BUILT_IN}
 _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
 _BY_PREFIX = {prefix: spec.kind for spec in BUILT_IN for prefix in spec.prefixes}
+PREFIXES = tuple(f"{prefix}:" for prefix in _BY_PREFIX)
+"""The beginnings of paths that name their kind of store, such as ``vault:``."""
 EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
     ".ndjson .ndjson.gz .ndjson.zst (an archive, encrypted with .age); a new folder ends in /"

@@ -18,7 +18,7 @@ from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
 from memctl.location import Location
-from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
+from memctl.registry import EXTENSIONS, PREFIXES, SUFFIXES, newest, parse
 from memctl.stores.archive.rotation import LATEST, latest_of
 
 if TYPE_CHECKING:
@@ -510,7 +510,7 @@ def _with_options(url: str, options: Mapping[str, str]) -> str:
     """
     if not options:
         return url
-    if "://" not in url and not url.startswith(("agentscope1:", "agentscope2:")):
+    if "://" not in url and not url.startswith(PREFIXES):
         states = options.keys() == {"tz"} and Path(url).suffix.lower() in ("", ".json")
         url = f"agentscope1:{url}" if states else f"sqlite:///{quote(url)}"
     return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
