@@ -31,6 +31,7 @@ from memctl.stores.archive.file import refuse_missing as refuse_missing
 from memctl.stores.archive.rotation import LATEST, latest
 from memctl.stores.archive.rotation import newest as newest
 from memctl.stores.reme.layouts import layout_of
+from memctl.values import time_zone
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
 
@@ -141,7 +142,7 @@ SQL_LAYOUTS = (
         summary="AgentScope 2.x sessions in {}",
         title="AgentScope 2.x sessions",
         factory="memctl.stores.agentscope2.sql:SqlAgentscope2Store",
-        options=("agent",),
+        options=("agent", "tz"),
     ),
     SqlLayout(
         name="table",
@@ -149,7 +150,7 @@ SQL_LAYOUTS = (
         summary="messages of other frameworks, and tables of your own, in {}",
         title="messages in a table",
         factory="memctl.stores.tables.store:TableStore",
-        options=("table", "columns", "dialect", "content_encoding", "owner", "app"),
+        options=("table", "columns", "dialect", "content_encoding", "owner", "app", "tz"),
         layouts=TABLE_LAYOUTS,
     ),
     SqlLayout(
@@ -180,7 +181,7 @@ SQL_LAYOUTS = (
         engines=("sqlite",),
     ),
 )
-_MEMORY_OPTIONS = frozenset({"state", "state_path", "agent"})
+_MEMORY_OPTIONS = frozenset({"state", "state_path", "agent", "tz"})
 _MEMORY_STORE = "memctl.stores.agentscope1.sql.store:SqlMemoryStore"
 BUILT_IN = (
     StoreSpec(
@@ -231,7 +232,7 @@ BUILT_IN = (
         "memctl.stores.agentscope1.redis.store:RedisMemoryStore",
         title="AgentScope 1.x memory in Redis",
         schemes=("redis", "rediss", "unix", "redis+unix"),
-        options=frozenset({"prefix", "ttl", "layout", "state", "state_path"}),
+        options=frozenset({"prefix", "ttl", "layout", "state", "state_path", "tz"}),
         engine="redis",
         layouts=("memory",),
     ),
@@ -241,7 +242,7 @@ BUILT_IN = (
         "RedisSession's states",
         "memctl.stores.states.redis:RedisSessionStore",
         title="AgentScope 1.x session states in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "path"}),
+        options=frozenset({"prefix", "ttl", "layout", "path", "tz"}),
         engine="redis",
         layouts=("session",),
     ),
@@ -261,7 +262,7 @@ BUILT_IN = (
         "the states of agentscope-runtime",
         "memctl.stores.states.runtime:RuntimeStateStore",
         title="agentscope-runtime states in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "path"}),
+        options=frozenset({"prefix", "ttl", "layout", "path", "tz"}),
         engine="redis",
         layouts=("runtime-state",),
     ),
@@ -271,7 +272,7 @@ BUILT_IN = (
         "AgentScope 2.x's sessions",
         "memctl.stores.agentscope2.redis:RedisAgentScope2Store",
         title="AgentScope 2.x sessions in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "agent"}),
+        options=frozenset({"prefix", "ttl", "layout", "agent", "tz"}),
         engine="redis",
         layouts=("agentscope2",),
     ),
@@ -302,7 +303,7 @@ BUILT_IN = (
         "memctl.stores.agentscope1.tablestore:TablestoreMemoryStore",
         title="AgentScope 1.x memory in Tablestore",
         schemes=("tablestore",),
-        options=frozenset({"instance", "table", "layout", "state", "state_path"}),
+        options=frozenset({"instance", "table", "layout", "state", "state_path", "tz"}),
         extra="tablestore",
         engine="tablestore",
         layouts=("memory",),
@@ -313,7 +314,7 @@ BUILT_IN = (
         "TablestoreSession's states",
         "memctl.stores.states.tablestore:TablestoreSessionStore",
         title="AgentScope 1.x session states in Tablestore",
-        options=frozenset({"instance", "table", "layout", "path"}),
+        options=frozenset({"instance", "table", "layout", "path", "tz"}),
         extra="tablestore",
         engine="tablestore",
         layouts=("session",),
@@ -352,7 +353,7 @@ BUILT_IN = (
         "memctl.stores.states.file:StateFileStore",
         title="AgentScope 1.x state in a file",
         suffixes=(".json",),
-        options=frozenset({"path", "user", "session"}),
+        options=frozenset({"path", "user", "session", "tz"}),
     ),
     StoreSpec(
         "sessions",
@@ -361,7 +362,7 @@ BUILT_IN = (
         "memctl.stores.states.folder:SessionFolderStore",
         title="AgentScope 1.x session states in a folder",
         prefixes=("agentscope1",),
-        options=frozenset({"path"}),
+        options=frozenset({"path", "tz"}),
     ),
     StoreSpec(
         "agentscope2-files",
@@ -370,7 +371,7 @@ BUILT_IN = (
         "memctl.stores.agentscope2.files:StateFilesStore",
         title="AgentScope 2.x states in session files",
         prefixes=("agentscope2",),
-        options=frozenset({"path", "user", "session", "agent"}),
+        options=frozenset({"path", "user", "session", "agent", "tz"}),
     ),
     StoreSpec(
         "mem0",
@@ -454,6 +455,8 @@ BUILT_IN = (
 _BY_KIND = {spec.kind: spec for spec in BUILT_IN}
 _BY_SCHEME = {scheme: spec.kind for spec in BUILT_IN for scheme in spec.schemes}
 _BY_PREFIX = {prefix: spec.kind for spec in BUILT_IN for prefix in spec.prefixes}
+PREFIXES = tuple(f"{prefix}:" for prefix in _BY_PREFIX)
+"""The beginnings of paths that name their kind of store, such as ``vault:``."""
 EXTENSIONS = (
     "extensions of new files: .db .sqlite .sqlite3 (SQLite), .json (a state), "
     ".ndjson .ndjson.gz .ndjson.zst (an archive, encrypted with .age); a new folder ends in /"
@@ -573,9 +576,14 @@ def features_of(kind: str) -> Features:
 
 
 def _new_store(location: Location, mode: OpenMode) -> Any:
-    made = store_class(location.kind)
-    with _naming_extra(spec_of(location.kind)):
-        return made(location, mode)
+    made, spec = store_class(location.kind), spec_of(location.kind)
+    with _naming_extra(spec):
+        store = made(location, mode)
+    if (tz := location.options.get("tz")) is not None:
+        if "tz" not in spec.options:  # of a detected layout
+            raise UsageError(f"{spec.kind} has no option tz=", "leave it out")
+        store.dialect = store.dialect.in_zone(time_zone(tz))
+    return store
 
 
 def make_new(location: Location, file: File) -> Store:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from memctl.errors import UsageError
+from memctl.location import visible
+from memctl.time_zones import zone_named
 
 _AGE = re.compile(r"(\d+)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -72,6 +74,19 @@ def period(
             f"{since} and {newer} give the beginning, {until} and {older} the end",
         )
     return first, end
+
+
+def time_zone(name: str) -> tzinfo:
+    """Return the time zone that the option ``tz`` of a store names.
+
+    Raises:
+        UsageError: there is no such zone.
+    """
+    found = zone_named(name)
+    if found is None:
+        hint = "write the name of a zone on this machine, such as Asia/Shanghai or Etc/GMT-8"
+        raise UsageError(f"tz={visible(name)} is not a time zone", hint)
+    return found
 
 
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")

@@ -18,7 +18,7 @@ from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
 from memctl.location import Location
-from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
+from memctl.registry import EXTENSIONS, PREFIXES, SUFFIXES, newest, parse
 from memctl.stores.archive.rotation import LATEST, latest_of
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _TABLES = {
     "offload": "[offload]",
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
-_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app")
-"""The keys that describe a mapped table; also options of the store's URL."""
+_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app", "tz")
+"""The keys that describe a mapped table or, ``tz``, its times; also options of the store's URL."""
 _OBJECT_KEYS = OPTIONS[S3]
 """The keys for an archive in object storage; also options of the archive's URL."""
 _STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *_OBJECT_KEYS, *secrets.keys("password"))
@@ -435,7 +435,7 @@ def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[s
                 f"{path}: {place}.{key} does not fit its url",
                 f"{', '.join(_OBJECT_KEYS)} are for archives in object storage"
                 if key in _OBJECT_KEYS
-                else "it is for SQL databases",
+                else "it is not for archives in object storage",
             )
     options = {key: entry[key] for key in keys if key in entry}
     return Alias(name, _with_options(entry["url"], options), password, secret_variables)
@@ -510,8 +510,9 @@ def _with_options(url: str, options: Mapping[str, str]) -> str:
     """
     if not options:
         return url
-    if "://" not in url:
-        url = f"sqlite:///{quote(url)}"
+    if "://" not in url and not url.startswith(PREFIXES):
+        states = options.keys() == {"tz"} and Path(url).suffix.lower() in ("", ".json")
+        url = f"agentscope1:{url}" if states else f"sqlite:///{quote(url)}"
     return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
 
 

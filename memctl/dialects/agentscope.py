@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from memctl import jsonio
 from memctl.dialects.view import (
@@ -189,7 +191,7 @@ def _bytes(value: Any) -> int:
 class AgentScopeDialect(Dialect):
     """The base class of dialects with messages in the format of AgentScope."""
 
-    view: ClassVar[type[AgentScopeView]]
+    view: type[AgentScopeView]
     call: ClassVar[str]
     """The block type of a tool call."""
 
@@ -233,8 +235,22 @@ class AgentScopeDialect(Dialect):
 class AgentScopeVersion(AgentScopeDialect):
     """The base class of the dialects of AgentScope 1.x and 2.x."""
 
+    local_times = True
     answered: ClassVar[dict[str, Any]] = {}
     """Further fields of a new tool result, besides id, name and output."""
+
+    def in_zone(self, zone: tzinfo) -> Self:
+        found = copy(self)
+        found.zone = zone
+        found.view = type(self.view.__name__, (self.view,), {"__slots__": (), "zone": zone})
+        return found
+
+    def stored_time(self, moment: datetime) -> datetime:
+        """Return a local time of this machine as the local time of the framework."""
+        try:
+            return moment.astimezone(self.zone).replace(tzinfo=None) if self.zone else moment
+        except OverflowError:  # the first or the last day that Python knows
+            return moment
 
     def stored_block(self, block: Block) -> dict[str, Any]:
         match block:

@@ -105,6 +105,10 @@ class AgentScope1(AgentScopeVersion):
     call = CALL
     offloads = True
 
+    def timestamp(self, moment: datetime) -> str:
+        """Return a local time of this machine in the form of AgentScope."""
+        return self.stored_time(moment).isoformat(" ", "milliseconds")
+
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
         source = media.get("source")
         if not isinstance(source, dict) or source.keys() != {"type", "media_type", "data"}:
@@ -139,7 +143,7 @@ class AgentScope1(AgentScopeVersion):
             if isinstance(content, str)
             else [self.stored_block(one) for one in content],
             "metadata": {},
-            TIMESTAMP: moment.isoformat(" ", "milliseconds"),
+            TIMESTAMP: self.timestamp(moment),
         }
         return id, jsonio.dumps(message)
 

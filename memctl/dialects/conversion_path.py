@@ -28,7 +28,8 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
     from memctl.dialects.versions import VERSIONS
 
     joints: list[Joint] = [VERSIONS, RUNTIME_VERSIONS]
-    joints += [RowJoint(one) for one in (source, target) if isinstance(one, RowDialect)]
+    zone = source.zone or target.zone
+    joints += [RowJoint(one, zone) for one in (source, target) if isinstance(one, RowDialect)]
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
         longer = {

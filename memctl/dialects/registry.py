@@ -1,4 +1,7 @@
-"""The registry of dialects, by name.  The module of a dialect is loaded when it is looked up."""
+"""The registry of dialects, by their ``full_name``.
+
+The module of a dialect is loaded when it is looked up.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from memctl.dialects.view import Dialect
+from memctl.values import time_zone
 
 _MODULES = {
     "agentscope1": "agentscope1",
@@ -26,12 +30,13 @@ _MODULES = {
 
 class _Registry(Mapping[str, Dialect]):
     def __getitem__(self, name: str) -> Dialect:
-        module = import_module(f"memctl.dialects.{_MODULES[name]}")
-        dialect: Dialect = getattr(module, name.upper().replace("-", "_"))
-        return dialect
+        plain, _, zone = name.partition("@")
+        module = import_module(f"memctl.dialects.{_MODULES[plain]}")
+        dialect: Dialect = getattr(module, plain.upper().replace("-", "_"))
+        return dialect.in_zone(time_zone(zone)) if zone else dialect
 
     def __contains__(self, name: object) -> bool:
-        return name in _MODULES
+        return isinstance(name, str) and name.partition("@")[0] in _MODULES
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -377,8 +377,10 @@ class RowJoint(Joint):
     coarse = AGENTSCOPE1
     free = True
 
-    def __init__(self, fine: RowDialect) -> None:
+    def __init__(self, fine: RowDialect, zone: tzinfo | None = None) -> None:
+        """``zone`` is the zone of the times of AgentScope; None for the local zone."""
         self.fine = fine
+        self._coarse = AGENTSCOPE1 if zone is None else AGENTSCOPE1.in_zone(zone)
         self._rows = fine
 
     def belongs(self, group: list[Message], message: Message) -> bool:
@@ -407,11 +409,11 @@ class RowJoint(Joint):
             ROLE: role,
             CONTENT: content if blocks else "",
             METADATA: dict(first.metadata),
-            TIMESTAMP: moment.isoformat(" ", "milliseconds") if moment else NO_TIME,
+            TIMESTAMP: self._coarse.timestamp(moment) if moment else NO_TIME,
         }
 
     def split(self, whole: Message) -> list[Message]:
-        view = AgentScope1View(whole)
+        view = self._coarse.view_of(whole)
         moment = view.moment
         role = view.role or "user"
         blocks = self._rows.fitting(view.blocks, role)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -149,10 +149,15 @@ def call_text(name: str, arguments: Any) -> str:
     return f"{name} {arguments}"
 
 
-def local_time(timestamp: str | None) -> datetime | None:
-    """Return an ISO timestamp as local time without a zone; None if it is missing or invalid."""
+def local_time(timestamp: str | None, zone: tzinfo | None = None) -> datetime | None:
+    """Return an ISO timestamp as local time without a zone; None if it is missing or invalid.
+
+    ``zone`` is the zone of a timestamp without one; None for the local zone.
+    """
     try:
         found = datetime.fromisoformat(timestamp or "")
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=zone)
         return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
     except (ValueError, OverflowError):  # a year out of range
         return None
@@ -182,6 +187,8 @@ class MessageView(ABC):
     """
 
     __slots__ = ("value",)
+    zone: ClassVar[tzinfo | None] = None
+    """See ``Dialect.zone``."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.value = value
@@ -209,7 +216,7 @@ class MessageView(ABC):
     @property
     def moment(self) -> datetime | None:
         """The timestamp as local time without a zone; None if it is missing or invalid."""
-        return local_time(self.time)
+        return local_time(self.time, self.zone)
 
     @property
     @abstractmethod
@@ -290,6 +297,10 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
+    local_times: ClassVar[bool] = False
+    """True if the framework writes local times without a zone."""
+    zone: tzinfo | None = None
+    """The zone of the framework's local times; None for the local zone of this machine."""
     keeps_extra: ClassVar[bool] = False
     """True if a memory may have ``Memory.extra`` besides messages, marks and a summary."""
     has_logs: ClassVar[bool] = False
@@ -331,6 +342,19 @@ class Dialect(ABC):
 
     offloads: ClassVar[bool] = False
     """True if ``memctl offload`` serves the messages."""
+
+    def in_zone(self, zone: tzinfo) -> Dialect:  # noqa: ARG002
+        """Return the dialect of messages that a framework in another time zone writes."""
+        return self
+
+    @property
+    def full_name(self) -> str:
+        """The name in records: with the zone of the times, such as ``agentscope1@Asia/Tokyo``."""
+        return self.name if self.zone is None else f"{self.name}@{self.zone}"
+
+    def moment(self, timestamp: str | None) -> datetime | None:
+        """Return the ``time`` of a view as its ``moment``."""
+        return local_time(timestamp, self.zone)
 
     @abstractmethod
     def view_of(self, value: dict[str, Any]) -> MessageView:

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from memctl.store import Store
 from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.storekit.single_file import file_identity, stamp_of
+from memctl.time_zones import zone_named
 
 _PAUSE = 0.2
 """The seconds between attempts to lock an index that another run writes."""
@@ -68,7 +70,7 @@ class OpenIndex:
     """An open, up-to-date index of one store.
 
     ``label`` names the store.  ``noun`` is what the store calls a message.  ``facts`` is True if
-    the messages are facts.
+    the messages are facts.  ``zone`` is the zone of times without one; None for the local zone.
     """
 
     location: Location
@@ -76,6 +78,7 @@ class OpenIndex:
     label: str
     facts: bool
     noun: str
+    zone: tzinfo | None
     use: IndexUse
 
 
@@ -156,8 +159,8 @@ def _opened(location: Location, index: IndexFile) -> OpenIndex:
         use.warnings.append(
             f"{label}: damaged memories are not searched: {damaged}; run memctl doctor"
         )
-    facts, noun = bool(index.about("facts")), index.about("noun")
-    return OpenIndex(location, index, label, facts, noun, use)
+    facts, noun, zone = bool(index.about("facts")), index.about("noun"), index.about("zone")
+    return OpenIndex(location, index, label, facts, noun, zone and zone_named(zone), use)
 
 
 @asynccontextmanager

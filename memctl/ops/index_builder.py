@@ -69,6 +69,7 @@ class IndexBuilder:
             path=os.fsencode(location.path.absolute()) if location.path.name else None,
             facts=int(store.dialect.facts),
             noun=store.dialect.noun,
+            zone=None if store.dialect.zone is None else str(store.dialect.zone),
             stamp=stamp,
             updated=time.time(),
             damaged=len(store.left_out.failures),

@@ -221,7 +221,7 @@ class CopyRun:
             return
         if self._recording.begun:  # by an earlier attempt
             return
-        self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.name
+        self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.full_name
         self._recording.begin(target, self._observer.warn)
 
     async def copy(

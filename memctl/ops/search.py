@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
@@ -22,7 +23,6 @@ from memctl.index.database import (
     Candidates,
     DamagedIndex,
     Entry,
-    IndexFile,
     remove_file,
 )
 from memctl.index.query import Query, parse
@@ -347,19 +347,19 @@ class _Search:
         if allowed == []:
             return
         ranker = Ranker(self._query, self._statistics, facts=index.facts)
-        newest = _Newest(index.file, self._where) if self._where.last is not None else None
+        newest = _Newest(index, self._where) if self._where.last is not None else None
         always = replace(self._where, since=None, until=None)
         hits = untimed = 0
         for blocks, more in self._blocks(index, allowed):
             with Candidates() as candidates:
                 ranked = ranker.rank(blocks, candidates, everything=self._vector is not None)
             for one in self._with_meaning(index, blocks, ranked):
-                if admits(self._where, one.ranked.entry) and (
+                if admits(self._where, one.ranked.entry, index.zone) and (
                     newest is None or newest.has(one.ranked.block, one.ranked.at)
                 ):
                     hits += 1
                     yield one
-                elif self._where.has_period and admits(always, one.ranked.entry):
+                elif self._where.has_period and admits(always, one.ranked.entry, None):
                     untimed += local_time(one.ranked.entry.time) is None
                     noun = "fact" if index.facts else "message"
                     self._where.untimed.note(index.file.path, untimed, noun)
@@ -494,11 +494,14 @@ def _near(
     return found
 
 
-def admits(where: Selection, entry: Entry) -> bool:
-    """Return whether a message of a selected memory is selected, if ``where.last`` is ignored."""
+def admits(where: Selection, entry: Entry, zone: tzinfo | None) -> bool:
+    """Return whether a message of a selected memory is selected, if ``where.last`` is ignored.
+
+    ``zone`` is the zone of a time without one; None for the local zone.
+    """
     return (
         where.matches_outside(entry.id, entry.marks)
-        and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time))
+        and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time, zone))
         and (where.match is None or where.match in plain("".join(entry.pieces)))
     )
 
@@ -506,8 +509,9 @@ def admits(where: Selection, entry: Entry) -> bool:
 class _Newest:
     """A test whether a message is among the last ``where.last`` selected messages of its memory."""
 
-    def __init__(self, index: IndexFile, where: Selection) -> None:
-        self._index = index
+    def __init__(self, index: OpenIndex, where: Selection) -> None:
+        self._index = index.file
+        self._zone = index.zone
         self._where = where
         self._first: dict[int, int] = {}
         """For each memory, by its number, the index of the first message that passes the test."""
@@ -524,7 +528,7 @@ class _Newest:
         for mark in reversed(self._index.marks_of(memory)):
             block = self._index.block(mark.number)
             for at in reversed(range(len(block.entries))):
-                if admits(self._where, block.entries[at]):
+                if admits(self._where, block.entries[at], self._zone):
                     left -= 1
                     if not left:
                         return block.place + at

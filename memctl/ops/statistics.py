@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
 from memctl.dialects.fact import FactView
-from memctl.dialects.view import Dialect, MessageView, local_time
+from memctl.dialects.view import Dialect, MessageView
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe_view
@@ -404,7 +404,7 @@ class _Counts:
         if found.facts is None:
             self._contexts.append(tokens)
             self._largest_contexts.add(tokens, row)
-        moment = local_time(one.last)
+        moment = self.store.dialect.moment(one.last)
         if moment is not None:
             self._idle.add((self.options.now - moment).total_seconds(), row)
         if memory.ttl is not None:
@@ -531,6 +531,8 @@ class _MemoryCounts:
         self.messages += 1
         self.bytes += size
         if time is not None and moment is not None:
+            if self._whole.store.dialect.zone is not None:
+                time = str(moment)  # the report shows local times of this machine
             self.first = _earlier(self.first, time)
             self.last = _later(self.last, time)
         self._whole.add(entry, self.memory.key, role, moment)

@@ -18,6 +18,7 @@ from memctl.errors import Failure, MemctlError, NotFound
 from memctl.location import redact_quoted, redact_text, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
+from memctl.time_zones import naming
 
 if TYPE_CHECKING:  # none of these is needed to show the help
     from rich.console import Console, RenderableType
@@ -163,7 +164,10 @@ class Output:
     def store_opened(self, store: Store) -> None:
         """With ``--verbose``, print the details of a store that was opened."""
         gc.freeze()  # modules imported for the store stay
-        for text in [f"opened {store.label} ({store.kind})", *store.details]:
+        texts = [f"opened {store.label} ({store.kind})", *store.details]
+        if store.dialect.local_times:
+            texts.append(naming(store.dialect.zone))
+        for text in texts:
             self.detail(text, "opened", store=store.label)
 
     def store_closing(self, store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ import pytest
 from memctl.model import StoredMessage
 from tests.interop_frameworks.conftest import Frameworks
 from tests.support.cli import add, contents, report
+from tests.support.servers.pool import Servers
 
 LAYOUTS = {
     "langchain": "langchain",
@@ -298,6 +300,31 @@ def test_agno_on_a_server(
     if engine == "postgresql":
         frameworks("add", "agno", server)
         assert frameworks("read", "agno", server)[:-1] == written
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Shanghai"])
+def test_openai_agents_in_a_database_with_another_time_zone(
+    run: Any, frameworks: Frameworks, servers: Servers, tmp_path: Path, zone: str
+) -> None:
+    """The session goes on after a copy: the database fills the times, in its zone."""
+    here, there = tmp_path / "here.db", servers.postgresql.create()
+    name = there.rpartition("/")[2]
+    servers.postgresql.execute(there, f"ALTER DATABASE {name} SET timezone = '{zone}'")
+    target = f"{there}?layout=openai-agents"
+    frameworks("write", "openai-agents", here)
+    frameworks("write", "openai-agents-sqlalchemy", there, "first")
+    assert run("migrate", place("openai-agents", here), target).exit_code == 0
+    frameworks("add", "openai-agents-sqlalchemy", there)
+    found = frameworks("read", "openai-agents-sqlalchemy", there)
+    assert [one["text"] for one in found[:-1]] == [
+        one["text"] for one in frameworks("read", "openai-agents", here)
+    ]
+    assert found[-1]["text"] == "one more"
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    for period in f"--since={soon.isoformat()}", "--older-than=1h":
+        gone = run("delete", target, period, "--dry-run", "--json")
+        assert report(gone)["memories"]["selected"] == 0
+    servers.postgresql.drop(there)
 
 
 def test_branches_of_openai_agents(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:

@@ -256,10 +256,11 @@ class OpenAIAgents:
 
 
 class OpenAIAgentsSQLAlchemy(OpenAIAgents):
-    """SQLAlchemySession."""
+    """SQLAlchemySession; a path may be the URL of a server."""
 
     def session(self, path: str, session: str) -> Any:
-        url = f"sqlite+aiosqlite:///{path}"
+        url = path.replace("postgresql:", "postgresql+asyncpg:")
+        url = url if "://" in path else f"sqlite+aiosqlite:///{path}"
         return SQLAlchemySession.from_url(session, url=url, create_tables=True)
 
 

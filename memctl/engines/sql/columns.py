@@ -6,7 +6,7 @@ import base64
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,8 +34,10 @@ from sqlalchemy.types import TypeEngine
 from memctl.engines.sql.schema import TextForm
 from memctl.errors import BadData, Lost, Unavailable
 from memctl.location import visible
+from memctl.time_zones import zone_named
 
 if TYPE_CHECKING:
+    from memctl.engines.sql.connection import AsyncConnection
     from memctl.engines.sql.database import Database
 
 _BYTES = "base64"
@@ -48,6 +50,10 @@ _FAR = re.compile(
     re.ASCII,
 )
 """The form of a ``FarTime``."""
+_AT_ZONE = re.compile(r"(?:at time zone |timezone\()\(?'([^']+)'", re.IGNORECASE)
+"""The zone in a default value such as ``now() AT TIME ZONE 'utc'``."""
+_NOW = re.compile(r"_timestamp\b|\blocaltimestamp\b|\bnow\b", re.IGNORECASE)
+"""The present time in a default value."""
 _LIMITS = {datetime.min, datetime.max, date.min, date.max}
 """The times that the driver of PostgreSQL takes for infinite."""
 _LARGEST = (2 - 2**-23) * 2.0**127
@@ -115,6 +121,8 @@ class Column(NamedTuple):
     nullable: bool = True
     default: bool = False
     """True if the database has a default value for the column."""
+    default_sql: str = ""
+    """The SQL of the default value; empty without one."""
     computed: bool = False
     """True if the database computes every value and accepts none."""
     form: TextForm = TextForm()
@@ -276,11 +284,30 @@ def columns_of(database: Database, table: str, connection: Connection) -> dict[s
             default=one["default"] is not None
             or bool(one.get("identity"))
             or one["name"] in defaults,
+            default_sql=one["default"] or defaults.get(one["name"], ""),
             computed=bool(one.get("computed")),
             form=forms.get(one["name"], TextForm()),
         )
         for one in inspect(connection).get_columns(table)
     }
+
+
+async def filled_zone(
+    database: Database, connection: AsyncConnection, column: Column
+) -> tzinfo | None:
+    """Return the zone of the times without one that a database writes into a column.
+
+    None if the database does not write them: then programs do.
+    """
+    default = column.default_sql.lower()
+    if found := _AT_ZONE.search(column.default_sql):
+        return zone_named(found[1].upper()) or zone_named(found[1])
+    if "utc_timestamp" in default:
+        return UTC
+    fills = _NOW.search(default) and "'localtime'" not in default  # SQLite's is the program's
+    if fills or type(column.type).__name__ == database.zoned_type:
+        return await database.time_zone(connection)
+    return None
 
 
 def types_of(
@@ -370,20 +397,20 @@ class TimeFormat(NamedTuple):
     """True if a time includes its zone."""
     separator: str = " "
     """The character between date and time of a text."""
-    utc: bool = False
-    """True if a time without a zone is in UTC, False if it is in local time."""
+    local: tzinfo | None = None
+    """The zone of times without one; None for the local zone of this machine."""
     exact: bool = False
     """True if the driver accepts and returns ``datetime`` objects."""
 
     @classmethod
-    def of(cls, column: Column, sample: Any, *, utc: bool) -> TimeFormat:
+    def of(cls, column: Column, sample: Any, local: tzinfo | None = None) -> TimeFormat:
         """Return the format of a column's times.
 
-        ``sample`` is a value of the column, None if the column has no value.  ``utc`` is True if
-        times without a zone are in UTC, False if they are local.
+        ``sample`` is a value of the column, None if the column has no value.  ``local`` is the zone
+        of times without one; None for the local zone of this machine.
         """
         if column.typed and isinstance(column.type, DateTime):
-            return cls(zone=column.type.timezone, utc=utc, exact=True)
+            return cls(zone=column.type.timezone, local=local, exact=True)
         if isinstance(sample, str) and _NUMBER.fullmatch(sample):
             sample = float(sample)
         if isinstance(sample, int | float) and not isinstance(sample, bool):
@@ -393,13 +420,13 @@ class TimeFormat(NamedTuple):
             return cls(1000 if isinstance(column.type, BigInteger) else 1, whole)
         if isinstance(sample, str) and len(sample) > len("2026-11-23"):
             zone = bool(re.search(r"(Z|[+-]\d\d:?\d\d)$", sample))
-            return cls(zone=zone, separator=sample[10], utc=utc)
-        return cls(utc=utc)
+            return cls(zone=zone, separator=sample[10], local=local)
+        return cls(local=local)
 
     @property
     def is_fixed(self) -> bool:
-        """True if the format depends neither on a sample value nor on the local time zone."""
-        return self.exact and (self.zone or self.utc)
+        """True if the format depends neither on a sample value nor on a time zone."""
+        return self.exact and (self.zone or self.local is UTC)
 
     def read(self, value: Any) -> str | None:
         """Return a column's value as an ISO 8601 time in UTC.
@@ -435,8 +462,8 @@ class TimeFormat(NamedTuple):
             return str(value)
         if moment is None:
             return str(value)
-        if moment.tzinfo is None and self.utc:
-            moment = moment.replace(tzinfo=UTC)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=self.local)
         try:
             return _known(moment.astimezone(UTC))
         except (ValueError, OverflowError):  # the first or the last day that Python knows
@@ -462,15 +489,9 @@ class TimeFormat(NamedTuple):
         if self.unit:
             whole = int(moment.replace(microsecond=0).timestamp())
             return whole * self.unit + moment.microsecond * self.unit // 1_000_000
-        if self.exact:
-            if self.zone:
-                return moment
-            local = moment if self.utc else moment.astimezone()
-            return local.replace(tzinfo=None)
-        local = moment if self.utc or self.zone else moment.astimezone()
         if not self.zone:
-            local = local.replace(tzinfo=None)
-        return local.isoformat(self.separator)
+            moment = moment.astimezone(self.local).replace(tzinfo=None)
+        return moment if self.exact else moment.isoformat(self.separator)
 
 
 def _known(moment: datetime) -> str | None:

@@ -22,6 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +42,7 @@ from memctl.engines.sql.side_effects import (
     find_side_effects,
     has_option,
 )
-from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax
+from memctl.engines.sql.syntax import ALWAYS, Condition, Syntax, pieces
 from memctl.errors import (
     BadData,
     Failure,
@@ -58,6 +59,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
 from memctl.store import OpenMode
 from memctl.storekit.catalog import span
+from memctl.time_zones import zone_by, zone_named
 
 if TYPE_CHECKING:
     from memctl.engines.sql.lock import ConnectionLock
@@ -127,6 +129,13 @@ class Database(ABC):
     triggers_sql: ClassVar[str]
     """A statement that lists triggers and rules, with the fields of ``Trigger``."""
 
+    zone_sql: ClassVar[str] = ""
+    """A statement that returns the name of the session's time zone; empty for UTC."""
+    local_time_sql: ClassVar[str] = ""
+    """SQL that converts seconds since 1970 to a time without a zone, in the session's time zone."""
+    zoned_type: ClassVar[str] = ""
+    """The type whose values a session sees in its time zone, without the zone."""
+
     _engine: AsyncEngine
 
     def __init__(self, location: Location, label: str) -> None:
@@ -179,6 +188,24 @@ class Database(ABC):
         async with self.snapshot() as connection:
             [row] = await self.fetch_all(connection, self.generation_sql, {})
             return "/".join(map(str, row))
+
+    async def time_zone(self, connection: AsyncConnection) -> tzinfo:
+        """Return the time zone of a new session of this login, which memctl's sessions keep.
+
+        If no zone has the name that the server gives, the server's conversions show the zone.
+        """
+        if not self.zone_sql:
+            return UTC
+        [[name]] = await self.fetch_all(connection, self.zone_sql, {})
+
+        async def local_times(seconds: Sequence[int]) -> list[datetime]:
+            found: list[datetime] = []
+            for some in pieces(seconds):
+                sql = f"SELECT {', '.join(map(self.local_time_sql.format, some))}"
+                found += (await self.fetch_all(connection, sql, {}))[0]
+            return found
+
+        return zone_named(name) or await zone_by(local_times)
 
     @abstractmethod
     def translate(self, error: BaseException) -> MemctlError | None:
@@ -370,9 +397,9 @@ class Database(ABC):
         self,
         connection: Connection,  # noqa: ARG002 - most databases have none
         table: str,  # noqa: ARG002
-    ) -> Collection[str]:
-        """Return the names of columns with a default that SQLAlchemy's inspection may miss."""
-        return ()
+    ) -> Mapping[str, str]:
+        """Return the SQL of defaults that SQLAlchemy's inspection may miss, by column."""
+        return {}
 
     async def prepare_inspection(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection

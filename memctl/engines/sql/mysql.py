@@ -7,7 +7,7 @@ import codecs
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -236,6 +236,13 @@ class MysqlDatabase(Database):
     # The pages of messages are used several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
     identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
+    # The server names the zone of its machine only by an abbreviation, such as CST.
+    zone_sql = (
+        "SELECT CASE WHEN @@session.time_zone <> 'SYSTEM' THEN @@session.time_zone "
+        "WHEN @@system_time_zone = 'UTC' THEN 'UTC' ELSE '' END"
+    )
+    local_time_sql = "FROM_UNIXTIME({})"
+    zoned_type = "TIMESTAMP"
     # Identifiers of the server change with a failover, those of a table when it is optimized.
     generation_sql = (
         "SELECT UNIX_TIMESTAMP(MIN(CREATE_TIME)) FROM information_schema.TABLES "
@@ -286,13 +293,14 @@ class MysqlDatabase(Database):
         rows = connection.execute(sql, {"table": table})
         return {name: _FORMS[kind.lower()] for name, kind in rows if kind.lower() in _FORMS}
 
-    def missed_defaults(self, connection: Connection, table: str) -> Collection[str]:
+    def missed_defaults(self, connection: Connection, table: str) -> Mapping[str, str]:
         # SQLAlchemy does not see a default like b'101'.  MariaDB notes the default NULL as a text.
         sql = text(
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+            "SELECT column_name, column_default FROM information_schema.columns "
+            "WHERE table_schema = DATABASE() "
             "AND table_name = :table AND column_default <> 'NULL'"
         )
-        return {name for (name,) in connection.execute(sql, {"table": table})}
+        return {row[0]: row[1] for row in connection.execute(sql, {"table": table})}
 
     async def missing_right(
         self,

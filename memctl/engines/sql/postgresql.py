@@ -280,6 +280,8 @@ class PostgresqlDatabase(Database):
         "SELECT 'postgresql:', pg_postmaster_start_time()::text, oid, current_schema() "
         "FROM pg_database WHERE datname = current_database()"
     )
+    zone_sql = "SELECT current_setting('TimeZone')"
+    local_time_sql = "CAST(to_timestamp({}) AS timestamp)"
     # A new cluster has another system identifier, and most of its numbers are the same.
     generation_sql = (
         "SELECT (SELECT system_identifier FROM pg_control_system())::text, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from typing import Any, NamedTuple, TextIO
 
@@ -100,7 +100,7 @@ def _message(key: MemoryKey, entry: StoredMessage, place: int, dialect: Dialect)
     tools = [one for one in blocks if isinstance(one, ToolCallBlock | ToolResultBlock)]
     return [
         *(_word(key.user), _word(key.session), _word(key.part), place + 1, _word(entry.id)),
-        *(_word(view.role), _word(view.name), _word(view.time), moment(view.time)),
+        *(_word(view.role), _word(view.name), _word(view.time), moment(view.time, view.zone)),
         _distinct(entry.marks),
         _distinct(map(_kind, blocks)),
         text,
@@ -125,13 +125,14 @@ def _fact(key: MemoryKey, entry: StoredMessage, dialect: Dialect) -> list[Any]:
     ]
 
 
-def moment(time: str | None) -> datetime | None:
+def moment(time: str | None, zone: tzinfo | None = None) -> datetime | None:
     """Return a stored time in UTC; None for None and for an unreadable text.
 
-    A time without a zone is local.
+    ``zone`` is the zone of a time without one; None for the local zone.
     """
     try:
-        return datetime.fromisoformat(time or "").astimezone(UTC)
+        found = datetime.fromisoformat(time or "")
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError, OSError):  # years out of range
         return None
 

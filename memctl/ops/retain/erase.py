@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from memctl.dialects.view import local_time
 from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
@@ -34,7 +33,7 @@ class ErasureAction(MessageAction):
         others: set[str] = set()
         async with aclosing(store.list_memories(Selection(users=where.users))) as infos:
             async for info in infos:
-                newest = local_time(info.last)
+                newest = store.dialect.moment(info.last)
                 is_old = newest is not None and where.until is not None and newest < where.until
                 (idle if is_old else others).add(info.key.user)
         return frozenset(idle - others - {""})

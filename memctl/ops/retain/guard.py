@@ -13,7 +13,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Self
 
-from memctl.dialects.view import local_time
 from memctl.location import Location
 from memctl.model import Edit, MemoryKey, StoredMessage
 from memctl.ops.observer import Observer, opened
@@ -64,7 +63,7 @@ class Guard:
                         self.found.memories += page.last
                         for entry in page.messages:
                             time = store.dialect.role_and_time(entry.message)[1]
-                            self.found.add(len(entry.message), local_time(time))
+                            self.found.add(len(entry.message), store.dialect.moment(time))
                         progress.advance(memories=int(page.last), messages=len(page.messages))
                         del page  # free a large page before the next read
 

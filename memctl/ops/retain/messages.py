@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from memctl.dialects.view import local_time
 from memctl.errors import Loss, NotFound, Unavailable
 from memctl.journal.runs import Run
 from memctl.location import Location
@@ -138,7 +137,7 @@ class MessageAction(RunAction, ArchivingAction):
                     time: str | None = None
                     with suppress(ValueError):  # a message that is not JSON
                         time = store.dialect.role_and_time(entry.message)[1]
-                    found.add(len(entry.message), local_time(time))
+                    found.add(len(entry.message), store.dialect.moment(time))
                 found.memories += page.last
                 if most is not None and found.messages > most:
                     raise Loss(

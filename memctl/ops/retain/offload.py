@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from memctl.dialects.view import Dialect, local_time
+from memctl.dialects.view import Dialect
 from memctl.holds import HELD
 from memctl.model import Edit
 from memctl.ops.offload.blobs import Blobs
@@ -70,4 +70,4 @@ def _count(found: Found, dialect: Dialect, edit: Edit) -> None:
             time: str | None = None
             with suppress(ValueError):  # a message that is not JSON
                 time = dialect.role_and_time(change.message)[1]
-            found.add(len(change.message), local_time(time))
+            found.add(len(change.message), dialect.moment(time))

@@ -139,7 +139,7 @@ class TablestoreMemoryStore(Store):
     # Reading
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where, ()))
+        return where.apply(self._pages(where, ()), self.dialect)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         return self._pages(where, _OUTLINE)
@@ -260,7 +260,7 @@ class TablestoreMemoryStore(Store):
             self.left_out.failures[found.key] = Failure("damaged", text)
             return None
         stored = found.stored()
-        return ServiceHit(found.key, stored, score) if where.matches(stored) else None
+        return ServiceHit(found.key, stored, score) if where.matches(stored, self.dialect) else None
 
     # Writing
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Any
 
@@ -243,7 +243,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             owner = self._owner(place, value)
             if owner is None:
                 return None, None, Session()
-            session = Session.of(_common(value), _payload(value), context)
+            session = Session.of(_common(value, self.dialect.zone), _payload(value), context)
         except ValueError as error:
             raise BadData(f"{name} is damaged: {error}") from error
         return owner, value, session
@@ -296,12 +296,14 @@ class RedisAgentScope2Store(WholeMemoryStore):
                 raise Rejected("refused", "its record is gone, and its context with it")
             if not session.payload:
                 session, _ = self._introduced(key, "")
-            record = _record_of(key, session)
+            record = _record_of(key, session, self.dialect.zone)
             if stored is not None and stored.record is not None:
                 commands += self._indexing(key, stored.record, b"SREM")
             commands += self._indexing(key, record, b"SADD")
             agent = str(record["agent_id"])
-            made = jsonio.dumps(_local(agent_record(key.user, agent, datetime.now(UTC))))
+            new_agent = agent_record(key.user, agent, datetime.now(UTC))
+            new_agent |= {name: _local(new_agent[name], self.dialect.zone) for name in _TIMES}
+            made = jsonio.dumps(new_agent)
             commands.append((b"SET", self.key_of(key.user, "agent", agent), made, b"NX"))
         if record is not None:
             with_summary(session, new.memory.summary, before)
@@ -438,8 +440,11 @@ class RedisAgentScope2Store(WholeMemoryStore):
 # Records
 
 
-def _common(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Redis record that are columns in SQL (``COLUMNS``), times in UTC."""
+def _common(value: dict[str, Any], zone: tzinfo | None) -> dict[str, Any]:
+    """Return the fields of a Redis record that are columns in SQL (``COLUMNS``), times in UTC.
+
+    ``zone`` is the zone of times without one; None for the local zone.
+    """
     origin = value.get("origin")
     found: dict[str, Any] = {"agent_id": value.get("agent_id"), "source": value.get("source")}
     found["source_schedule_id"] = value.get("source_schedule_id")
@@ -447,7 +452,7 @@ def _common(value: dict[str, Any]) -> dict[str, Any]:
         found["source"] = origin.get("type")
         found["source_schedule_id"] = origin.get("schedule_id")
     found["team_id"] = value.get("team_id")
-    return found | {name: _moved(value[name], UTC) for name in _TIMES if name in value}
+    return found | {name: _utc(value[name], zone) for name in _TIMES if name in value}
 
 
 def _payload(value: dict[str, Any]) -> dict[str, Any]:
@@ -455,10 +460,10 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
     return {name: found for name, found in value.items() if name not in others}
 
 
-def _record_of(key: MemoryKey, session: Session) -> dict[str, Any]:
+def _record_of(key: MemoryKey, session: Session, zone: tzinfo | None) -> dict[str, Any]:
     common = session.record
     kept = ("agent_id", "team_id", *(() if "origin" in session.payload else _SOURCE))
-    times = {name: _moved(common[name], None) for name in _TIMES if name in common}
+    times = {name: _local(common[name], zone) for name in _TIMES if name in common}
     named = {"id": key.session, "user_id": key.user}
     return named | times | {name: common.get(name) for name in kept} | session.payload
 
@@ -473,21 +478,25 @@ def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) ->
     return with_context(before, context, after)
 
 
-def _local(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with its times in local time without a zone, as AgentScope writes them."""
-    return record | {name: _moved(record[name], None) for name in _TIMES if name in record}
-
-
-def _moved(time: Any, zone: Any) -> Any:
-    """Convert an ISO time to the time zone ``zone``; None gives local time without a zone.
+def _local(time: Any, zone: tzinfo | None) -> Any:
+    """Convert an ISO time to local time without a zone, as AgentScope writes times in ``zone``.
 
     Any other value is returned unchanged.
     """
+    return _moved(time, lambda moment: moment.astimezone(zone).replace(tzinfo=None))
+
+
+def _utc(time: Any, zone: tzinfo | None) -> Any:
+    """Reverse ``_local``."""
+    return _moved(
+        time,
+        lambda moment: (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC),
+    )
+
+
+def _moved(time: Any, move: Callable[[datetime], datetime]) -> Any:
     try:
-        moment = datetime.fromisoformat(time)
-        if zone is None:
-            return moment.astimezone().replace(tzinfo=None).isoformat()
-        return moment.astimezone(zone).isoformat()
+        return move(datetime.fromisoformat(time)).isoformat()
     except (TypeError, ValueError, OverflowError):
         return time
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -143,6 +143,8 @@ class Agentscope2Database:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.zone: tzinfo | None = None
+        """The zone of the times in messages; None for the local zone."""
         self.syntax = database.syntax
         self.others: tuple[str, ...] = ()
         """The existing tables, besides ``agents``, with records of users that an erase deletes."""
@@ -670,11 +672,13 @@ class Clock:
     """Chooses ascending times for messages, because a message log is ordered by time.
 
     ``step`` is the smallest difference of stored times.  ``last`` is the time of the last message
-    in the log; None if the log is empty.
+    in the log; None if the log is empty.  ``zone`` is the zone of the times in messages; None for
+    the local zone.
     """
 
-    def __init__(self, step: timedelta, last: datetime | None = None) -> None:
+    def __init__(self, step: timedelta, zone: tzinfo | None, last: datetime | None = None) -> None:
         self._step = step
+        self._zone = zone
         self._now = _whole(datetime.now(UTC).replace(tzinfo=None), step)
         self.last = last
         self._last_id = ""
@@ -687,7 +691,7 @@ class Clock:
         """
         kept = _time_of(entry.shape)
         if kept is None:
-            own = _whole(_own_time(entry.message) or self._now, self._step)
+            own = _whole(_own_time(entry.message, self._zone) or self._now, self._step)
             kept = min(own, self._now)
         return self.next(entry.id, kept)
 
@@ -887,7 +891,8 @@ class Agentscope2Writer(Writer):
         """
         tables, memory, adds = self._tables, small.memory, self._mode is WriteMode.ADD
         step = tables.syntax.time_step
-        clock = Clock(step, _utc(last) if adds and stored is not None and held else None)
+        grows = adds and stored is not None and held
+        clock = Clock(step, tables.zone, _utc(last) if grows else None)
         there = None
         if stored is not None and (adds or not memory.extra or memory.summary is None):
             there = await tables.taken_apart(connection, stored)
@@ -1131,7 +1136,7 @@ class SessionEdit:
         if not any(entry for _, _, entry in placed):
             return
         tables = self._tables
-        clock = Clock(tables.syntax.time_step)
+        clock = Clock(tables.syntax.time_step, tables.zone)
         rows: list[tuple[Any, ...]] = []
         moved: list[tuple[str, datetime]] = []
         fresh = False
@@ -1235,6 +1240,7 @@ class SqlAgentscope2Store(SqlStore):
         self.agent = agent_of(location)
 
     async def prepare(self) -> None:
+        self.tables.zone = self.dialect.zone
         missing = await self.database.run(missing_tables)
         self.tables.others = await self.database.run(existing_teams)
         if missing and not self.mode.creates:
@@ -1387,14 +1393,16 @@ def _time_of(shape: str) -> datetime | None:
     return _utc(parse_shape(shape).get("at"))
 
 
-def _own_time(message: bytes) -> datetime | None:
+def _own_time(message: bytes, zone: tzinfo | None) -> datetime | None:
     """Return the time in a message's JSON, in UTC without a zone; None without a valid time.
 
-    A time without a zone counts as local time.
+    A time without a zone is in ``zone``; None for the local zone.
     """
     try:
         time = jsonio.field(message, CREATED)
         found = datetime.fromisoformat(time or "")
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=zone)
         return found.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None

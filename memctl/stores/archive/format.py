@@ -117,9 +117,9 @@ class ArchiveWriter:
         self._hash = hashlib.sha256()
         new = {"memctl": "archive", "version": VERSION, "created": created, "source": source}
         record = {**header, "created": created} if header else new
-        if dialect.name != record.get("dialect", AGENTSCOPE1.name):
+        if dialect.full_name != record.get("dialect", AGENTSCOPE1.name):
             version = LATEST_VERSION if dialect.facts else DIALECT_VERSION
-            record |= {"version": version, "dialect": dialect.name}
+            record |= {"version": version, "dialect": dialect.full_name}
         if embedding is not None:
             record["embedding"] = embedding._asdict()
         self._write(jsonio.dumps(record) + b"\n")

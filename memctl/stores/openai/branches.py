@@ -14,6 +14,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
@@ -51,7 +52,7 @@ MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The default names of the tables of messages and sessions."""
 MAIN = "main"
 _SHAPE = "branch"
-_TIMES = TimeFormat(utc=True)
+_TIMES = TimeFormat(local=UTC)
 _TYPED_NAMES = frozenset(
     {
         *("computer_call", "file_search_call", "web_search_call", "code_interpreter_call"),

@@ -82,7 +82,7 @@ class StateStore(DocumentPlace):
 
     async def read(self, where: Selection) -> AsyncGenerator[Page]:
         async with aclosing(self._pages(where)) as pages:
-            async for page in where.apply(pages):
+            async for page in where.apply(pages, self.dialect):
                 yield page
                 await asyncio.sleep(0)
 

@@ -115,7 +115,7 @@ class RowCodec:
     def __init__(self, mapping: Mapping, columns: TableColumns, database: Database) -> None:
         self.mapping = mapping
         self.columns = columns
-        self.times = TimeFormat(utc=mapping.utc)
+        self.times = TimeFormat()
         self._sql = database.syntax
         self.quoted = self._sql.quoted
         self.table = self.quoted(mapping.table)

@@ -356,7 +356,7 @@ def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
             return f"texts, {blocks} of {len(values)} as blocks in JSON" if blocks else "texts"
         case "time":
             sample = values[0] if values else None
-            format = TimeFormat.of(Column(column, type_, typed=False), sample, utc=False)
+            format = TimeFormat.of(Column(column, type_, typed=False), sample)
             if format.unit:
                 units = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds"}
                 return f"numbers of {units.get(format.unit, 'nanoseconds')} since 1970"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Container
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from typing import Any
 
 from sqlalchemy import (
@@ -103,8 +104,10 @@ class Mapping:
     """The encoding of texts, ``text`` or ``json``; empty if the column type or the rows decide."""
     unit: int = 0
     """The units of a time per second, if the framework defines the unit."""
-    utc: bool = False
-    """True if times without a zone are in UTC; False if they are local."""
+    filled_times: bool = False
+    """True if the database fills the times, whatever the default value of the column says."""
+    zone: tzinfo | None = None
+    """The zone of times without one, as the user says; None to find out."""
     make: Callable[[Mapping, MetaData], None] | None = None
     """Declares the tables as the framework creates them; None if users create the tables."""
     other_table: str = ""

@@ -16,6 +16,7 @@ from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.stores.tables.mapping import CALL_COLUMNS, OPTIONAL_FIELDS, Mapping
 from memctl.stores.tables.presets import PRESETS
+from memctl.values import time_zone
 
 ENCODINGS = ("text", "json")
 MAPPED: dict[str, type[RowDialect]] = {
@@ -43,9 +44,10 @@ def mapping_of(options: Map[str, str]) -> Mapping:
                 f"?layout={layout} names the user of each session",
                 "leave out owner=; for the target of a copy, write owner= at the source",
             )
-        for name in ("columns", "content_encoding"):
+        for name in ("columns", "content_encoding", "tz"):
             if name in options:
-                raise UsageError(f"?layout={layout} knows its columns", f"leave out {name}=")
+                what = "times" if name == "tz" else "columns"
+                raise UsageError(f"?layout={layout} knows its {what}", f"leave out {name}=")
         return replace(preset, table=options["table"]) if "table" in options else preset
     table = options.get("table", "")
     if not table:
@@ -78,7 +80,8 @@ def mapping_of(options: Map[str, str]) -> Mapping:
         raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
     rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
-    return Mapping(table, columns, order, rows, user, encoding=encoding)
+    zone = time_zone(options["tz"]) if "tz" in options else None
+    return Mapping(table, columns, order, rows, user, encoding=encoding, zone=zone)
 
 
 def _columns(text: str) -> dict[str, str]:

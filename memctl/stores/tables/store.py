@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
 
-from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
+from memctl.engines.sql.columns import TimeFormat, columns_of, filled_zone, find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, damage, is_text
 from memctl.engines.sql.schema import create_missing
@@ -55,6 +55,7 @@ from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.sessions import Sessions
 from memctl.stores.tables.write import ChangedTimes, TableEditor, TableRows, TableWriter
+from memctl.time_zones import naming
 
 _SAMPLE = 100
 """The number of contents to sample when the store opens."""
@@ -233,9 +234,22 @@ class TableStore(SqlStore):
                 sql += f" WHERE {quoted(time)} IS NOT NULL LIMIT 1"
                 rows = await self.database.fetch_all(connection, sql, {})
                 sample = rows[0][0] if rows else None
-                self._codec.times = TimeFormat.of(columns.all[time], sample, utc=mapping.utc)
+                local = mapping.zone or await filled_zone(
+                    self.database, connection, columns.all[time]
+                )
+                if local is None and mapping.filled_times:
+                    local = await self.database.time_zone(connection)
+                times = TimeFormat.of(columns.all[time], sample, local)
                 if mapping.unit:
-                    self._codec.times = TimeFormat(mapping.unit, whole=True)
+                    times = TimeFormat(mapping.unit, whole=True)
+                if not (times.zone or times.unit):
+                    self.details.append(naming(local))
+                elif mapping.zone is not None:
+                    raise UsageError(
+                        f"the times in the column {visible(time)!r} do not depend on a time zone",
+                        "leave out tz=",
+                    )
+                self._codec.times = times
             if not mapping.dialect.documents:
                 await self._learn_content(connection)
             if mapping.make is not None or set(columns.key) <= set(columns.order):

@@ -35,6 +35,8 @@ class Mariadb:
     def __init__(self, run: Path, name: str = "mariadb", *settings: str) -> None:
         """Start or share the server with this ``name`` and these command-line ``settings``.
 
+        A setting such as ``TZ=Asia/Tokyo`` is a variable of its environment.
+
         Raises:
             Missing: MariaDB is not installed.
         """
@@ -153,13 +155,14 @@ def _start(folder: Path, settings: tuple[str, ...]) -> dict[str, Any]:
     keep(
         folder,
         [
+            *("env", *(one for one in settings if not one.startswith("--"))),
             *(server, "--no-defaults", f"--datadir={data}", f"--tmpdir={folder}"),
             *(f"--socket={path}", f"--port={port}", "--bind-address=127.0.0.1"),
             *("--character-set-server=utf8mb4", "--skip-name-resolve", "--skip-log-bin"),
             *("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"),
             *("--innodb-log-file-size=256M", "--max-allowed-packet=256M"),
             *("--innodb-buffer-pool-size=128M", "--pid-file=pid", "--sync-frm=0"),
-            *settings,
+            *(one for one in settings if one.startswith("--")),
         ],
         lambda: _is_up(path),
         user=user,

@@ -152,7 +152,7 @@ class RedisMemoryStore(RedisStore):
         return page
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where))
+        return where.apply(self._pages(where), self.dialect)
 
     def maintenance(self) -> Maintenance:
         return RedisMaintenance(self, self.server, self.keys, self.catalogue)

@@ -149,14 +149,14 @@ class SqlMemoryStore(SqlStore):
         return self.database.read_pages(where, self._read_here, self._read_copy)
 
     def _read_here(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where, ReadMode.FULL))
+        return where.apply(self._pages(where, ReadMode.FULL), self.dialect)
 
     async def _read_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
         database = make_tables(replace(self.location, path=path), self.label)
         await database.open(OpenMode.READ)
         try:
             reader = SqlReader(database, where, ReadMode.FULL, skip_damage=self.skips_damage)
-            async with aclosing(where.apply(reader.pages())) as pages:
+            async with aclosing(where.apply(reader.pages(), self.dialect)) as pages:
                 async for page in pages:
                     self.left_out.others |= page.last
                     yield page
@@ -179,7 +179,7 @@ class SqlMemoryStore(SqlStore):
             database.proved = where
 
     def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where, ReadMode.ANCHORED))
+        return where.apply(self._pages(where, ReadMode.ANCHORED), self.dialect)
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         return self._pages(where, ReadMode.OUTLINE)

@@ -121,7 +121,6 @@ PRESET = Mapping(
     stamp=("adk_internal_metadata", ("schema_version", "1")),
     rising="timestamp",
     given=_adk_columns,
-    utc=True,
     make=_adk,
     name="adk",
 )

@@ -67,7 +67,7 @@ PRESET = Mapping(
     OPENAI_AGENTS,
     sessions=(SessionTable("agent_sessions", {"session": "session_id"}),),
     encode=compact,
-    utc=True,
+    filled_times=True,
     make=_agents,
     name="openai-agents",
 )
