@@ -21,7 +21,7 @@ from sqlalchemy import ARRAY, Connection, Integer, MetaData, Uuid, insert, inspe
 
 from memctl.engines.sql.columns import TimeFormat, columns_of, find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import Database, damage, is_text
+from memctl.engines.sql.database import Database, damage, is_text, shown_name
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition
@@ -263,17 +263,18 @@ class TableStore(SqlStore):
             some = ", ".join([*self._codec.names, *map(quoted, order)])
             sql = f"SELECT {found} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
             clashes = await self.database.fetch_all(connection, sql, {})
+        session = visible(shown_name(clashes[0][0])) if clashes else ""
         if clashes and unique:
             shared = f" share {visible(', '.join(order))}" if order else ""
             self.warnings.append(
                 f"the order of {visible(mapping.table)!r} is unsure: rows of the session "
-                f"{visible(str(clashes[0][0]))!r}{shared} are in the order of their key, a text"
+                f"{session!r}{shared} are in the order of their key, a text"
             )
         elif clashes:
             more = next((name for name in columns.key if name not in columns.order), "ANOTHER")
             raise BadData(
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
-                f"{visible(str(clashes[0][0]))!r} share {visible(', '.join(columns.order))} "
+                f"{session!r} share {visible(', '.join(columns.order))} "
                 f"= {visible(str(self._codec.read(columns.order[0], clashes[0][1])))}",
                 f"add a column that differs: order = {json.dumps([*columns.order, more])}",
             )
