@@ -37,6 +37,10 @@ _OF_MEM0 = (
     "for facts of mem0, name its configuration: mem0:CONFIG.json; for a vector store of LangChain, "
     "an alias with factory"
 )
+_OF_MEM0_JS = (
+    "memctl reads the facts of mem0's library for Python: read these with getAll() of the library, "
+    "and add them there"
+)
 _NAMED_KEYS = 5
 
 Test = Callable[[Any], bool]
@@ -55,7 +59,7 @@ class ForeignFormat:
     line: Test | None = None
     """The test of the JSON value of one line in a file of JSON lines."""
     tables: Mapping[str, frozenset[str]] | None = None
-    """The required columns by table name; ``*`` stands for any name."""
+    """The required columns by table name; ``*`` stands for any name, ``[]`` for arrays of JSON."""
     keys: re.Pattern[bytes] | None = None
     """A pattern for the beginning of a key in Redis, without the prefix of the store."""
     prefix: str = ""
@@ -439,6 +443,28 @@ FORMATS: tuple[ForeignFormat, ...] = (
         document=_any(_is("SimpleChatStore", "class_name"), _has("chat_store", "class_name")),
     ),
     ForeignFormat(
+        "sessions of LlamaIndex's PostgresChatStore, each an array in one row",
+        "read them with get_messages() of the class, and add them to a SQLAlchemyChatStore, which "
+        "memctl reads",
+        tables={"*": frozenset({"id", "key", "value[]"})},
+    ),
+    ForeignFormat(
+        "messages of Microsoft Agent Framework",
+        "read them with get_messages() of RedisHistoryProvider, and write them as OpenAI chat "
+        "messages (.jsonl)",
+        keys=re.compile(rb"chat_messages[:|]"),
+    ),
+    ForeignFormat(
+        "the history of QwenPaw: turns that left the context",
+        "the session files have the rest (agentscope2:FOLDER); docs/stores/other-formats.md has a "
+        "command that converts the texts here",
+        tables={
+            "conversation_history": frozenset(
+                {"session_id", "kind", "role", "content", "tool_call_id", "blocks", "dedup_key"}
+            )
+        },
+    ),
+    ForeignFormat(
         "an agent file of Letta (.af)",
         document=_all(_has("agents", "blocks"), _has("messages", at=("agents", 0))),
     ),
@@ -525,6 +551,22 @@ FORMATS: tuple[ForeignFormat, ...] = (
         "the history of mem0, one part of its memory",
         _OF_MEM0,
         tables={"history": frozenset({"memory_id", "old_memory", "new_memory", "event"})},
+    ),
+    ForeignFormat(
+        "the facts of mem0's TypeScript library",
+        _OF_MEM0_JS,
+        tables={
+            "vectors": frozenset({"id", "vector", "payload"}),
+            "memory_migrations": frozenset({"user_id"}),
+        },
+    ),
+    ForeignFormat(
+        "the history of mem0's TypeScript library",
+        _OF_MEM0_JS,
+        tables={
+            "memory_history": frozenset({"memory_id", "previous_value", "new_value", "action"}),
+            "messages": frozenset({"session_scope", "role", "content"}),
+        },
     ),
     ForeignFormat(
         "the collections of Qdrant",

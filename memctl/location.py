@@ -13,7 +13,10 @@ from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 from memctl.encryption import Encryption, is_encrypted
 
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
-SECRET_QUERY = re.compile(r"pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
+SECRET_QUERY = re.compile(
+    r"pass(?!file)|pwd|secret|token|(?<!ssl)key|auth|credential", re.IGNORECASE
+)
+"""The names of options with secrets; ``passfile`` and ``sslkey`` are paths."""
 _URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(?:(?!:\s)[^\s'\"])*")
 """A URL in a text.  A colon at the end, as before the words of an error, is not part of the URL."""
@@ -88,6 +91,17 @@ def redact(url: str) -> str:
     where = _hide_login(where) if slashes == "//" else _LOGIN.sub(":***@", where)
     shown = "&".join(_shown(pair) for pair in pairs)
     return visible(f"{start}{slashes}{where}{mark if shown else ''}{shown}")
+
+
+def without_secrets(label: str, *names: str) -> str:
+    """Return the label of a store without hidden secrets, to be typed or pasted.
+
+    The options ``names`` are left out, too.
+    """
+    place, mark, query = label.replace(":***@", "@").partition("?")
+    pairs = [pair for pair in query.split("&") if not pair.endswith("=***")]
+    kept = "&".join(pair for pair in pairs if pair.partition("=")[0] not in names)
+    return place + (mark if kept or not query else "") + kept
 
 
 def _hide_login(where: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -78,8 +79,11 @@ def _detect(run: Run, location: Location) -> None:
         raise UsageError(
             f"{location.label} is not a SQL database", "name a SQLite file, PostgreSQL or MySQL"
         )
-    proposals, own, others = wait_for(_proposals(replace(location, kind=base)))
-    url = location.label.partition("?")[0]
+    proposals, own, others, texts = wait_for(_proposals(replace(location, kind=base)))
+    if "owner" in location.options:
+        for one in proposals:
+            if one.names_user:
+                one.reasons.append("owner: left out, because a column names the user")
     found = [
         {
             "table": one.table,
@@ -87,50 +91,64 @@ def _detect(run: Run, location: Location) -> None:
             "layout": one.layout,
             "columns": one.columns,
             "reasons": one.reasons,
-            "toml": one.toml(_alias(one, location), url),
+            "toml": one.toml(_alias(one, location, several=len(proposals) > 1), location.label),
         }
         | ({"dialect": one.dialect} if one.dialect else {})
         | ({} if one.encoding == "" else {"content_encoding": one.encoding})
         for one in proposals
     ]
+    from memctl.layouts.sql import named_tables
+
     run.output.report = Report(
         "stores",
         lambda: {"store": location.label, "tables": found},
         lambda: found,
-        lambda: Text("\n\n".join(map(_shown, found))),
+        lambda: Text("\n\n".join(map(_shown, found))) if found else None,
     )
-    run.output.finish()
-    if not (found or own) and others:
-        raise others[0].refusal(location.label)
+    for name, other in others.items():
+        if found or own:
+            run.output.warn(str(other.refusal(f"the table {visible(name)!r}")))
+        else:
+            raise other.refusal(location.label)
+    if own and not found:
+        raise NotFound(
+            f"{location.label}: no table to map was recognized",
+            f"its tables are those of {', '.join(sorted(own))}: use it as it is",
+        )
     if not found:
         raise NotFound(
-            f"{location.label} has no table that needs a mapping",
-            f"its tables are those of {', '.join(sorted(own))}: use it as it is"
-            if own
-            else "map one by hand: see docs/stores/tables.md",
+            f"{location.label}: no table of messages was recognized"
+            + (f"; these have text columns: {named_tables(texts)}" if texts else ""),
+            "map one by hand if a row is a message: docs/stores/tables.md; write others as OpenAI "
+            "chat messages (.jsonl)",
         )
+    run.output.finish()
 
 
 async def _proposals(
     location: Location,
-) -> tuple[list[Proposal], set[str], list[ForeignFormat]]:
+) -> tuple[list[Proposal], set[str], dict[str, ForeignFormat], list[str]]:
     """Search an SQL database for tables of messages.
 
-    Return three results: proposed mappings of tables, names of layouts that need no mapping, and
-    formats that memctl recognizes and does not read.
+    Return four results: proposed mappings of tables, names of layouts that need no mapping, formats
+    that memctl recognizes and does not read, by their tables.  Without all these, the fourth is the
+    tables with columns of texts.
+
+    Raises:
+        Uninitialised: the database has no tables.
     """
     from memctl.engines.sql.database import make_database
-    from memctl.layouts.sql import foreign_tables, own_layouts
-    from memctl.stores.tables.detect import detect
+    from memctl.layouts.sql import foreign_tables, own_layouts, refuse_empty
+    from memctl.stores.tables.detect import detect, text_tables
 
     database = make_database(location, location.label)
     await database.start(OpenMode.READ, _nothing)
     try:
+        await database.run(partial(refuse_empty, location.label))
+        found, own = await database.run(detect), await database.run(own_layouts)
         others = await database.run(foreign_tables)
-        return (
-            *(await database.run(detect), await database.run(own_layouts)),
-            list(others.values()),
-        )
+        texts = [] if found or own or others else await database.run(text_tables)
+        return found, own, others, texts
     finally:
         await database.close()
 
@@ -139,9 +157,10 @@ async def _nothing() -> None:
     """Prepare no tables, because the database is searched as it is."""
 
 
-def _alias(proposal: Proposal, location: Location) -> str:
-    """Return a proposed name for a store."""
+def _alias(proposal: Proposal, location: Location, *, several: bool) -> str:
+    """Return a proposed name for a store; of ``several``, the name of the table is a part."""
     name = location.path.stem or urlsplit(location.url).path.strip("/")
+    name += f"-{proposal.table}" if several else ""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return plain or proposal.layout
 

@@ -6,7 +6,7 @@ ROLES = ("user", "assistant", "system")
 """The roles of AgentScope."""
 _NAMES = {
     "user": ("human", "humanmessage", "humanmessagechunk"),
-    "assistant": ("ai", "aimessage", "aimessagechunk", "bot", "chatbot", "model"),
+    "assistant": ("agent", "ai", "aimessage", "aimessagechunk", "bot", "chatbot", "model"),
     "system": (
         *("developer", "systemmessage", "systemmessagechunk"),
         *("tool", "toolmessage", "toolmessagechunk"),
@@ -14,6 +14,8 @@ _NAMES = {
     ),
 }
 _ROLES = {name: role for role in ROLES for name in (role, *_NAMES[role])}
+ROLE_NAMES = _ROLES.keys()
+"""The names of roles that memctl knows, in small letters."""
 
 
 def role_of(name: str | None) -> str | None:

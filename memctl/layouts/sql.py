@@ -7,16 +7,19 @@ recognized without loading every layout.
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import ARRAY, JSON, Connection, inspect
+from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.engine.reflection import Inspector
 
 from memctl import foreign
 from memctl.engines.sql.database import NAMED_TABLES, shown_name
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.foreign import ForeignFormat
-from memctl.location import visible
+from memctl.location import visible, without_secrets
 from memctl.model import MemoryKey
 
 
@@ -205,8 +208,34 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
     inspector = inspect(connection)
     names = [name for name in inspector.get_table_names() if isinstance(name, str)]
     return foreign.of_tables(
-        {name: [one["name"] for one in inspector.get_columns(name)] for name in names}
+        {name: [*map(_with_array, inspector.get_columns(name))] for name in names}
     )
+
+
+def _with_array(column: ReflectedColumn) -> str:
+    """Return the name of a column; ``[]`` after it says that its values are arrays of JSON."""
+    kind = column["type"]
+    is_array = isinstance(kind, ARRAY) and isinstance(kind.item_type, JSON)
+    return f"{column['name']}[]" if is_array else column["name"]
+
+
+def refuse_empty(label: str, connection: Connection) -> None:
+    """Refuse a database without tables; ``label`` names it.
+
+    Raises:
+        Uninitialised: the database has no tables.
+    """
+    if not inspect(connection).get_table_names():
+        hint = "check the name of the database"
+        if connection.dialect.name == "postgresql":
+            hint += ", and its schema: ?options=-csearch_path%3DNAME"
+        raise Uninitialised(f"{label} has no tables", hint)
+
+
+def named_tables(tables: Sequence[str]) -> str:
+    """Return the names of the first tables, and how many more there are."""
+    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
+    return ", ".join(map(visible, tables[:NAMED_TABLES])) + more
 
 
 def unknown_database(label: str, connection: Connection) -> BadData:
@@ -216,15 +245,12 @@ def unknown_database(label: str, connection: Connection) -> BadData:
     """
     for found in foreign_tables(connection).values():
         return found.refusal(label, Uninitialised)
+    refuse_empty(label, connection)
     tables = sorted(map(shown_name, inspect(connection).get_table_names()))
-    if not tables:
-        return Uninitialised(f"{label} has no tables", "check the name of the database")
-    named = ", ".join(map(visible, tables[:NAMED_TABLES]))
-    more = f" and {len(tables) - NAMED_TABLES} more" if len(tables) > NAMED_TABLES else ""
     return Uninitialised(
         f"{label} holds no memory that memctl knows: it has the "
-        f"{'table' if len(tables) == 1 else 'tables'} {named}{more}",
-        f"look for messages in them: memctl stores detect {label.partition('?')[0]}",
+        f"{'table' if len(tables) == 1 else 'tables'} {named_tables(tables)}",
+        f"look for messages in them: memctl stores detect {shlex.quote(without_secrets(label))}",
     )
 
 

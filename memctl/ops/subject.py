@@ -72,6 +72,7 @@ _OF_KINDS = {
     "postgresql": "dead rows until VACUUM, and the write-ahead log",
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
+    "agentscope2": "the turns that QwenPaw keeps in history.db",
 }
 _OF_LAYOUTS = {
     "agentscope2": (

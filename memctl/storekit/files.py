@@ -367,11 +367,11 @@ def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
     """
     name = visible(str(path))
     what = f"the folder of {name} does not exist" if folder else f"{name} does not exist"
-    url = label.partition("?")[0]
+    url, mark, query = label.partition("?")
     if "://" in url and not path.is_absolute():
         return NotFound(
             f"{what} ({url} is a relative path)",
-            f"an absolute path has four slashes: sqlite:////{name}",
+            f"an absolute path has four slashes: sqlite:////{name}{mark}{query}",
         )
     hint = "create it, or check the path" if folder else "check the path"
     if not path.is_absolute():

@@ -402,7 +402,8 @@ def test_error_shows_the_resolved_path(
     relative = "nope/x.db does not exist (sqlite:///nope/x.db is a relative path)"
     hint = "hint: an absolute path has four slashes: sqlite:////nope/x.db\n"
     fails(run("inspect", "sqlite:///nope/x.db"), 4, relative, hint)
-    fails(run("inspect", "sqlite:///nope/x.db?layout=agentscope2"), 4, relative, hint)
+    query = "?layout=agentscope2"
+    fails(run("inspect", f"sqlite:///nope/x.db{query}"), 4, relative, f"{hint[:-1]}{query}\n")
     result = run("migrate", filled, "sqlite:///nope/x.db")
     fails(result, 4, f"the folder of {relative}", hint)
     for name in ("x.db", "nope/x.json", "x.ndjson", "./sessions"):

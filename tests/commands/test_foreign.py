@@ -181,6 +181,13 @@ def test_foreign_file_is_no_target(run: Run, tmp_path: Path, filled: str) -> Non
     assert path.read_bytes() == before
 
 
+# agents/context/scroll/history.py of qwenpaw 2.2.2
+QWENPAW = (
+    "conversation_history (seq INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, "
+    "agent_id TEXT, kind TEXT NOT NULL, role TEXT, name TEXT, content TEXT, tool_call_id TEXT, "
+    "tool_input TEXT, tool_state TEXT, headline TEXT, blocks TEXT, metadata TEXT, created_at TEXT, "
+    "dedup_key TEXT)"
+)
 TABLES = {
     "the session state of AgentScope Java": [
         "agentscope_sessions (session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, "
@@ -190,6 +197,18 @@ TABLES = {
         "history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
         "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER)"
     ],
+    # mem0ai 3.3.1 of npm
+    "the facts of mem0's TypeScript library": [
+        "vectors (id TEXT PRIMARY KEY, vector BLOB NOT NULL, payload TEXT NOT NULL)",
+        "memory_migrations (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL UNIQUE)",
+    ],
+    "the history of mem0's TypeScript library": [
+        "memory_history (id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, "
+        "previous_value TEXT, new_value TEXT, action TEXT NOT NULL, created_at TEXT)",
+        "messages (id TEXT PRIMARY KEY, session_scope TEXT, role TEXT, content TEXT, name TEXT, "
+        "created_at TEXT)",
+    ],
+    "the history of QwenPaw": [QWENPAW],
     "the collections of Chroma": [
         "collections (id TEXT PRIMARY KEY, name TEXT NOT NULL, dimension INTEGER)",
         "embedding_metadata (id INTEGER, key TEXT NOT NULL, string_value TEXT, int_value INTEGER)",
@@ -217,6 +236,16 @@ def test_foreign_folder_of_vectors_leads_to_the_configuration(run: Run, tmp_path
     (folder / "collection" / "mem0").mkdir(parents=True)
     (folder / "meta.json").write_text('{"collections": {"mem0": {}}, "aliases": {}}')
     fails(run("inspect", folder), 8, "the collections of Qdrant", "mem0:CONFIG.json")
+
+
+@pytest.mark.parametrize("key", ["kyoto", "|v2|acme|shop|~none|hist|kyoto"])
+def test_foreign_keys_of_agent_framework_are_named(
+    run: Run, client: redis.Redis, redis_url: str, key: str
+) -> None:
+    """The keys are those of RedisHistoryProvider of agent-framework-redis 1.0."""
+    name = f"chat_messages{key}" if key.startswith("|") else f"chat_messages:{key}"
+    client.rpush(name, json.dumps({"type": "message", "role": "user", "contents": []}))
+    fails(run("inspect", redis_url), 8, "messages of Microsoft Agent Framework", "get_messages()")
 
 
 def test_foreign_keys_are_named(
@@ -351,6 +380,26 @@ def test_command_of_the_documentation_converts(run: Run, tmp_path: Path, file: s
     assert [(one["role"], one["content"]) for one in messages] == [
         (one["role"], one["content"]) for one in TALK
     ]
+
+
+def test_command_of_the_documentation_converts_the_history_of_qwenpaw(
+    run: Run, tmp_path: Path
+) -> None:
+    [line] = [line for line in PAGE.read_text().splitlines() if line[:8] == "sqlite3 "]
+    with closing(sqlite3.connect(tmp_path / "history.db")) as database, database:
+        database.execute(f"CREATE TABLE {QWENPAW}")
+        for kind, role, content in (
+            *(("context_msg", "user", "hello"), ("model_turn", "assistant", "")),
+            *(("tool_result", "assistant", "Hotel Nord"), ("model_turn", "assistant", "hi")),
+        ):
+            sql = "INSERT INTO conversation_history (session_id, kind, role, content)"
+            database.execute(f"{sql} VALUES ('console:ada', ?, ?, ?)", (kind, role, content))
+        rows = database.execute(line.split('"')[1]).fetchall()
+    (tmp_path / "chats.jsonl").write_text("".join(f"{text}\n" for (text,) in rows))
+    shown = run("inspect", tmp_path / "chats.jsonl", "--messages", "--format", "ndjson")
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [one["message"]["content"]["content"] for one in found] == ["hello", "hi"]
+    assert {one["session"] for one in found} == {"console:ada"}
 
 
 def test_commands_of_the_documentation_are_tested() -> None:

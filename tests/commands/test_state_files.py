@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands.test_foreign import QWENPAW
 from tests.support.cli import Run, fails, report
 
 IDS = ("m8", "m9")
@@ -46,6 +49,22 @@ def folder(tmp_path: Path) -> Path:
     save(found, "console/bob_console--s2", agent={"state": state("console:s2", "m3")})
     save(found, "console/eve_x_y", agent={"state": state("another", "m4")})
     return found
+
+
+@pytest.mark.parametrize("place", ["sessions", "sessions/console", "sessions/console/ada_s1.json"])
+def test_history_of_qwenpaw_is_not_reached(run: Run, folder: Path, place: str) -> None:
+    history = folder.parent / "history.db"
+    with closing(sqlite3.connect(history)) as database, database:
+        database.execute("CREATE TABLE history (memory_id TEXT)")  # of mem0
+    store = folder.parent / place
+    assert "history.db" not in run("inspect", store).stderr
+    with closing(sqlite3.connect(history)) as database, database:
+        database.execute(f"CREATE TABLE {QWENPAW}")
+    for command in ("export", "-o", folder.parent / "a.ndjson"), ("erase", "--user", "ada", "-y"):
+        shown = run(command[0], store, *command[1:])
+        assert shown.exit_code == 0, shown.stderr
+        assert f"{history} is not reached" in shown.stderr
+    assert "the turns that QwenPaw keeps in history.db" in shown.stdout
 
 
 def test_state_folder_with_channels_is_read(run: Run, folder: Path) -> None:

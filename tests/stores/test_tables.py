@@ -19,7 +19,6 @@ from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.testing import samples
-from tests.support.backends import shared
 from tests.support.cli import contents, fails, fill, report
 from tests.support.processes import start
 from tests.support.servers.pool import Servers
@@ -258,110 +257,6 @@ def test_an_alias_maps_a_table(run: Any, friday: Path, tmp_path: Path, monkeypat
     assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
     config.write_text(config.read_text().replace("session =", "sesion ="))
     fails(run("inspect", "friday"), 2, "sesion", "did you mean 'session'?")
-
-
-def test_detect_proposes_what_then_works(
-    run: Any, friday: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    [found] = report(run("stores", "detect", str(friday), "--json"))["tables"]
-    assert found["columns"] == {
-        **{"session": "session_id", "role": "role", "content": "content"},
-        **{"time": "timestamp", "order": "id"},
-    }
-    assert "time = timestamp: numbers of seconds since 1970" in found["reasons"]
-    config = tmp_path / "config.toml"
-    config.write_text(found["toml"])
-    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
-    assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
-
-
-OWN_NAMES = "CREATE TABLE talk (nr INTEGER PRIMARY KEY, {} VARCHAR(20), who VARCHAR(9), said TEXT)"
-SAID = [
-    ("kyoto", "user", "Where shall we stay in Kyoto?"),
-    ("kyoto", "bot", "In an apartment near the river."),
-    ("osaka", "user", "Is there a train to Osaka?"),
-    ("osaka", "bot", "Yes, every fifteen minutes."),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("session", ["chat", "topic"])
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql", "mysql"])
-def test_detect_looks_into_columns_of_unknown_names(
-    run: Any, tmp_path: Path, servers: Servers, engine: str, session: str
-) -> None:
-    place = {
-        "sqlite": lambda: f"sqlite:///{tmp_path}/own.db",
-        "postgresql": servers.postgresql.fresh,
-        "mysql": servers.mariadb.fresh,
-    }[engine]()
-    table = shared(engine, "table", servers)
-    table.execute(place, OWN_NAMES.format(session))
-    for nr, row in enumerate(SAID):
-        table.execute(place, f"INSERT INTO talk VALUES ({nr}, {', '.join(map(repr, row))})")
-    [found] = report(run("stores", "detect", place, "--json"))["tables"]
-    assert found["columns"] == {
-        "session": session,
-        "role": "who",
-        "content": "said",
-        "order": "nr",
-    }
-    told = dict(reason.split(" = ") for reason in found["reasons"])
-    assert told["role"] == "who: perhaps, by its contents: holds bot, user"
-    assert told["content"] == "said: perhaps, by its contents: the longest texts"
-    known = "by its name" if session == "chat" else "perhaps, by its contents: 2 values in 4 rows"
-    assert told["session"] == f"{session}: {known}"
-    named = ",".join(f"{role}:{column}" for role, column in found["columns"].items())
-    mapped = f"{place}?layout=table&table=talk&columns={named}"
-    assert report(run("inspect", mapped, "--json"))["totals"]["messages"] == 4
-    assert report(run("search", mapped, "apartment", "--json"))["hits"][0]["role"] == "assistant"
-
-
-def test_detect_asks_where_two_columns_may_be_the_session(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "own.db"
-    execute(path, "CREATE TABLE talk (nr INTEGER PRIMARY KEY, topic TEXT, tone, who TEXT, said)")
-    rows = [(topic, "calm" if nr % 2 else "dry", *row) for nr, (topic, *row) in enumerate(SAID)]
-    execute(path, "INSERT INTO talk (topic, tone, who, said) VALUES (?, ?, ?, ?)", rows)
-    shown = run("stores", "detect", path).stdout
-    assert "session = topic: perhaps, by its contents: 2 values in 4 rows; or is it tone?" in shown
-
-
-def test_detect_says_that_nothing_orders_the_rows(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "own.db"
-    execute(path, "CREATE TABLE talk (chat, who, said)")
-    execute(path, "INSERT INTO talk VALUES (?, ?, ?)", SAID)
-    assert "order: not found" in run("stores", "detect", path).stdout
-
-
-def test_detect_takes_other_texts_for_no_messages(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "own.db"
-    execute(path, "CREATE TABLE notes (nr INTEGER PRIMARY KEY, topic TEXT, kind TEXT, body_ TEXT)")
-    rows = [(topic, "draft", said) for topic, _, said in SAID]
-    execute(path, "INSERT INTO notes (topic, kind, body_) VALUES (?, ?, ?)", rows)
-    fails(run("stores", "detect", path), 4, "no table that needs a mapping")
-
-
-def test_detect_shows_what_a_name_hides(
-    run: Any, friday: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    execute(friday, 'ALTER TABLE messages RENAME TO "mes\u202esages\x9b\U000e0041"')
-    shown = run("stores", "detect", str(friday)).stdout
-    assert not {"\u202e", "\x9b", "\U000e0041"} & set(shown)
-    assert 'table = "mes\\U0000202Esages\\U0000009B\\U000E0041"' in shown
-    config = tmp_path / "config.toml"
-    config.write_text(report(run("stores", "detect", str(friday), "--json"))["tables"][0]["toml"])
-    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
-    assert report(run("inspect", "friday", "--json"))["totals"]["messages"] == 8
-
-
-def test_detect_says_where_nothing_is_to_be_mapped(run: Any, tmp_path: Path) -> None:
-    empty, own = tmp_path / "empty.db", tmp_path / "own.db"
-    execute(empty, "CREATE TABLE weather (day TEXT, rain REAL)")
-    fails(run("stores", "detect", str(empty)), 4, "no table")
-    asyncio.run(fill(str(own), {MemoryKey("a", "b"): samples.entries(1)}))
-    fails(run("stores", "detect", str(own)), 4, "use it as it is")
-    fails(run("stores", "detect", str(tmp_path / "a.ndjson")), 2, "not a SQL database")
-    fails(run("stores", "detect"), 2, "names no database")
 
 
 DRIVERS = {

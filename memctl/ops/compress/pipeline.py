@@ -20,6 +20,7 @@ from memctl.errors import Failure, Interrupted, Unavailable
 from memctl.holds import Holds
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
+from memctl.location import without_secrets
 from memctl.model import Page
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, summarized
@@ -127,7 +128,7 @@ async def plan_compression(
         MemctlError: as ``Store.check_integrity`` and ``Store.read``.
     """
     refuse_facts(store, "conversation to summarize")
-    copying = f"memctl migrate {shlex.quote(store.label)} agents.db"
+    copying = f"memctl migrate {shlex.quote(without_secrets(store.label))} agents.db"
     for mark in _MARKS[options.mode]:
         require_mark(store, mark, f"copy it to AgentScope to compress it: {copying}")
     await store.check_integrity(whole_memories(where))

@@ -58,6 +58,8 @@ from memctl.stores.agentscope2.session import (
 
 PATH = "agent.state"
 """The path of the state in a new file, as in QwenPaw."""
+_HISTORY = "history.db"
+"""The database in which QwenPaw keeps the turns that left the context."""
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 """The characters of a session name that QwenPaw replaces by ``--`` in file names."""
 
@@ -142,6 +144,15 @@ class StateFilesStore(SimpleStore):
                 raise missing(path, self.label, folder=True)
         if not self._is_file and mode.creates:
             _make(path)
+        whole = path.absolute()
+        for folder in (whole, *whole.parents[:3]):
+            history = folder / _HISTORY
+            texts = map(foreign.start_of, (history, history.with_name(f"{_HISTORY}-wal")))
+            if any(b"conversation_history" in text for text in texts):
+                self.warnings.append(
+                    f"{visible(str(history))} is not reached: QwenPaw keeps the turns there that "
+                    "left the context, and memctl neither reads nor erases them"
+                )
 
     async def disconnect(self) -> None:
         self._last = None

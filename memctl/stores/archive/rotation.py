@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -234,6 +235,6 @@ def _newest(file: NamedFile) -> NamedFile:
     if not (found := Series(file).files()):
         raise NotFound(
             f"there is no rotation {file.label}",
-            f"create one with: memctl export STORE -o {file.label} --rotate daily:7",
+            f"create one with: memctl export STORE -o {shlex.quote(file.label)} --rotate daily:7",
         )
     return found[0].file

@@ -163,6 +163,8 @@ class RowCodec:
         self._position = self._at[columns.order[0]] if numbered else None
         self.ordering = self._ordering()
         self.is_json = columns.all[self._content].is_json or mapping.encoding == "json"
+        self._says_role = "role" in named or mapping.encoding == "text"
+        """True if a content is plain text even if it looks like a message in JSON."""
         self._mixed = not (self.is_json or mapping.dialect.documents)
         """True if a content may be a plain text or JSON."""
         fields = {field for _, field in self._named}
@@ -547,6 +549,8 @@ class RowCodec:
                 raise DamagedRow(f"the content of {self._which(row)} is not {what}")
             if why := self.mapping.dialect.foreign(value):
                 raise DamagedRow(f"the content of {self._which(row)} {why}")
+            if not documents:
+                self._refuse_message(row, value)
             return value
         if found is None:
             return None
@@ -555,7 +559,19 @@ class RowCodec:
         if not is_text(found):
             raise DamagedRow(f"the content of {self._which(row)} is not UTF-8")
         blocks = blocks_of(found)
+        if blocks is None and found.startswith(("[{", "{")) and not self._says_role:
+            self._refuse_message(row, parse_json(found))
         return found if blocks is None else blocks
+
+    def _refuse_message(self, row: Sequence[Any], content: Any) -> None:
+        """Refuse a content that is not the content of one message.
+
+        Raises:
+            DamagedRow: the content is a message, or a list of messages, of an unknown format.
+        """
+        if is_message(content):
+            what = "a list of messages" if isinstance(content, list) else "a message in JSON"
+            raise DamagedRow(f"{self._which(row)} holds {what}, in a format that is not known")
 
     def _which(self, row: Sequence[Any]) -> str:
         key = ", ".join(visible(str(one)) for one in self.row_key(row))
@@ -730,6 +746,12 @@ def parse_json(text: Any) -> Any:
         return jsonio.loads(jsonio.encoded(text))
     except (ValueError, RecursionError):
         return NOT_JSON
+
+
+def is_message(value: Any) -> bool:
+    """Return whether a JSON value is a message or a list of messages, not the content of one."""
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and all(isinstance(one, dict) and "role" in one for one in items)
 
 
 def _is_odd(value: Any) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
     Connection,
     Date,
@@ -25,7 +26,9 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.engine.reflection import Inspector
+from sqlalchemy.types import NullType
 
+from memctl.dialects.roles import ROLE_NAMES
 from memctl.dialects.rows import COLUMN_ROLES, blocks_of
 from memctl.engines.sql.columns import Column, TimeFormat
 from memctl.layouts.sql import (
@@ -41,11 +44,13 @@ from memctl.layouts.sql import (
     preset_of,
     preset_with,
 )
+from memctl.location import without_secrets
+from memctl.stores.tables.codec import ROWID, is_message, parse_json
 from memctl.stores.tables.mapping import CALL_COLUMNS
 from memctl.stores.tables.presets import PRESETS
 
-_HIDDEN = ":***@"
-"""The replacement of a password in displayed URLs."""
+_MAPPING = ("layout", "table", "columns", "dialect", "content_encoding")
+"""The options of a URL that the lines of a proposal replace."""
 SAMPLE = 200
 """The number of rows of a table to examine."""
 FEWEST_ROWS = 4
@@ -68,7 +73,23 @@ _NAMES: dict[str, tuple[str, ...]] = {
     **CALL_COLUMNS,
 }
 """The usual names of columns by role, the likeliest first."""
-_ORDER = ("position", "index", "idx", "seq", "sequence", "turn", "order", "nr", "number")
+_PERHAPS: dict[str, tuple[str, ...]] = {
+    "role": ("who", "from", "said_by"),
+    "name": ("who", "from", "said_by", "speaker", "sender", "author", "nick"),
+    "content": ("said", "line"),
+    "time": ("when", "datetime", "date_time", "sent", "posted_at"),
+    "session": (
+        *("conv", "conv_id", "convo", "convo_id", "dialog", "dialogue", "dialogue_id"),
+        *("room", "room_id", "channel", "channel_id", "topic", "topic_id", "ticket_id"),
+    ),
+}
+"""Names of columns by role that may have another meaning; a session needs the other roles."""
+_ORDER = (
+    *("position", "index", "idx", "seq", "sequence", "ordinal"),
+    *("sequence_id", "sequence_number", "sequence_no", "seq_id", "seq_no", "seq_num", "seqno"),
+    *("message_index", "message_number", "message_no", "message_order", "msg_index", "msg_no"),
+    *("turn", "turn_index", "turn_number", "step", "order", "sort_order", "nr", "number"),
+)
 _ITEMS = frozenset(
     {"message", "function_call", "function_call_output", "reasoning", "item_reference"}
 )
@@ -80,7 +101,7 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
 """For each dialect, a test whether a JSON object is a message of the dialect."""
-ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "model", "agent"})
+_NAMED_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +124,21 @@ class Proposal:
     Empty if the column type or the dialect decides.
     """
 
-    def toml(self, name: str, url: str) -> str:
+    @property
+    def names_user(self) -> bool:
+        """True if a column names the user, so that no ``owner`` can be set."""
+        preset = PRESETS.get(self.layout)
+        return "user" in (preset.columns if preset else self.columns)
+
+    def toml(self, name: str, label: str) -> str:
         """Return the lines of a configuration file that define the table as the store ``name``.
 
-        If ``url`` has a password, the lines name an environment variable instead.
+        ``label`` is the label of the database.  For a hidden password, the lines name an
+        environment variable.
         """
-        shown = url.replace(_HIDDEN, "@")
-        lines = [f"[stores.{name}]", f"url = {json.dumps(shown)}", f"layout = {_text(self.layout)}"]
-        if shown != url:
+        url = without_secrets(label, *_MAPPING, *(["owner"] if self.names_user else []))
+        lines = [f"[stores.{name}]", f"url = {_text(url)}", f"layout = {_text(self.layout)}"]
+        if "***" in label:
             lines.insert(2, 'password_env = "DATABASE_PASSWORD"')
         preset = PRESETS.get(self.layout)
         if self.table != (preset.table if preset else PRESET_TABLES["openai-agents"].name):
@@ -159,7 +187,7 @@ def detect(connection: Connection) -> list[Proposal]:
             found.append(Proposal(name, _count(connection, table), preset, {}, reasons))
             continue
         sample = _sample(connection, table)
-        columns, reasons = _guess(sample, table, inspector)
+        columns, reasons = _guess(connection, sample, table, inspector)
         if {"session", "content"} <= columns.keys():
             rows = _count(connection, table)
             content = str(columns["content"])
@@ -168,12 +196,30 @@ def detect(connection: Connection) -> list[Proposal]:
             if dialect:  # the contents hold the tool calls
                 columns = {role: one for role, one in columns.items() if role not in CALL_COLUMNS}
                 reasons.append(f"dialect = {dialect}: by the contents")
+            elif "role" not in columns:
+                reasons.append("role: not found; memctl does not know who is the assistant")
             typed = isinstance(table.columns[content].type, JSON)
             encoding = "" if dialect or typed else _encoding_of(contents)
             if encoding == "json":
                 reasons.append("content_encoding = json: all contents are JSON")
             guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding))
     return found + guessed
+
+
+def text_tables(connection: Connection) -> list[str]:
+    """Return the tables with columns of texts, each with these columns in parentheses."""
+    found = []
+    for name in sorted(inspect(connection).get_table_names()):
+        table = Table(name, MetaData(), autoload_with=connection)
+        sample = _sample(connection, table)
+        columns = [
+            f"{one.name}: messages in JSON" if _holds_messages(sample, one.name) else one.name
+            for one in table.columns
+            if isinstance(one.type, String | JSON | ARRAY | NullType)
+        ]
+        if columns:
+            found.append(f"{name} ({', '.join(columns)})")
+    return found
 
 
 def tables_like(connection: Connection, layout: str, table: str) -> list[str]:
@@ -240,8 +286,21 @@ def _count(connection: Connection, table: Table) -> int:
     return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
 
 
+def _holds_messages(sample: Sequence[Mapping[str, Any]], column: str) -> bool:
+    """Return whether all values of a column are messages, or lists of messages, in JSON."""
+    values = [row[column] for row in sample if row[column] is not None]
+    return bool(values) and all(is_message(_parsed(value)) for value in values)
+
+
+def _parsed(value: Any) -> Any:
+    return parse_json(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
+
+
 def _guess(
-    sample: Sequence[Mapping[str, Any]], table: Table, inspector: Inspector
+    connection: Connection,
+    sample: Sequence[Mapping[str, Any]],
+    table: Table,
+    inspector: Inspector,
 ) -> tuple[dict[str, str | list[str]], list[str]]:
     """Return the probable columns of a table by role, and the reasons as texts.
 
@@ -262,8 +321,15 @@ def _guess(
                 free.remove(column)
                 reasons.append(f"{role} = {column}: {reason}")
                 break
+    reasons += _add_documents(sample, columns, free)
     reasons += _add_by_contents(sample, table, columns, free)
-    order, reason = _order(table, inspector, columns, free)
+    reasons += _add_perhaps(sample, table, columns, free)
+    id = columns.get("call_id")
+    if id and "calls" not in columns and _clash(connection, table, columns, [str(id)], filled=True):
+        reasons = [one for one in reasons if not one.startswith(("call_id =", "call_name ="))]
+        reasons.append(f"{id}: not read; an id is in two rows of a session, a call and its result")
+        columns = {role: one for role, one in columns.items() if not role.startswith("call_")}
+    order, reason = _order(connection, table, inspector, columns, free)
     if order:
         columns["order"] = order[0] if len(order) == 1 else order
         reasons.append(f"order = {', '.join(order)}: {reason}")
@@ -271,6 +337,49 @@ def _guess(
         reasons.append("order: not found; name the columns that order the messages of a session")
     ordered = {role: columns[role] for role in COLUMN_ROLES if role in columns}
     return ordered, reasons
+
+
+def _add_documents(
+    sample: Sequence[Mapping[str, Any]], columns: dict[str, str | list[str]], free: list[str]
+) -> list[str]:
+    """Add a column whose contents are messages of a framework; return the reasons."""
+    reasons: list[str] = []
+    for name in free if "content" not in columns else ():
+        dialect = _dialect_of(row[name] for row in sample if row[name] is not None)
+        if dialect:
+            columns["content"] = name
+            reasons.append(f"content = {name}: messages of {dialect}")
+            if dialect == "llamaindex" and "key" in free and "session" not in columns:
+                columns["session"] = "key"
+                reasons.append("session = key: as in SQLiteChatStore of LlamaIndex")
+            break
+    free[:] = [name for name in free if name not in columns.values()]
+    return reasons
+
+
+def _add_perhaps(
+    sample: Sequence[Mapping[str, Any]],
+    table: Table,
+    columns: dict[str, str | list[str]],
+    free: list[str],
+) -> list[str]:
+    """Add columns with names of ``_PERHAPS``; return the reasons."""
+    reasons: list[str] = []
+    for role, names in _PERHAPS.items():
+        speaks = "role" in columns or {"name", "time"} <= columns.keys()
+        if role in columns or (role == "name" and "role" in columns):
+            continue
+        if role == "session" and not speaks:
+            continue
+        for name in (one for wanted in names for one in free if one.lower() == wanted):
+            values = [row[name] for row in sample if row[name] is not None]
+            if reason := _reason(role, table, name, values):
+                columns[role] = name
+                free.remove(name)
+                more = "" if reason == "by its name" else f": {reason}"
+                reasons.append(f"{role} = {name}: perhaps, by its name{more}")
+                break
+    return reasons
 
 
 def _add_by_contents(
@@ -296,7 +405,7 @@ def _add_by_contents(
         reasons.append(f"{role} = {found[0]}: perhaps, by its contents: {why}{others}")
 
     speaking = {name: {str(one).lower() for one in found} for name, found in values.items()}
-    roles = [name for name, found in speaking.items() if len(found) > 1 and found <= ROLES]
+    roles = [name for name, found in speaking.items() if len(found) > 1 and found <= ROLE_NAMES]
     add("role", roles, f"holds {', '.join(sorted(speaking[roles[0]]))}" if roles else "")
     if "role" not in columns or len(sample) < FEWEST_ROWS:
         return reasons
@@ -305,7 +414,10 @@ def _add_by_contents(
     texts = {
         name: sum(map(len, values[name]))
         for name in free
-        if name not in dated and _varies(values[name]) and all(map(_is_text, values[name]))
+        if name not in dated
+        and _varies(values[name])
+        and all(map(_is_text, values[name]))
+        and not _holds_messages(sample, name)
     }
     add("content", sorted(texts, key=lambda name: -texts[name])[:1], "the longest texts")
     groups = {
@@ -347,11 +459,17 @@ def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
             roles = {str(value).lower() for value in values}
             if not roles:
                 return "by its name"
-            known = sorted(roles & ROLES)
-            return f"holds {', '.join(known)}" if known else ""
+            known, others = sorted(roles & ROLE_NAMES), sorted(roles - ROLE_NAMES)
+            more = ", ".join(others[:_NAMED_VALUES]) + (", ..." if others[_NAMED_VALUES:] else "")
+            unsure = f"; memctl does not know {more} as roles" if others else ""
+            return f"holds {', '.join(known)}{unsure}" if known else ""
         case "content":
-            if not all(isinstance(value, str | dict | list) for value in values):
+            known_types = all(isinstance(value, str | dict | list) for value in values)
+            if isinstance(type_, ARRAY) or not known_types:
                 return ""
+            messages = all(is_message(_parsed(value)) for value in values)
+            if values and messages and not _dialect_of(values):
+                return ""  # reading refuses them
             blocks = sum(isinstance(one, str) and blocks_of(one) is not None for one in values)
             return f"texts, {blocks} of {len(values)} as blocks in JSON" if blocks else "texts"
         case "time":
@@ -374,7 +492,7 @@ def _reason(role: str, table: Table, column: str, values: Sequence[Any]) -> str:
         case "call_id" | "call_name":
             return "by its name"
         case "user" | "name" | "session":
-            return "by its name"
+            return "" if isinstance(type_, JSON | ARRAY) else "by its name"
     return ""
 
 
@@ -399,6 +517,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _order(
+    connection: Connection,
     table: Table,
     inspector: Inspector,
     columns: dict[str, str | list[str]],
@@ -406,19 +525,64 @@ def _order(
 ) -> tuple[list[str], str]:
     """Return the columns that order the rows, and the reason for the choice.
 
-    ``columns`` has the columns by role, ``free`` the names of the columns without a role.
+    ``columns`` has the columns by role, ``free`` the names of the columns without a role.  The
+    first choice that is unique in the rows of each session counts.
     """
-    for column in free:
-        if column.lower() in _ORDER and isinstance(table.columns[column].type, Integer):
-            return [column], "a number, by its name"
-    key = inspector.get_pk_constraint(table.name)["constrained_columns"]
+
+    def clashes(order: list[str]) -> bool:
+        return "session" in columns and _clash(connection, table, columns, order)
+
+    named = [name for wanted in _ORDER for name in free if name.lower() == wanted]
+    choices = [
+        ([name], "a number, by its name")
+        for name in named
+        if isinstance(table.columns[name].type, Integer)
+    ]
+    key = list(inspector.get_pk_constraint(table.name)["constrained_columns"])
     if len(key) == 1 and isinstance(table.columns[key[0]].type, Integer):
-        return list(key), "the primary key, a number"
+        choices.append((key, "the primary key, a number"))
     time = columns.get("time")
+    last = key or [ROWID] * (connection.dialect.name == "sqlite")
     if isinstance(time, str):
-        exact = isinstance(table.columns[time].type, Integer | Numeric | Float)
-        more = [name for name in key if name != time]
-        return [time, *more], "the times" + (
-            "" if exact else ", and the key where two are the same"
-        )
-    return list(key), "the primary key"
+        more = [name for name in last if name != time]
+        reason = "the times"
+        if more and not isinstance(table.columns[time].type, Integer | Numeric | Float):
+            reason += f", and the {'key' if key else 'rowid'} where two are the same"
+        if key and clashes([time]):
+            reason += "; some are, and the order of their rows is unsure"
+        choices.append(([time, *more], reason))
+    if any(isinstance(table.columns[name].type, Integer) for name in key):
+        choices.append((key, "the primary key"))
+    for order, reason in choices:
+        if set(key or [ROWID]) <= set(order) or not clashes(order):
+            return order, reason
+    if not choices:
+        return [], ""
+    order, reason = choices[0]
+    if last:
+        more = [name for name in last if name not in order]
+        unsure = "not unique, and the order of rows that share it is unsure"
+        return [*order, *more], f"{reason}; {unsure}"
+    refused = "not unique: rows of a session share it, and memctl refuses such an order"
+    return order, f"{reason}; {refused}"
+
+
+def _clash(
+    connection: Connection,
+    table: Table,
+    columns: Mapping[str, str | list[str]],
+    names: list[str],
+    *,
+    filled: bool = False,
+) -> bool:
+    """Return whether two rows of a session have the same values in the columns ``names``.
+
+    With ``filled``, rows whose values are NULL or empty do not count.
+    """
+    of = [table.columns[str(columns[role])] for role in ("session", "user") if role in columns]
+    values = [table.columns[name] for name in names]
+    groups = select(func.count()).select_from(table).group_by(*of, *values)
+    if filled:
+        groups = groups.where(*(cast(one, String) != "" for one in values))
+    groups = groups.having(func.count() > 1).limit(1)
+    return connection.execute(groups).first() is not None

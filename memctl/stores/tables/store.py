@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Integer, MetaData, insert, inspect, select
+from sqlalchemy import ARRAY, Connection, Integer, MetaData, Uuid, insert, inspect, select
 
 from memctl.engines.sql.columns import TimeFormat, columns_of, filled_zone, find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import Database, damage, is_text
+from memctl.engines.sql.database import Database, damage, is_text, shown_name
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition
@@ -118,7 +118,7 @@ class TableStore(SqlStore):
             if not self.mode.creates or mapping.make is None:
                 raise Uninitialised(
                     f"{self.label} has no table {visible(mapping.table)!r}",
-                    "check the name: memctl stores detect lists the tables of a database"
+                    "check the name: memctl stores detect looks for tables of messages"
                     if mapping.make is None
                     else "check the database; a table of another name is ?table=NAME",
                 )
@@ -136,12 +136,21 @@ class TableStore(SqlStore):
         if not self.database.syntax.typed and rising is not None and rising.is_fraction:
             # SqliteSessionService of ADK keeps the order of events with equal times
             columns = columns._replace(order=(mapping.rising, ROWID))
+        content = columns.all.get(mapping.columns["content"])
         missing = [name for name in mapping.columns.values() if name not in columns.all]
         missing += [name for name in columns.order if name not in columns.all and name != ROWID]
-        if missing:
+        arrays = content is not None and isinstance(content.type, ARRAY)
+        if missing or arrays:
             others = await self.database.run(foreign_tables)
             if mapping.table in others:
                 raise others[mapping.table].refusal(self.label)
+        if arrays:
+            raise BadData(
+                f"the column {visible(mapping.columns['content'])!r} of {visible(mapping.table)!r} "
+                "holds arrays",
+                "memctl reads tables with a row for each message",
+            )
+        if missing:
             known = ", ".join(visible(name) for name in columns.all)
             raise BadData(
                 f"the table {visible(mapping.table)!r} has no column {visible(missing[0])!r}",
@@ -168,6 +177,7 @@ class TableStore(SqlStore):
             self.warnings.append(
                 f"the column {visible(name)!r} of {visible(mapping.table)!r} is not read as calls "
                 f"of tools: add {role} = {json.dumps(name)} to the columns"
+                + (", if each row with an id is a result" if role == "call_id" else "")
             )
         if (
             not self.mode.writes
@@ -222,6 +232,8 @@ class TableStore(SqlStore):
     async def _learn(self, columns: TableColumns) -> None:
         """Read the format of times from a row, and check that the order of rows is unique.
 
+        Warn if only a key of texts makes the order unique.
+
         Raises:
             BadData: several rows of a session have the same order.
         """
@@ -252,19 +264,31 @@ class TableStore(SqlStore):
                 self._codec.times = times
             if not mapping.dialect.documents:
                 await self._learn_content(connection)
-            if mapping.make is not None or set(columns.key) <= set(columns.order):
+            unique = bool(columns.key) and set(columns.key) <= set(columns.order)
+            of = {mapping.columns["session"], mapping.columns.get("user")} if unique else set()
+            key = [
+                one for one in columns.key if unique and one not in of and _is_name(columns, one)
+            ]
+            order = [name for name in columns.order if name not in {*key, *of}]
+            chosen = unique and (not key or (not order and mapping.order))
+            if mapping.make is not None or chosen:
                 return
-            names = [mapping.columns["session"], *columns.order]
-            names += [mapping.columns["user"]] if "user" in mapping.columns else []
-            found = ", ".join(map(self._codec.value, names))
-            some = ", ".join(map(quoted, names))
+            found = ", ".join([self._codec.session, *map(self._codec.value, order)])
+            some = ", ".join([*self._codec.names, *map(quoted, order)])
             sql = f"SELECT {found} FROM {table} GROUP BY {some} HAVING COUNT(*) > 1 LIMIT 1"
             clashes = await self.database.fetch_all(connection, sql, {})
-        if clashes:
+        session = visible(shown_name(clashes[0][0])) if clashes else ""
+        if clashes and unique:
+            shared = f" share {visible(', '.join(order))}" if order else ""
+            self.warnings.append(
+                f"the order of {visible(mapping.table)!r} is unsure: rows of the session "
+                f"{session!r}{shared} are in the order of their key, a text"
+            )
+        elif clashes:
             more = next((name for name in columns.key if name not in columns.order), "ANOTHER")
             raise BadData(
                 f"the order of {visible(mapping.table)!r} is not unique: rows of the session "
-                f"{visible(str(clashes[0][0]))!r} share {visible(', '.join(columns.order))} "
+                f"{session!r} share {visible(', '.join(columns.order))} "
                 f"= {visible(str(self._codec.read(columns.order[0], clashes[0][1])))}",
                 f"add a column that differs: order = {json.dumps([*columns.order, more])}",
             )
@@ -483,6 +507,12 @@ class TableStore(SqlStore):
             gone = await self._rows.clear(connection, key)
             await self._sessions.remove(connection, key)
         return WriteResult(key, deleted=gone)
+
+
+def _is_name(columns: TableColumns, column: str) -> bool:
+    """Return whether a column has texts or UUIDs, whose order need not be that of writing."""
+    found = columns.all.get(column)
+    return found is not None and (found.is_text or isinstance(found.type, Uuid))
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
