@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from memctl.dialects.conversion import described
 from memctl.dialects.live import WaitingCalls
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
@@ -28,6 +29,8 @@ class Losses:
         self._lacks_roles = not target.roles.issuperset(ROLES)
         self._source = source
         self._target = target
+        self._restored = 0
+        """The number of further messages that the note of an earlier message restores."""
         self._waits = source.waits(memory)
         self._calls = WaitingCalls(source, memory)
 
@@ -37,7 +40,11 @@ class Losses:
         Raises:
             ValueError: the text is not a JSON object.
         """
-        if self._lacks_roles or self._source.may_be_lost(text):
+        if self._restored:
+            self._restored -= 1
+        elif self._target.name in (notes := described(text)):
+            self._restored = notes[self._target.name] - 1
+        elif self._lacks_roles or self._source.may_be_lost(text):
             view = self._source.outline(text)
             self._calls.add(view.blocks)
             self._count(view)

@@ -109,6 +109,8 @@ class OpenAIAgentsView(DocumentView):
         if is_envelope(item):
             return [UnknownBlock(_ENCRYPTED)]
         match self.kind:
+            case "message" if isinstance(text := item.get("content"), str):
+                return [TextBlock(text, item)]
             case "message":
                 return output_blocks(item.get("content"), _block)
             case "function_call":

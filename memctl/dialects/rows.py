@@ -181,6 +181,8 @@ class RowDialect(Dialect):
     makes_ids = True
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
+    capitals = False
+    """True if roles are stored in capitals, as Spring AI and other Java programs do."""
     framework: ClassVar[str] = ""
     """The name of the framework; empty if users define the format."""
     tool_words: ClassVar[tuple[bytes, ...]]
@@ -345,7 +347,7 @@ class RowDialect(Dialect):
         for content in self.contents(role, name, blocks):
             row: Message = {}
             if ROLE in self.fields and role:
-                row[ROLE] = role
+                row[ROLE] = role.upper() if self.capitals else role
             if NAME in self.fields and name:
                 row[NAME] = name
             if TIME in self.fields and time:

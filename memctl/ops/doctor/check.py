@@ -20,6 +20,7 @@ from typing import NamedTuple
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
+from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -451,6 +452,8 @@ class MemoryExaminer:
         if self._is_twin(found, spot):
             return
         self._lead(found, spot)
+        if not (found.is_blank or found.only_tools) and role_of(found.role) not in ROLES:
+            self._note("unknown-role", spot, f"the first has the role {found.role!r}")
         if found.is_blank and found.role == "assistant" and not self._dialect.skips_empty:
             if found.is_read:
                 self._note("empty-assistant-message", spot)

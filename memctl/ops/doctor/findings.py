@@ -169,6 +169,13 @@ _KINDS = (
         "answer them in the application, or let it reject them; --repair leaves them alone",
     ),
     FindingKind(
+        "unknown-role",
+        Severity.NOTICE,
+        "messages with a role that memctl does not know",
+        "a copy to another framework takes the speakers for users, and is a named loss",
+        "check the column of roles: memctl stores detect; else nothing",
+    ),
+    FindingKind(
         "empty-assistant-message",
         Severity.ERROR,
         "assistant messages without content",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -240,6 +241,15 @@ class TableStore(SqlStore):
         table, mapping = self._codec.table, self.mapping
         quoted = self._codec.quoted
         async with self.database.snapshot() as connection:
+            role = mapping.columns.get("role")
+            if role is not None:
+                sql = f"SELECT {quoted(role)} FROM {table} WHERE {quoted(role)} IS NOT NULL LIMIT 1"
+                found = await self.database.fetch_all(connection, sql, {})
+                if found and str(found[0][0]).isupper():
+                    self.dialect = copy(mapping.dialect)
+                    self.dialect.capitals = True
+                    mapping = replace(mapping, dialect=self.dialect)
+                    self._codec.mapping = self.mapping = mapping
             time = mapping.columns.get("time")
             if time is not None:
                 sql = f"SELECT {self._codec.value(time)} FROM {table}"
