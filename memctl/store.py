@@ -166,6 +166,8 @@ class Features:
     """The marks of a message have an order."""
     summaries: bool = False
     """A memory has a place for the compressed summary."""
+    summaries_elsewhere: bool = False
+    """The store has a place for summaries, but the summary of a memory may be outside the store."""
     ttl: bool = False
     """A memory may expire."""
     ttl_counts_down: bool = True

@@ -43,6 +43,7 @@ from memctl.ops.compare import (
 )
 from memctl.ops.holds import HoldSource
 from memctl.ops.marks import COMPRESSED
+from memctl.ops.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
@@ -200,9 +201,22 @@ async def refuse_losses(
         )
         for loss, one in found.items()
     ]
+    hint = _LOSSES[next(iter(found))].hint if found else ""
+    warnings = [f"{text}; not copied" for text in losses]
+    place = inside(target)
+    # Agents that do not see marks read compressed messages again.
+    missing = await missing_summaries(source, where) if place.dialect.holds_marks else None
+    if missing is not None:
+        warnings.append(missing.warning(source))
+        if place.features.summaries and not place.features.summaries_elsewhere:
+            report.losses.append(Lost("compressed", missing.memories, missing.example))
+            losses.append(
+                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten them"
+            )
+            hint = hint or f"{remedy(source, missing.example)}; or copy them alone with --lossy"
     if losses and not lossy:
-        raise Loss("; ".join(losses), _LOSSES[next(iter(found))].hint)
-    report.warnings += [f"{text}; not copied" for text in losses]
+        raise Loss("; ".join(losses), hint)
+    report.warnings += [text for text in warnings if text not in report.warnings]
 
 
 def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:

@@ -212,6 +212,7 @@ class SummaryOverlay(StoreWrapper):
         return replace(
             messages,
             summaries=True,
+            summaries_elsewhere=True,
             ambiguous_names=False,
             cheap_outline=False,
             repairs=messages.repairs | self._states.features.repairs,

@@ -36,6 +36,7 @@ from memctl.numbers import count
 from memctl.ops.compare import id_digest
 from memctl.ops.doctor.findings import KINDS, ORDER, OVERSIZED, RepairMethod, Severity
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
+from memctl.ops.missing_summaries import KEEP_STATES
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress
 from memctl.selection import Selection
@@ -50,12 +51,6 @@ It is about 25,000 tokens.
 EXAMPLES = 3
 
 _SUMMARY_ELSEWHERE = "summary-elsewhere"
-_KEEP_STATES = "keep the session states, or export the store again together with them"
-"""The remedy of ``summary-elsewhere`` for copies of memories without their summaries.
-
-The store can hold summaries, so it takes no session states besides.
-"""
-
 AT_WORK = timedelta(hours=1)
 """The time after the last message of a memory in which an agent may still be at work."""
 
@@ -865,7 +860,7 @@ def fitting(fault: Finding, store: Store) -> Finding:
     """Return a finding with a remedy that fits the store, if that of its code does not."""
     remedy = ""
     if fault.code == _SUMMARY_ELSEWHERE and store.features.summaries:
-        remedy = _KEEP_STATES
+        remedy = KEEP_STATES
     if KINDS[fault.code].repair is not RepairMethod.NONE:
         try:
             store.refuse_changes()
