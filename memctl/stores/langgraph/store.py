@@ -12,7 +12,8 @@ channel is a row).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,6 +36,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import paginate
@@ -54,6 +56,7 @@ from memctl.stores.langgraph.rows import (
 
 CHANNEL = "messages"
 """The channel of the messages in ``MessagesState`` and in agents."""
+_NAMED = 3
 
 
 class Latest(NamedTuple):
@@ -62,6 +65,8 @@ class Latest(NamedTuple):
     kind: Any
     data: Any
     metadata: Any
+    others: Sequence[str] = ()
+    """On PostgreSQL, the names of channels with a value."""
 
 
 class LangGraphStore(SqlStore):
@@ -77,8 +82,10 @@ class LangGraphStore(SqlStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._namespace = location.options.get("namespace", "")
-        self._takes_subgraphs = False
-        """True if an operation takes whole threads, or a warning says that it does not."""
+        self._takes_threads = False
+        """True if an operation takes whole threads, with subgraphs and all channels."""
+        self._warns_of_subgraphs = not self._namespace
+        """True until a warning says that subgraphs are left out."""
 
     # Specific to a database
 
@@ -87,8 +94,10 @@ class LangGraphStore(SqlStore):
     """Selects the fields of ``Latest`` by ``:thread``, ``:namespace`` and ``:id``."""
 
     @abstractmethod
-    def channel(self, latest: Latest) -> Any:
-        """Return the value of the channel ``messages`` in a checkpoint; None without a value.
+    def channels(self, latest: Latest) -> tuple[Any, Iterable[str]]:
+        """Return the value of the channel ``messages``, and the names of others with a value.
+
+        The value is None without a channel ``messages``.
 
         Raises:
             Undecodable: memctl cannot read the checkpoint or the value.
@@ -111,9 +120,9 @@ class LangGraphStore(SqlStore):
 
     async def _warn_of_subgraphs(self) -> None:
         """Warn, once, that a reader of threads gets nothing of their subgraphs."""
-        if self._namespace or self._takes_subgraphs:
+        if self._takes_threads or not self._warns_of_subgraphs:
             return
-        self._takes_subgraphs = True
+        self._warns_of_subgraphs = False
         sql = (
             "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
             "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
@@ -152,6 +161,7 @@ class LangGraphStore(SqlStore):
             "WHERE checkpoint_ns = :namespace GROUP BY thread_id ORDER BY thread_id"
         )
         bare: list[str] = []
+        others: Counter[str] = Counter()
         async with self.database.snapshot() as connection:
             values = {"namespace": self._namespace}
             for thread, id in await self.database.fetch_all(connection, sql, values):
@@ -166,7 +176,8 @@ class LangGraphStore(SqlStore):
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
                 if not rows:  # the thread was deleted meanwhile
                     continue
-                found = self._found(key, Latest(*rows[0]))
+                found, names = self._found(key, Latest(*rows[0]))
+                others.update(name for name in names if not _is_internal(name))
                 del rows  # do not hold a large thread twice
                 if found is None:
                     bare.append(key.session)
@@ -175,27 +186,36 @@ class LangGraphStore(SqlStore):
                     self.left_out.others = True
                     yield page
         if bare and where.keys is None:
-            self._warn_of_bare(bare)
+            self._warn(
+                f"threads of {self.label} whose state has no list of {CHANNEL} are left out: "
+                f"{len(bare):,}, such as {visible(bare[0])!r}"
+            )
+        if others and not self._takes_threads and where.keys is None:
+            named = [f"{visible(name)!r} of {count(n, 'thread')}" for name, n in others.items()]
+            more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+            self._warn(
+                f"channels of {self.label} besides {CHANNEL} are left out, as only the graph "
+                f"understands them: {', '.join(sorted(named)[:_NAMED])}{more}"
+            )
 
-    def _warn_of_bare(self, threads: Sequence[str]) -> None:
-        text = (
-            f"threads of {self.label} whose state has no list of {CHANNEL} are left out: "
-            f"{len(threads):,}, such as {visible(threads[0])!r}"
-        )
+    def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _found(self, key: MemoryKey, latest: Latest) -> list[Any] | None:
-        """Return the messages in a checkpoint, not yet decoded; None if they are not a list.
+    def _found(self, key: MemoryKey, latest: Latest) -> tuple[list[Any] | None, Iterable[str]]:
+        """Return the messages in a checkpoint, not yet decoded, and the names of other channels.
+
+        The messages are None if they are not a list.
 
         If the checkpoint cannot be read, notes the damage of the memory ``key``, and returns an
         empty list.
         """
         try:
-            return messages_of(self.channel(latest))
+            value, others = self.channels(latest)
+            return messages_of(value), others
         except Undecodable as error:
             self._note_damage(key, str(error))
-            return []
+            return [], ()
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
         """Decode the messages ``found`` of the memory ``key``, and empty ``found`` to save memory.
@@ -226,7 +246,7 @@ class LangGraphStore(SqlStore):
         return self.checkpoints_class(self.database)
 
     def refuse_erase(self) -> None:
-        self._takes_subgraphs = True
+        self._takes_threads = True
         if self._namespace:
             raise UsageError(
                 f"an erase removes all namespaces of a thread: {self.label}",
@@ -286,6 +306,16 @@ def _only_read(label: str) -> UsageError:
     )
 
 
+def _is_internal(channel: str) -> bool:
+    """Return whether a channel is one of LangGraph's own, or that of the messages.
+
+    Source: ``_internal/_constants.py`` and ``graph/state.py`` of langgraph 1.2.24.
+    """
+    return channel == CHANNEL or (
+        channel.startswith(("__", "branch:", "join:", "start:")) and channel != "__previous__"
+    )
+
+
 def _entry(message: Any) -> StoredMessage:
     value = {CONTENT: content_of(message)}
     text = text_of(value)
@@ -320,14 +350,16 @@ class SqliteLangGraphStore(LangGraphStore):
         "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
     )
 
-    def channel(self, latest: Latest) -> Any:
+    def channels(self, latest: Latest) -> tuple[Any, Iterable[str]]:
         checkpoint = value_of(latest.kind, latest.data)
         values = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
         if not isinstance(values, dict):
             raise Undecodable("its checkpoint holds no values of channels")
         if CHANNEL not in values:
             _refuse_deltas(latest.metadata)
-        return values.get(CHANNEL)
+        # Earlier versions of LangGraph give a node's channel the name of the node as its value.
+        others = [name for name, one in values.items() if one not in (None, "", [], {}, name)]
+        return values.get(CHANNEL), map(str, others)
 
 
 class PostgresqlLangGraphStore(LangGraphStore):
@@ -335,15 +367,23 @@ class PostgresqlLangGraphStore(LangGraphStore):
 
     checkpoints_class = PostgresqlCheckpoints
     latest_sql = (
-        "SELECT b.type, b.blob, CAST(c.metadata AS TEXT) FROM checkpoints c "
+        "SELECT b.type, b.blob, CAST(c.metadata AS TEXT), "
+        # Plain values are in the checkpoint, others have a row; a node's channel may name the node.
+        "ARRAY(SELECT v.key FROM jsonb_each_text(CASE jsonb_typeof(c.checkpoint -> "
+        "'channel_values') WHEN 'object' THEN c.checkpoint -> 'channel_values' ELSE '{}' END) v "
+        "WHERE v.value <> '' AND v.value <> v.key "
+        "UNION SELECT o.channel FROM checkpoint_blobs o WHERE o.thread_id = c.thread_id "
+        "AND o.checkpoint_ns = c.checkpoint_ns AND o.type NOT IN ('empty', 'null') "
+        "AND o.version = c.checkpoint -> 'channel_versions' ->> o.channel) "
+        "FROM checkpoints c "
         "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "
         "AND b.checkpoint_ns = c.checkpoint_ns AND b.channel = 'messages' "
         "AND b.version = c.checkpoint -> 'channel_versions' ->> 'messages' "
         "WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace AND c.checkpoint_id = :id"
     )
 
-    def channel(self, latest: Latest) -> Any:
+    def channels(self, latest: Latest) -> tuple[Any, Iterable[str]]:
         if latest.kind is None:  # a channel with a plain value has no row
             _refuse_deltas(latest.metadata)
-            return None
-        return value_of(latest.kind, latest.data)
+            return None, latest.others
+        return value_of(latest.kind, latest.data), latest.others
