@@ -28,6 +28,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.numbers import count
 from memctl.ops import pipeline
 from memctl.ops.compare import (
     DIGEST_BYTES,
@@ -385,6 +386,7 @@ async def copy(
     report.total = None  # an earlier copy may have set it
 
     compressed = 0
+    noted: set[MemoryKey] = set()
 
     async def attempt() -> None:
         nonlocal compressed
@@ -392,6 +394,7 @@ async def copy(
         work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder, taken)
         await work.run()
         compressed += work.compressed
+        noted.update(work.noted)
 
     await leaving_damaged(attempt)
     _report_damage(source, report)
@@ -399,6 +402,12 @@ async def copy(
         report.warnings.append(
             f"agents do not see marks in {target.label}: they read compressed messages again, "
             f"{compressed:,} with this copy; leave them out with --exclude-mark {COMPRESSED}"
+        )
+    if noted:
+        report.warnings.append(
+            f"{target.label} has no place for what the source keeps of sessions besides messages, "
+            "such as their states: notes in their first messages keep it for the way back "
+            f"({count(len(noted), 'memory')}, such as {min(noted)})"
         )
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is complete")
@@ -494,6 +503,8 @@ class _Copy:
         """The number of written messages with the mark 'compressed', if agents do not see marks."""
         self._compressed: dict[MemoryKey, int] = {}
         """The number of these messages passed to the writer, of each memory without a result."""
+        self.noted: set[MemoryKey] = set()
+        """The written memories whose ``Memory.extra`` is in a note."""
         self._found: set[MemoryKey] = set()
         """The memories of the source, if there is a mirror."""
 
@@ -735,6 +746,13 @@ class _Copy:
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
+                if (
+                    is_converted(self._target)
+                    and page.offset == 0
+                    and page.messages
+                    and not self._source.dialect.is_default(page.memory.extra, *key[:2])
+                ):
+                    self.noted.add(key)
                 if self._hides_marks:
                     marked = sum([COMPRESSED in entry.marks for entry in page.messages])
                     self._compressed[key] = self._compressed.get(key, 0) + marked
@@ -752,6 +770,7 @@ class _Copy:
         if self._recorder is not None:
             self._recorder.wrote(result)
         if result.failure:
+            self.noted.discard(result.key)
             report.fail(result.key, result.failure, messages)
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
