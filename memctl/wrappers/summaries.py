@@ -243,9 +243,9 @@ class SummaryOverlay(StoreWrapper):
         self._states.unlock()
         super().unlock()
 
-    async def check_integrity(self, where: Selection) -> None:
-        await self._messages.check_integrity(where)
-        await self._states.check_integrity(where)
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
+        await self._messages.check_integrity(where, complete=complete)
+        await self._states.check_integrity(where, complete=complete)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)

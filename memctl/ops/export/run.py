@@ -407,6 +407,8 @@ class Export:
             replaces = self._options.force or not shared
             on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
             options = CopyOptions(on_conflict, lossy=lossy, holds=self._options.holds)
+            if self._rotation is not None:  # which removes older files
+                await source.check_integrity(where, complete=True)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
             async with opened(file, self._observer):
@@ -468,7 +470,7 @@ class Export:
                 await _refuse_several(
                     store.headers(self._where), "trajectory", "name it NAME.jsonl"
                 )
-            await store.check_integrity(self._where)
+            await store.check_integrity(self._where, complete=self._rotation is not None)
             await self._warn_of_summaries(store)
             total: Total | None = None
             with self._observer.progress("exporting", lambda: total) as progress:
