@@ -22,10 +22,8 @@ ADA, BOB = MemoryKey("ada", "kyoto"), MemoryKey("bob", "oslo")
 
 def lose_row(path: Path, table: str, column: str, change: str) -> None:
     """Give a table an index, and make a change that the index does not get."""
-    version = 0
 
     def execute(*statements: str) -> None:
-        nonlocal version
         with closing(sqlite3.connect(path, isolation_level=None)) as database:
             database.execute("PRAGMA writable_schema = ON")
             for statement in statements:
@@ -133,6 +131,23 @@ def test_an_index_with_a_collation_of_the_application_is_named(run: Run, tmp_pat
     assert "cannot compare its indexes with its tables: no such collation" in " ".join(
         result.stderr.split()
     )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["agentscope2", "langchain&owner=ada", "openai-agents&owner=ada", "adk&app=a", "agno"],
+)
+def test_every_layout_is_checked(run: Run, tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "agents.db"
+    url = f"sqlite:///{path}?layout={layout}"
+    source = tmp_path / "a.ndjson"
+    asyncio.run(fill(str(source), {ADA: samples.entries(2)}))
+    assert run("import", source, url, "--lossy").exit_code == 0
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE other (name TEXT)")
+    lose_row(path, "other", "name", "INSERT INTO other VALUES ('x')")
+    assert "damaged-file" in run("doctor", url).stdout
+    fails(run("erase", url, "--user", "ada", "--yes"), 8, "row 1 missing from index lost")
 
 
 @pytest.mark.parametrize("file", ["history.db", "storage.sqlite"])

@@ -20,6 +20,7 @@ from memctl.installation import install_command
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from tests.commands.test_damaged_file import lose_row
 from tests.support.cli import contents, fails, report
 from tests.support.servers.pool import Servers
 
@@ -254,6 +255,13 @@ def test_other_channels_are_left_out_and_named(
     told = " ".join(result.stderr.split())
     assert "besides messages are left out" in told
     assert ": 'context' of 1 thread, 'summary' of 2 threads" in told
+
+
+def test_a_damaged_file_is_not_erased_from(run: Any, only_sqlite: Checkpoints) -> None:
+    only_sqlite.say("kyoto", "Hi")
+    lose_row(Path(only_sqlite.url), "checkpoints", "type", "UPDATE checkpoints SET type = 'json'")
+    assert "damaged-file" in run("doctor", only_sqlite.url).stdout
+    fails(run("erase", only_sqlite.url, "--session", "kyoto", "--yes"), 8, "missing from index")
 
 
 def test_subgraphs_are_left_out_unless_their_namespace_is_named(
