@@ -242,6 +242,7 @@ async def compare(
         MemctlError: as ``Store.read``.
     """
     from memctl.ops import compare as operation
+    from memctl.ops.missing_summaries import missing_summaries
     from memctl.ops.names import refuse_absent_in
     from memctl.ops.observer import Unobserved
     from memctl.ops.report import count_all
@@ -253,6 +254,11 @@ async def compare(
             if one.dialect.name == other.dialect.name:  # different dialects join or split messages
                 total = await count_all(one, where, watching)
             found = await operation.compare(one, other, where, progress=watching)
+            found.warnings += [
+                missing.warning(side)
+                for side in (one, other)
+                if (missing := await missing_summaries(side, where))
+            ]
         for warning in found.warnings:
             watcher.warn(warning)
         found.failures += (one.left_out.failures | other.left_out.failures).items()

@@ -75,6 +75,18 @@ class DamagedMemory(BadData):
         )
 
 
+class DamagedFile(BadData):
+    """The error that a file is damaged below its rows: a read may miss rows, without any error.
+
+    ``found`` is what the database says of the damage, one line each.
+    """
+
+    def __init__(self, label: str, found: Sequence[str], hint: str) -> None:
+        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+        super().__init__(f"{label} is damaged below its rows: {found[0]}{more}", hint)
+        self.found = found
+
+
 def refuse_facts(store: Store, what: str) -> None:
     """Refuse an operation on a store of facts, which lacks something that the operation needs.
 
@@ -166,6 +178,8 @@ class Features:
     """The marks of a message have an order."""
     summaries: bool = False
     """A memory has a place for the compressed summary."""
+    summaries_elsewhere: bool = False
+    """The store has a place for summaries, but the summary of a memory may be outside the store."""
     ttl: bool = False
     """A memory may expire."""
     ttl_counts_down: bool = True
@@ -833,13 +847,17 @@ class Store(ABC):
         """
         return ""
 
-    async def check_integrity(self, where: Selection) -> None:  # noqa: B027 - a live store has none
+    async def check_integrity(  # noqa: B027 - a live store has none
+        self, where: Selection, *, complete: bool = False
+    ) -> None:
         """Read the file of the store once to its end, to find damage before the first write.
 
-        A store in use by agents, such as a database, does nothing.
+        A store in use by agents, such as a database, does nothing, unless ``complete`` is set: then
+        a run promises that it finds all data, and a database that can compares its indexes with its
+        tables.
 
         Raises:
-            BadData: the file is damaged.
+            BadData: the file is damaged; ``DamagedFile`` if reads may miss rows without an error.
         """
 
     async def unrestorable(self, where: Selection) -> str:  # noqa: ARG002 - most keep nothing else

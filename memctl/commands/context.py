@@ -28,7 +28,8 @@ from memctl.model import MemoryInfo
 from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
-from memctl.ops.marks import COMPRESSED, SUMMARY
+from memctl.ops.marks import COMPRESSED
+from memctl.ops.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
 from memctl.output.pager import paged
@@ -94,11 +95,9 @@ async def _show(
         if failure := store.left_out.failures.get(info.key):
             raise DamagedMemory(store.label, info.key, failure)
         view.end()
-        if shown.lacks_summary:
-            output.warn(
-                f"{count(shown.left_out, 'compressed message')}; their summary is not in this "
-                "store: add ?state=FOLDER"
-            )
+        selected = Selection(keys=frozenset({info.key}))
+        if shown.left_out and (missing := await missing_summaries(store, selected)):
+            output.warn(missing.warning(store))
         if shown.faults:
             output.warn(
                 f"AgentScope fails to load {count(shown.faults, 'message')}: {shown.first_fault}"
@@ -145,12 +144,6 @@ class Shown:
         if self.everything:
             return 0
         return self.info.marks.get(COMPRESSED, 0)
-
-    @property
-    def lacks_summary(self) -> bool:
-        """True if compressed messages are left out, and the store cannot hold their summary."""
-        found = self.of_summary or self.info.marks.get(SUMMARY)
-        return bool(self.left_out and not found and not self.store.features.summaries)
 
     def tokens(self) -> dict[str, Any]:
         """Return the tokens of the summary, of the messages and in total, for a JSON report."""

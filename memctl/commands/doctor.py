@@ -33,7 +33,7 @@ from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
 from memctl.numbers import count
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
-from memctl.ops.doctor.findings import KINDS, OVERSIZED, Severity
+from memctl.ops.doctor.findings import DAMAGED_FILE, KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
@@ -81,6 +81,12 @@ def doctor(
             "--max-result", metavar="BYTES", min=1, help="Report tool results larger than BYTES."
         ),
     ] = MAX_RESULT,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Do not compare the indexes of a SQLite file with its tables."
+        ),
+    ] = False,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Repair what can be repaired; asks first."),
@@ -135,7 +141,7 @@ def doctor(
         repairing.approve = approve
         try:
             change(output, repairing, location, outcome, asks=not yes and at_terminal())
-            found = _examined_again(output, repairing, location, limits)
+            found = _examined_again(output, repairing, location, limits, quick=quick)
         except MemctlError:
             if repairing.begun or repairing.report.failures:
                 output.report = _report(location, None, outcome)  # report the work done so far
@@ -143,7 +149,7 @@ def doctor(
         _finish(output, location, found, wanted, outcome, fail_on, offered)
         return
     with readable(run.locate(store), where, path) as location:
-        found = wait_for(_examine(output, location, where, limits))
+        found = wait_for(_examine(output, location, where, limits, quick=quick))
     _finish(output, location, found, wanted, None, fail_on, offered)
 
 
@@ -213,18 +219,20 @@ def _known(codes: Iterable[str]) -> frozenset[str]:
 
 
 async def _examine(
-    output: Output, location: Location, where: Selection, limits: Limits
+    output: Output, location: Location, where: Selection, limits: Limits, *, quick: bool
 ) -> Diagnosis:
     async with opened(make_store(location), output) as store:
         with output.progress("examining") as progress:
-            found = await check(store, where, limits, progress)
-        seen = found.memories or sum(finding.key is not None for finding in found.faults)
+            found = await check(store, where, limits, progress, quick=quick)
+        seen = found.memories or sum(
+            finding.key is not None or finding.code == DAMAGED_FILE for finding in found.faults
+        )
         await refuse_absent_in(where, seen, store)
         return found
 
 
 def _examined_again(
-    output: Output, run: RepairRun, location: Location, limits: Limits
+    output: Output, run: RepairRun, location: Location, limits: Limits, *, quick: bool
 ) -> Diagnosis:
     """Examine the store again after a repair; return the findings.
 
@@ -232,7 +240,7 @@ def _examined_again(
         MemctlError: as ``check``; ``Partial`` if the store can no longer be read.
     """
     try:
-        return wait_for(_examine(output, location, run.where, limits))
+        return wait_for(_examine(output, location, run.where, limits, quick=quick))
     except (Unavailable, BadData) as error:
         raise cut_short(run, error) from error
 

@@ -586,7 +586,7 @@ class Splitter(Converter):
             ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
             new = _Note(extra=self._take_extra(), marks=[list(entry.marks)] if marked else None)
-            self._lost += marked and not self._notes
+            self._lost += (marked or bool(new.extra)) and not self._notes
         else:
             ids = [
                 self.target.with_id(value, self._unused(name))
@@ -597,7 +597,7 @@ class Splitter(Converter):
             back = self._joint.join(parts, one)
             if not self._notes:
                 plain = {**whole, "id": one} if _repeats(str(whole.get("id")), one) else whole
-                self._lost += back != plain or marked or bool(self._passing)
+                self._lost += back != plain or marked or bool(self._passing or new.extra)
             else:
                 if back != whole:
                     new.delta = delta(self._joint.join(_settled(self.target, parts), one), whole)

@@ -46,6 +46,7 @@ from memctl.ops.compare import (
 )
 from memctl.ops.holds import HoldSource
 from memctl.ops.marks import COMPRESSED
+from memctl.ops.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
@@ -238,14 +239,27 @@ async def refuse_losses(
         )
         for loss, one in found.items()
     }
+    hint = _LOSSES[next(iter(found))].hint if found else ""
+    warnings = [f"{text}; {_LOSSES[loss].outcome}" for loss, text in losses.items()]
     if open_calls:
-        report.warnings.append(
+        warnings.append(
             f"no result yet for {count(open_calls, 'call')} at the end of a memory: a word stands "
             "in the target until a later copy brings the result"
         )
+    place = inside(target)
+    # Agents that do not see marks read compressed messages again.
+    missing = await missing_summaries(source, where) if place.dialect.holds_marks else None
+    if missing is not None:
+        warnings.append(missing.warning(source))
+        if place.features.summaries and not place.features.summaries_elsewhere:
+            report.losses.append(Lost("compressed", missing.memories, missing.example))
+            losses["compressed"] = (
+                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten them"
+            )
+            hint = hint or f"{remedy(source, missing.example)}; or copy them alone with --lossy"
     if losses and not lossy:
-        raise Loss("; ".join(losses.values()), _LOSSES[next(iter(found))].hint)
-    report.warnings += [f"{text}; {_LOSSES[loss].outcome}" for loss, text in losses.items()]
+        raise Loss("; ".join(losses.values()), hint)
+    report.warnings += [text for text in warnings if text not in report.warnings]
 
 
 def _listed(kinds: Counter[str] | None) -> str:
@@ -442,6 +456,7 @@ async def copy(
     report.total = None  # an earlier copy may have set it
 
     compressed = 0
+    noted: set[MemoryKey] = set()
 
     async def attempt() -> None:
         nonlocal compressed
@@ -449,6 +464,7 @@ async def copy(
         work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder, taken)
         await work.run()
         compressed += work.compressed
+        noted.update(work.noted)
 
     await leaving_damaged(attempt)
     _report_damage(source, report)
@@ -456,6 +472,12 @@ async def copy(
         report.warnings.append(
             f"agents do not see marks in {target.label}: they read compressed messages again, "
             f"{compressed:,} with this copy; leave them out with --exclude-mark {COMPRESSED}"
+        )
+    if noted:
+        report.warnings.append(
+            f"{target.label} has no place for what the source keeps of sessions besides messages, "
+            "such as their states: notes in their first messages keep it for the way back "
+            f"({count(len(noted), 'memory')}, such as {min(noted)})"
         )
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is complete")
@@ -551,6 +573,8 @@ class _Copy:
         """The number of written messages with the mark 'compressed', if agents do not see marks."""
         self._compressed: dict[MemoryKey, int] = {}
         """The number of these messages passed to the writer, of each memory without a result."""
+        self.noted: set[MemoryKey] = set()
+        """The written memories whose ``Memory.extra`` is in a note."""
         self._found: set[MemoryKey] = set()
         """The memories of the source, if there is a mirror."""
 
@@ -792,6 +816,13 @@ class _Copy:
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
+                if (
+                    is_converted(self._target)
+                    and page.offset == 0
+                    and page.messages
+                    and not self._source.dialect.is_default(page.memory.extra, *key[:2])
+                ):
+                    self.noted.add(key)
                 if self._hides_marks:
                     marked = sum([COMPRESSED in entry.marks for entry in page.messages])
                     self._compressed[key] = self._compressed.get(key, 0) + marked
@@ -809,6 +840,7 @@ class _Copy:
         if self._recorder is not None:
             self._recorder.wrote(result)
         if result.failure:
+            self.noted.discard(result.key)
             report.fail(result.key, result.failure, messages)
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)

@@ -122,7 +122,7 @@ class EraseRun:
         store.refuse_erase()
         self.entry.kind = store.kind
         self.entry.not_reached = not_reached(store.location)
-        await store.check_integrity(self.subject.where)
+        await store.check_integrity(self.subject.where, complete=True)
         with self._observer.progress("looking"):
             names = await list_names(store, self.subject.where)
             found = dict.fromkeys([key._replace(part="") for key in names], 0)

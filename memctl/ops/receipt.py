@@ -309,8 +309,9 @@ async def find_traces(store: Store, receipt: Receipt, runs: list[Run]) -> Traces
     The store must be open.
 
     Raises:
-        MemctlError: as ``Store.names`` and ``Store.outline``.
+        MemctlError: as ``Store.check_integrity``, ``Store.names`` and ``Store.outline``.
     """
+    await store.check_integrity(Selection(), complete=True)
     concerns = _concerns(store, receipt)
     keys = await leaving_damaged(partial(list_names, store, Selection()))
     there = [key for key in keys if concerns(key)]

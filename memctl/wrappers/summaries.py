@@ -212,6 +212,7 @@ class SummaryOverlay(StoreWrapper):
         return replace(
             messages,
             summaries=True,
+            summaries_elsewhere=True,
             ambiguous_names=False,
             cheap_outline=False,
             repairs=messages.repairs | self._states.features.repairs,
@@ -242,9 +243,9 @@ class SummaryOverlay(StoreWrapper):
         self._states.unlock()
         super().unlock()
 
-    async def check_integrity(self, where: Selection) -> None:
-        await self._messages.check_integrity(where)
-        await self._states.check_integrity(where)
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
+        await self._messages.check_integrity(where, complete=complete)
+        await self._states.check_integrity(where, complete=complete)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)

@@ -75,8 +75,8 @@ class StoreWrapper(Store):
     async def generation(self) -> str:
         return await self._store.generation()
 
-    async def check_integrity(self, where: Selection) -> None:
-        await self._store.check_integrity(where)
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
+        await self._store.check_integrity(where, complete=complete)
 
     async def unrestorable(self, where: Selection) -> str:
         return await self._store.unrestorable(where)

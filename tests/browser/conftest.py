@@ -30,12 +30,20 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     memories = {
         MemoryKey("ada", "kyoto"): friday,
-        MemoryKey("ada", "long"): samples.entries(1234),
-        MemoryKey("bob", "parcel"): samples.entries(3),
+        MemoryKey("ada", "long"): _entries(1234),
+        MemoryKey("bob", "parcel"): _entries(3),
         MemoryKey("ליאור", "טיול"): samples.entries(1),
     }
     asyncio.run(fill(str(path), memories))
     return str(path)
+
+
+def _entries(count: int) -> list[StoredMessage]:
+    """Return sample messages, some of them marked compressed."""
+    return [
+        one._replace(marks=tuple(mark.replace("considered", "compressed") for mark in one.marks))
+        for one in samples.entries(count)
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -109,12 +109,15 @@ def test_context_without_the_summary_of_its_compressed_messages(run: Run, tmp_pa
     assert run("import", FRIDAY, store, *NAMED, "--lossy").exit_code == 0
     assert run("mark", "add", store, "compressed", "--role", "user").exit_code == 0
     shown = run("context", store, *NAMED)
-    assert "compressed messages; their summary is not in this store: add ?state=FOLDER" in " ".join(
-        shown.stderr.split()
-    )
+    told = " ".join(shown.stderr.split())
+    assert "marked 'compressed', and not their summary (1 memory, such as 'ada'/'one')" in told
+    assert "name the session states that have it: ?state=FOLDER" in told
     states.mkdir()
+    state = {"memory": {"_compressed_summary": "It was long.", "content": []}}
+    (states / "ada_one.json").write_text(json.dumps(state))
+    assert f"?state={states}" in run("context", store, *NAMED).stderr
     shown = run("context", f"sqlite:///{store}?state={states}", *NAMED)
-    assert "is not in this store" not in shown.stderr
+    assert "compressed" not in shown.stderr
 
 
 def test_context_numbers_messages_as_inspect_does(run: Run, memory: str) -> None:
@@ -224,7 +227,7 @@ def test_context_shared_session_is_said(run: Run, database: str) -> None:
     memories = {ONE: samples.entries(3), MemoryKey("bob", "one"): samples.entries(2)}
     asyncio.run(fill(database, memories))
     found = report(run("context", database, *NAMED, "--json"))
-    assert [row["id"] for row in found["messages"]] == ["m0000000", "m0000002"]
+    assert [row["id"] for row in found["messages"]] == ["m0000000", "m0000001", "m0000002"]
     assert "its agent also reads the messages of 'bob'" in found["warnings"][0]
 
 

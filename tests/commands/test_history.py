@@ -166,7 +166,7 @@ def test_history_old_runs_go(run: Run, filled: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 100000\n")
     names = []
-    for name in ("hint", "compressed"):
+    for name in ("hint", "considered"):
         words = ("--config", config, "delete", filled, "--mark", name, "--yes", "--json")
         names.append(report(run(*words))["run"])
     os.utime(runs_folder() / names[0], (0, 0))
@@ -225,7 +225,7 @@ def test_history_run_that_is_undone_is_not_pruned(run: Run, filled: str, tmp_pat
     config = tmp_path / "config.toml"
     config.write_text("[undo]\ndays = 10\nbytes = 1\n")
     old = report(run("delete", filled, "--mark", "hint", "--yes", "--json"))["run"]
-    report(run("mark", "add", filled, "x", "--mark", "compressed", "--json"))
+    report(run("mark", "add", filled, "x", "--mark", "considered", "--json"))
     report(run("undo", "--yes", "--json"))
     os.utime(runs_folder() / old, (0, 0))
     assert report(run("--config", config, "undo", old, "--json"))["messages"]["restored"]

@@ -34,7 +34,7 @@ def test_inspect_json_is_as_the_contract_has_it(run: Run, filled: str) -> None:
     }
     totals = found["totals"]
     assert (totals["users"], totals["memories"], totals["messages"]) == (2, 4, 100)
-    assert totals["marks"] == {"a": 18, "compressed": 26, "hint": 33}
+    assert totals["marks"] == {"a": 18, "considered": 26, "hint": 33}
     assert totals["roles"] == {"user": 35, "assistant": 33, "system": 32}
     assert totals["first"] == "2025-03-01 12:00:00.000"
     assert totals["last"] == "2025-03-01 12:39:00.000"
@@ -63,7 +63,7 @@ def test_inspect_rows_for_programs(run: Run, filled: str) -> None:
     assert [json.loads(line)["messages"] for line in lines] == [40, 30, 20, 10]
     table = list(csv.DictReader(io.StringIO(run("inspect", filled, "--format", "csv").stdout)))
     assert [row["session"] for row in table] == ["session3", "session2", "session1", "session0"]
-    assert json.loads(table[3]["marks"]) == {"hint": 3, "compressed": 3, "a": 2}
+    assert json.loads(table[3]["marks"]) == {"hint": 3, "considered": 3, "a": 2}
 
 
 def test_inspect_csv_has_no_formulas(run: Run, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_inspect_groups(run: Run, filled: str) -> None:
     by_mark = report(run("inspect", filled, "--json", "--by", "mark"))
     assert {row["mark"]: row["messages"] for row in by_mark["groups"]} == {
         "hint": 33,
-        "compressed": 26,
+        "considered": 26,
         "a": 18,
     }
     by_day = report(run("inspect", filled, "--json", "--by", "day"))

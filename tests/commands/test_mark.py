@@ -65,20 +65,20 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[str, Marks], Marks]]] = {
     ),
     "remove": (("remove", "hint"), lambda _, marks: marks - {"hint"}),
     "remove where another is": (
-        ("remove", "hint", "--mark", "compressed"),
-        lambda _, marks: marks - ({"hint"} if "compressed" in marks else set()),
+        ("remove", "hint", "--mark", "considered"),
+        lambda _, marks: marks - ({"hint"} if "considered" in marks else set()),
     ),
     "rename": (
         ("rename", "hint", "other"),
         lambda _, marks: marks - {"hint"} | {"other"} if "hint" in marks else marks,
     ),
     "rename onto one that is there": (
-        ("rename", "compressed", "hint"),
-        lambda _, marks: marks - {"compressed"} | {"hint"} if "compressed" in marks else marks,
+        ("rename", "considered", "hint"),
+        lambda _, marks: marks - {"considered"} | {"hint"} if "considered" in marks else marks,
     ),
     "rename where another is": (
-        ("rename", "hint", "other", "--mark", "compressed"),
-        lambda _, marks: marks - {"hint"} | {"other"} if marks >= {"hint", "compressed"} else marks,
+        ("rename", "hint", "other", "--mark", "considered"),
+        lambda _, marks: marks - {"hint"} | {"other"} if marks >= {"hint", "considered"} else marks,
     ),
     "rename by id": (
         ("rename", "hint", "other", "--id", "m0000001"),
@@ -145,7 +145,7 @@ def test_mark_what_is_listed(run: Run, place: Place) -> None:
     before = fill(place)
     listed = report(run("mark", "list", place.text, "--json"))
     assert listed["schema"] == "memctl/mark/1"
-    for name in ("hint", "compressed", "a"):
+    for name in ("hint", "considered", "a"):
         [row] = [row for row in listed["marks"] if row["mark"] == name]
         counts = [
             sum(name in marks for _, marks, _ in messages) for _, _, messages in before.values()

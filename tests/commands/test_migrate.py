@@ -267,6 +267,85 @@ def test_migrate_summary_reaches_what_came_from_a_store_without_them(
     assert run("verify", full, part).exit_code == 0
 
 
+COMPRESSED = [
+    samples.entry(f"m{number}", number, ("compressed",) if number < 9 else ())
+    for number in range(11)
+]
+FORGOTTEN = (
+    "has 9 messages marked 'compressed', and not their summary (1 memory, such as 'ada'/'one')"
+)
+
+
+@pytest.mark.parametrize("layout", ["?layout=agentscope2", "sessions"])
+def test_migrate_compressed_messages_need_their_summary(
+    run: Run, database: str, tmp_path: Path, layout: str
+) -> None:
+    put(database, COMPRESSED)
+    target = str(tmp_path / "new")
+    if layout != "sessions":
+        target = f"sqlite:///{target}.db{layout}"
+    (tmp_path / "states").mkdir()
+    fails(run("migrate", database, target), 9, FORGOTTEN, "?state=FOLDER", "--lossy")
+    state = {"memory": {"_compressed_summary": "", "content": []}}
+    path = tmp_path / "states" / "ada_one.json"
+    path.write_text(json.dumps(state))
+    fails(run("migrate", f"{database}?state={tmp_path}", target), 9, FORGOTTEN, "?state=FOLDER")
+    state["memory"]["_compressed_summary"] = "what was said"
+    path.write_text(json.dumps(state))
+    fails(run("migrate", database, target), 9, FORGOTTEN, f"?state={tmp_path}/states")
+    lossy = run("migrate", database, target, "--lossy", "--json")
+    found = report(lossy)
+    assert (found["losses"][0]["kind"], found["losses"][0]["memories"]) == ("compressed", 1)
+    assert any(FORGOTTEN in text for text in found["warnings"])
+    report(run("undo", "--yes", "--json"))
+    done = run("migrate", f"{database}?state={tmp_path}/states", target, "--json")
+    assert not any("marked 'compressed'" in text for text in report(done)["warnings"])
+    assert "what was said" in run("context", target).stdout
+    assert (
+        run(
+            "migrate", database, target, "--exclude-mark", "compressed", "--on-conflict", "skip"
+        ).exit_code
+        == 0
+    )
+
+
+def test_migrate_export_import_and_verify_name_the_summary_left_behind(
+    run: Run, database: str, tmp_path: Path
+) -> None:
+    put(database, COMPRESSED)
+    archive, copy = tmp_path / "a.ndjson", f"sqlite:///{tmp_path}/copy.db"
+    commands: list[tuple[object, ...]] = [
+        ("export", database, "-o", archive),
+        ("export", database, "-o", tmp_path / "a.jsonl"),
+        ("export", database, "-o", tmp_path / "a.md"),
+        ("export", database, "--as", "html", "-o", f"{tmp_path}/pages/"),
+        ("import", archive, copy),
+        ("migrate", copy, f"sqlite:///{tmp_path}/third.db"),
+        ("verify", database, copy),
+    ]
+    for words in commands:
+        result = run(*words)
+        assert result.exit_code == 0
+        told = " ".join(result.stderr.split())
+        assert told.count(FORGOTTEN) == (2 if words[0] == "verify" else 1), words
+    for source in archive, tmp_path / "a.jsonl":
+        target = f"sqlite:///{tmp_path}/new.db?layout=agentscope2"
+        fails(run("import", source, target), 9, FORGOTTEN, "export the store again")
+
+
+def test_migrate_marks_that_a_summary_or_no_agent_needs(run: Run, tmp_path: Path) -> None:
+    """A message with the mark 'summary' is the summary; agents of LangChain see no marks."""
+    source = tmp_path / "a.db"
+    put(str(source), [*COMPRESSED, samples.entry("s", 20, ("summary",))])
+    found = run("migrate", source, f"sqlite:///{tmp_path}/b.db?layout=agentscope2", "--json")
+    assert report(found)["warnings"] == []
+    put(str(tmp_path / "c.db"), COMPRESSED)
+    lang = f"sqlite:///{tmp_path}/d.db?layout=langchain&owner=ada"
+    found = run("migrate", tmp_path / "c.db", lang, "--user", "ada", "--json")
+    [warning] = report(found)["warnings"]
+    assert "agents do not see marks" in warning
+
+
 @pytest.mark.parametrize("held", [0, 1])
 def test_migrate_keeps_the_summary_of_the_target_where_the_source_has_none(
     run: Run, tmp_path: Path, held: int

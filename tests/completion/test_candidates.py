@@ -36,7 +36,7 @@ INSPECT = [
     *("--config", "-q", "--quiet", "-v", "--verbose", "--color", "--log-format", "--ping"),
     *("--progress-interval", "--metrics-file"),
 ]
-MARKS = ["a", "compressed", "hint", "to check"]
+MARKS = ["a", "considered", "hint", "to check"]
 
 
 @pytest.mark.parametrize(

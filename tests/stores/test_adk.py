@@ -172,17 +172,16 @@ def test_adk_gets_the_user_of_sessions_without_users_from_the_source(
 ) -> None:
     """``owner=`` at the target had no effect: ADK found no session of the user."""
     langchain = tmp_path / "chats.db"
-    assert (
-        run(
-            "migrate", path, f"sqlite:///{langchain}?layout=langchain&owner=ada", "--lossy"
-        ).exit_code
-        == 0
-    )
+    done = run("migrate", path, f"sqlite:///{langchain}?layout=langchain&owner=ada", "--lossy")
+    assert done.exit_code == 0
+    assert "notes in their first messages keep it" in (told := " ".join(done.stderr.split()))
+    assert "(1 memory, such as 'ada'/'kyoto')" in told
     shop = tmp_path / "shop.db"
     target = f"sqlite:///{shop}?layout=adk&app=shop"
     fails(run("migrate", langchain, f"{target}&owner=ada"), 2, "write owner= at the source")
     assert not shop.exists()
-    assert run("migrate", f"sqlite:///{langchain}?owner=ada", target).exit_code == 0
+    back = run("migrate", f"sqlite:///{langchain}?owner=ada", target)
+    assert (back.exit_code, "notes" in back.stderr) == (0, False)
     assert set(execute(shop, "SELECT user_id FROM sessions")) == {("ada",)}
     plain = tmp_path / "plain.db"
     fails(run("migrate", langchain, f"sqlite:///{plain}?owner=ada"), 2, "owner= at the source")

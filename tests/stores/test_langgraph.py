@@ -20,6 +20,7 @@ from memctl.installation import install_command
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from tests.commands.test_damaged_file import lose_row
 from tests.support.cli import contents, fails, report
 from tests.support.servers.pool import Servers
 
@@ -112,10 +113,17 @@ class Checkpoints:
             )
             return
         versions = seen | dict.fromkeys(values, f"{self._number:032}.1")
+        plain = {name: one for name, one in values.items() if isinstance(one, str)}
         kept = {
-            **{"v": 4, "id": id, "channel_versions": versions, "channel_values": about_node},
-            **{"versions_seen": {}},
+            **{"v": 4, "id": id, "channel_versions": versions},
+            **{"channel_values": plain | about_node, "versions_seen": {}},
         }
+        for name, one in values.items():
+            if name not in ("messages", *plain):
+                blob = (
+                    f"'{name}', '{versions[name]}', 'msgpack', decode('{pack(one).hex()}', 'hex')"
+                )
+                self._execute(f"INSERT INTO checkpoint_blobs VALUES ({key}, {blob})")
         if stored is None and "messages" in values:
             stored = ("msgpack", pack(values["messages"]))
         if stored is not None:
@@ -259,9 +267,31 @@ def test_threads_without_messages_are_left_out_and_counted(
     checkpoints.put("text", {"messages": "no list"})
     checkpoints.put("empty", {"messages": []})
     result = run("inspect", checkpoints.url, "--json")
-    [warning] = report(result)["warnings"]
+    warning, _ = report(result)["warnings"]
     assert "no list of messages are left out: 2, such as 'bare'" in warning
     assert texts(checkpoints.url) == {"kyoto": ["Hi"]}
+
+
+def test_other_channels_are_left_out_and_named(
+    run: Any, checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    said = [message("human", "Hi", id="a")]
+    control = {"__start__": "x", "branch:to:agent": "x", "agent": "agent", "empty": ""}
+    others = {"summary": "They greeted.", "context": {"running_summary": "long"}}
+    checkpoints.put("kyoto", {"messages": said, **control, **others})
+    checkpoints.put("oslo", {"messages": said, "summary": "Again."})
+    result = run("export", checkpoints.url, "-o", tmp_path / "a.ndjson")
+    assert result.exit_code == 0
+    told = " ".join(result.stderr.split())
+    assert "besides messages are left out" in told
+    assert ": 'context' of 1 thread, 'summary' of 2 threads" in told
+
+
+def test_a_damaged_file_is_not_erased_from(run: Any, only_sqlite: Checkpoints) -> None:
+    only_sqlite.say("kyoto", "Hi")
+    lose_row(Path(only_sqlite.url), "checkpoints", "type", "UPDATE checkpoints SET type = 'json'")
+    assert "damaged-file" in run("doctor", only_sqlite.url).stdout
+    fails(run("erase", only_sqlite.url, "--session", "kyoto", "--yes"), 8, "missing from index")
 
 
 def test_subgraphs_are_left_out_unless_their_namespace_is_named(

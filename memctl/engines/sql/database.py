@@ -650,6 +650,17 @@ class Database(ABC):
             yield
             await connection.rollback()
 
+    async def check_structure(  # noqa: B027 - only SQLite can
+        self, warnings: list[str]
+    ) -> None:
+        """Compare the indexes of the database with its tables.
+
+        A text is added to ``warnings`` if the database cannot.
+
+        Raises:
+            DamagedFile: a row is missing from an index, or the file is damaged.
+        """
+
     async def prepare_erasing(  # noqa: B027 - most databases need nothing
         self, connection: AsyncConnection
     ) -> None:

@@ -10,6 +10,7 @@ from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, RejectedValue, make_database
 from memctl.errors import BadData
 from memctl.location import Location
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 
@@ -53,6 +54,15 @@ class SqlSimpleStore(SimpleStore):
 
     async def generation(self) -> str:
         return await self.database.generation()
+
+    async def check_integrity(
+        self,
+        where: Selection,  # noqa: ARG002 - the database is checked whole
+        *,
+        complete: bool = False,
+    ) -> None:
+        if complete:
+            await self.database.check_structure(self.warnings)
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:

@@ -24,8 +24,10 @@ from memctl.engines.sql.sqlite_driver import Call, Connection, Driver, connect, 
 from memctl.engines.sql.sqlite_files import (
     HINT,
     LARGE_BYTES,
+    RECOVER,
     PrivateCopy,
     SnapshotCopy,
+    check_structure,
     recover,
     remove_journal,
 )
@@ -37,11 +39,6 @@ from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
 from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
-
-RECOVER = (
-    "the file is damaged: restore it from a backup, or save what can be read with "
-    "sqlite3 FILE .recover | sqlite3 NEW"
-)
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
 _IO_ERROR = (
@@ -395,6 +392,24 @@ class SqliteDatabase(Database):
         async with self.snapshot():
             copy = self._snapshot_copy
             return await copy.make() if copy.is_watching else None
+
+    async def check_structure(self, warnings: list[str]) -> None:
+        work = partial(check_structure, label=self.label, warnings=warnings)
+        copy = None
+        async with super().snapshot() as connection:  # without the reads of a layout
+            large = self.location.path.stat().st_size >= LARGE_BYTES
+            if large and self._snapshot_copy.is_watching:
+                copy = await self._snapshot_copy.make()
+            if copy is None:
+                await (await driver_of(connection)).call(work)
+                return
+        try:
+            with self.errors():
+                driver = Connection(partial(open_driver, _uri(copy, "ro")), FETCH_ROWS)
+                async with driver:
+                    await driver.call(work)
+        finally:
+            self._snapshot_copy.remove()
 
     # Changing
 

@@ -191,6 +191,11 @@ class Connection(aiosqlite.Connection):
                 driver.interrupt()
             raise
 
+    async def call(self, work: Callable[[Driver], T]) -> T:
+        """Call ``work`` in the thread of the connection; return its result."""
+        found: T = await self._execute(work, self._conn)
+        return found
+
     @contextmanager
     async def cursor(self) -> aiosqlite.Cursor:
         return _WholeCursor(self, self._conn.cursor())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
@@ -12,7 +13,17 @@ from urllib.parse import quote
 from memctl.engines.sql.sqlite_driver import Call, Connection, open_driver
 from memctl.errors import Lost, Unavailable
 from memctl.location import same_file
+from memctl.store import DamagedFile
 from memctl.storekit.files import temporary_folder
+
+RECOVER = (
+    "the file is damaged: restore it from a backup, or save what can be read with "
+    "sqlite3 FILE .recover | sqlite3 NEW"
+)
+REINDEX = 'make its indexes anew: sqlite3 FILE "REINDEX"; or restore it from a backup'
+_MOST_LINES = 10_000
+_OF_VALUES = re.compile(r"NULL value in |CHECK constraint failed |[A-Za-z-]+ value in ")
+"""Lines of ``integrity_check`` about values that a declaration forbids: every read finds them."""
 
 MAX_WAIT = 4.0
 """The seconds that a read may block writers of the file, including the time to copy the file."""
@@ -34,6 +45,34 @@ Source: https://sqlite.org/fileformat2.html
 """
 _NEEDS_WRITING = "SQLITE_CANTOPEN", "SQLITE_READONLY"
 """Prefixes of SQLite's error names if it must write to the file or folder before it can read."""
+
+
+def check_structure(driver: sqlite3.Connection, label: str, warnings: list[str]) -> None:
+    """Compare the indexes of a SQLite file with its tables, and check its pages.
+
+    ``PRAGMA quick_check`` takes a third of the time, but does not find an index that lacks rows: a
+    query by this index then misses rows without an error.  A text is added to ``warnings`` if
+    SQLite lacks what an index needs, such as a collation of the application.
+
+    Raises:
+        DamagedFile: the file is damaged.
+        sqlite3.Error: the file cannot be read.
+    """
+    try:
+        lines = driver.execute(f"PRAGMA integrity_check({_MOST_LINES})").fetchall()
+        found = [line for (text,) in lines for line in str(text).splitlines()]
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith("SQLITE_ERROR"):
+            warnings.append(f"{label}: SQLite cannot compare its indexes with its tables: {error}")
+            return
+        if not name.startswith("SQLITE_CORRUPT"):
+            raise
+        found = [str(error)]
+    found = [line for line in found if line != "ok" and not _OF_VALUES.match(line)]
+    if found:
+        only_indexes = all(" index " in line and "***" not in line for line in found)
+        raise DamagedFile(label, found, REINDEX if only_indexes else RECOVER)
 
 
 class SnapshotCopy:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from memctl.engines.sql.database import Database, make_database
 from memctl.location import Location
+from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 
@@ -44,6 +45,15 @@ class SqlStore(Store):
 
     async def identity(self) -> str:
         return await self.database.identity()
+
+    async def check_integrity(
+        self,
+        where: Selection,  # noqa: ARG002 - the database is checked whole
+        *,
+        complete: bool = False,
+    ) -> None:
+        if complete:
+            await self.database.check_structure(self.warnings)
 
     async def generation(self) -> str:
         return await self.database.generation()

@@ -31,16 +31,24 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.errors import Unhealthy, UsageError
+from memctl.errors import BadData, Unhealthy, UsageError
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.compare import id_digest
-from memctl.ops.doctor.findings import KINDS, ORDER, OVERSIZED, RepairMethod, Severity
+from memctl.ops.doctor.findings import (
+    DAMAGED_FILE,
+    KINDS,
+    ORDER,
+    OVERSIZED,
+    RepairMethod,
+    Severity,
+)
 from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
+from memctl.ops.missing_summaries import KEEP_STATES
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import DamagedFile, Store
 
 MAX_RESULT = 100_000
 """The default size in bytes above which a tool result is reported as oversized.
@@ -51,12 +59,6 @@ It is about 25,000 tokens.
 EXAMPLES = 3
 
 _SUMMARY_ELSEWHERE = "summary-elsewhere"
-_KEEP_STATES = "keep the session states, or export the store again together with them"
-"""The remedy of ``summary-elsewhere`` for copies of memories without their summaries.
-
-The store can hold summaries, so it takes no session states besides.
-"""
-
 AT_WORK = timedelta(hours=1)
 """The time after the last message of a memory in which an agent may still be at work."""
 
@@ -857,16 +859,40 @@ def unhealthy(label: str, found: Diagnosis) -> Unhealthy:
 
 
 async def check(
-    store: Store, where: Selection, limits: Limits, progress: Progress | None = None
+    store: Store,
+    where: Selection,
+    limits: Limits,
+    progress: Progress | None = None,
+    *,
+    quick: bool = False,
 ) -> Diagnosis:
     """Examine the selected memories; if all are selected, also examine data outside memories.
 
-    ``where`` selects whole memories.
+    ``where`` selects whole memories.  ``quick`` leaves out the check of the file below its rows.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     found = Diagnosis(store.kind, store.dialect.noun)
+    store.skip_damage()
+    try:
+        await store.check_integrity(where, complete=where.leads and not quick)
+    except DamagedFile as error:
+        detail = "; ".join(error.found[:EXAMPLES])
+        found.faults.append(Finding(DAMAGED_FILE, None, len(error.found), (), detail))
+    try:
+        await _examine(store, where, limits, found, progress)
+    except BadData:
+        if not found.faults or found.faults[0].code != DAMAGED_FILE:
+            raise  # else the file cannot be read any further
+    found.faults = [fitting(fault, store) for fault in found.faults]
+    found.faults.sort(key=lambda fault: (ORDER[fault.code], fault.key or ("", "", "")))
+    return found
+
+
+async def _examine(
+    store: Store, where: Selection, limits: Limits, found: Diagnosis, progress: Progress | None
+) -> None:
     async with aclosing(examinations(store, where, limits, progress=progress)) as examined:
         async for one in examined:
             found.memories += 1
@@ -874,16 +900,13 @@ async def check(
             found.faults += one.faults()
     async with aclosing(store.maintenance().check(where)) as faults:
         found.faults += [fault async for fault in faults]
-    found.faults = [fitting(fault, store) for fault in found.faults]
-    found.faults.sort(key=lambda fault: (ORDER[fault.code], fault.key or ("", "", "")))
-    return found
 
 
 def fitting(fault: Finding, store: Store) -> Finding:
     """Return a finding with a remedy that fits the store, if that of its code does not."""
     remedy, repairable = "", True
     if fault.code == _SUMMARY_ELSEWHERE and store.features.summaries:
-        remedy = _KEEP_STATES
+        remedy = KEEP_STATES
     kind = KINDS[fault.code]
     by_store = kind.repair in (RepairMethod.STORE, RepairMethod.QUARANTINE)
     if by_store and fault.code not in store.features.repairs:

@@ -56,7 +56,18 @@ class FindingKind:
 OVERSIZED = "oversized-tool-result"
 """The code that ``memctl offload`` remedies."""
 
+DAMAGED_FILE = "damaged-file"
+"""The code of damage that ``Store.check_integrity`` finds."""
+
 _KINDS = (
+    FindingKind(
+        DAMAGED_FILE,
+        Severity.ERROR,
+        "indexes that lack rows, and pages that are damaged",
+        "agents and memctl miss messages without an error: a copy has fewer, an erase leaves some",
+        'make the indexes anew: sqlite3 FILE "REINDEX"; if that fails, or pages are damaged, '
+        "restore a backup, or save what can be read: sqlite3 FILE .recover | sqlite3 NEW",
+    ),
     FindingKind(
         "tool-call-without-result",
         Severity.ERROR,

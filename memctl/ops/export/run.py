@@ -47,6 +47,7 @@ from memctl.ops.export.output import Output, text_of
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
 from memctl.ops.migration import CopyRun, make_target
+from memctl.ops.missing_summaries import missing_summaries
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
@@ -406,6 +407,8 @@ class Export:
             replaces = self._options.force or not shared
             on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
             options = CopyOptions(on_conflict, lossy=lossy, holds=self._options.holds)
+            if self._rotation is not None:  # which removes older files
+                await source.check_integrity(where, complete=True)
             copying = CopyRun(where, options, observer=self._observer, report=copied)
             await copying.examine(source, file)
             async with opened(file, self._observer):
@@ -445,6 +448,10 @@ class Export:
                 "--as html -o FOLDER writes a page for each memory"
             )
 
+    async def _warn_of_summaries(self, store: Store) -> None:
+        if missing := await missing_summaries(store, self._where):
+            self._observer.warn(missing.warning(store))
+
     def _refuse_damage_alone(self, store: Store) -> None:
         if self.report.left_out and not store.left_out.others:
             raise damage(self.report.left_out, others=False)
@@ -463,7 +470,8 @@ class Export:
                 await _refuse_several(
                     store.headers(self._where), "trajectory", "name it NAME.jsonl"
                 )
-            await store.check_integrity(self._where)
+            await store.check_integrity(self._where, complete=self._rotation is not None)
+            await self._warn_of_summaries(store)
             total: Total | None = None
             with self._observer.progress("exporting", lambda: total) as progress:
                 total = await count_all(store, self._where, progress)
@@ -521,6 +529,7 @@ class Export:
         """
         async with self._opened() as store:
             await store.check_integrity(self._where)
+            await self._warn_of_summaries(store)
             found = await self._changed(store, folder)
             self._refuse_few()
             if not self._options.dry_run:

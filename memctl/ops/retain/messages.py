@@ -102,7 +102,7 @@ class MessageAction(RunAction, ArchivingAction):
 
     async def _counted(self, store: Store, archive: Location | None) -> Found:
         """Count what the policy selects, and write it to the archive, if there is one."""
-        await store.check_integrity(whole_memories(self.policy.where))
+        await store.check_integrity(whole_memories(self.policy.where), complete=True)
         limit = self.policy.limit
         most = None if limit is None else await most_deletions(store, self.policy.where, limit)
         description = "planning" if archive is None else "archiving"

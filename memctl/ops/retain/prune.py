@@ -56,6 +56,7 @@ class PruneAction(ArchivingAction):
 
     async def _counted(self, store: Store, writer: CheckpointWriter | None) -> Found:
         """Count the old checkpoints, and write their rows to the archive, if there is one."""
+        await store.check_integrity(self.policy.where, complete=True)
         found, holds = Found(NOUN), self.around.holds.read(store)
         old = self._old(store.checkpoints())
         description = "planning" if writer is None else "archiving"

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain, repeat
 from typing import Any, NamedTuple
@@ -370,14 +370,16 @@ def read_end(line: Line) -> EndRecord:
     )
 
 
-def check_message(line: Line) -> None:
+def check_message(line: Line) -> Collection[str]:
     """Check that a line is the line of a message, without parsing the message itself.
+
+    Return its marks.
 
     Raises:
         ValueError: the line is malformed.
     """
-    if _tail(line) is None:
-        split(line)
+    fields = _tail(line)
+    return _marks(split(line)[1] if fields is None else fields)
 
 
 def split(line: Line) -> tuple[bytes, dict[str, Any]]:
@@ -555,20 +557,20 @@ class _LineFields(NamedTuple):
     indexes: list[Any]
 
 
-def check_messages(lines: list[Line]) -> Iterator[int]:
+def check_messages(lines: list[Line]) -> Iterator[tuple[int, Collection[str]]]:
     """Check message lines, and yield how many are valid; the messages themselves are not parsed.
 
-    Yields several numbers, which must be added.
+    Yields several numbers, which must be added, each with the marks of the messages.
 
     Raises:
         ValueError: a line is malformed.  The lines before it have been counted.
     """
-    if _rests(lines) is not None:
-        yield len(lines)
+    rests = _rests(lines)
+    if rests is not None:
+        yield len(lines), set().union(*set(rests.marks))
         return
     for line in lines:
-        check_message(line)
-        yield 1
+        yield 1, check_message(line)
 
 
 def entries(lines: list[Line]) -> list[StoredMessage]:

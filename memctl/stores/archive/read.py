@@ -224,6 +224,8 @@ class ArchiveContents:
     header: dict[str, Any] = field(default_factory=dict)
     """The fields of the first line; empty without a file, or if the line is too large to keep."""
     memories: dict[MemoryKey, int] = field(default_factory=dict)
+    marks: frozenset[str] | None = None
+    """The marks of messages; None if unknown."""
     dialect: Dialect = AGENTSCOPE1
     embedding: Embedding | None = None
     extension: str = ""
@@ -266,6 +268,7 @@ class _Check:
         self.skim = self._hash.update
         self._lines = 0
         self._messages = 0
+        self._marks: set[str] = set()
         self._key: MemoryKey | None = None
 
     def header(self, line: Line) -> None:
@@ -349,7 +352,8 @@ class _Check:
     def _messages_in(self, lines: list[Line]) -> None:
         if self._key is None:
             raise ValueError("a message without a memory")
-        for count in check_messages(lines):
+        for count, marks in check_messages(lines):
+            self._marks.update(marks)
             self.contents.memories[self._key] += count
             self._messages += count
             self._lines += count
@@ -367,6 +371,7 @@ class _Check:
                 f"{self._label} was changed after it was written: its digest differs",
                 "get an unchanged copy of it",
             )
+        self.contents.marks = frozenset(self._marks)
         self.ended = True
 
     def nothing_more(self, more: bool) -> None:

@@ -70,6 +70,7 @@ class ArchiveStore(Store):
     kind = "archive"
     features = Features(
         summaries=True,
+        summaries_elsewhere=True,
         ttl=True,
         ttl_counts_down=False,
         waits=True,
@@ -225,6 +226,9 @@ class ArchiveStore(Store):
     async def _pages(
         self, where: Selection, read: Callable[[list[Line]], list[StoredMessage]] = entries
     ) -> AsyncGenerator[Page]:
+        marks = self._contents.marks
+        if where.marks and marks is not None and marks.isdisjoint(where.marks):
+            return
         if (archive := await self._archive()) is not None:
             found = grouped(read_pages(archive, where, read), page_size)
             while some := await self._next(found):
@@ -252,7 +256,7 @@ class ArchiveStore(Store):
             if incoming.changes or (not incoming.results and archive is None):
                 await in_thread(partial(self._publish, file))
                 self._contents = replace(
-                    self._contents, memories=incoming.after, dialect=self.dialect
+                    self._contents, memories=incoming.after, marks=None, dialect=self.dialect
                 )
         for result in incoming.results:
             yield result
@@ -359,7 +363,7 @@ class ArchiveStore(Store):
             if revision.changed:
                 await in_thread(partial(self._publish, file))
                 self._contents = replace(
-                    self._contents, memories=revision.after, dialect=self.dialect
+                    self._contents, memories=revision.after, marks=None, dialect=self.dialect
                 )
         return revision.results, left
 

@@ -40,7 +40,7 @@ A class that is not listed, such as ``AIMessageChunk``, is its own type.
 """
 _LEADS_TO = "branch:to:"
 """The beginning of the name of a channel that leads to a node."""
-_TASKS = "__pregel_tasks"
+TASKS = "__pregel_tasks"
 """The channel with the nodes to run that a node has named by ``Send``."""
 _EMPTY = ("null", "empty")
 _DEEP = "it is nested too deep"
@@ -92,17 +92,18 @@ def messages_of(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def has_next_task(checkpoint: dict[str, Any]) -> bool:
+def has_next_task(checkpoint: Any) -> bool:
     """Return whether a node of the graph is to run after a checkpoint.
 
     A node runs if the channel that leads to the node has a value that the node has not seen, or if
     another node has named it (``pregel/_algo.py`` and ``graph/state.py`` of langgraph 1.2).
     """
-    values, versions = checkpoint.get("channel_values"), checkpoint.get("channel_versions")
-    seen = checkpoint.get("versions_seen")
+    names = ("channel_values", "channel_versions", "versions_seen")
+    found = checkpoint if isinstance(checkpoint, dict) else {}
+    values, versions, seen = (found.get(name) for name in names)
     if not (isinstance(values, dict) and isinstance(versions, dict) and isinstance(seen, dict)):
         return False
-    if values.get(_TASKS):
+    if values.get(TASKS):
         return True
     for channel in values:
         if isinstance(channel, str) and channel.startswith(_LEADS_TO):

@@ -12,7 +12,8 @@ channel is a row).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,10 +36,12 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import paginate
 from memctl.stores.langgraph.checkpoints import (
+    TASKS,
     Undecodable,
     content_of,
     has_next_task,
@@ -55,13 +58,15 @@ from memctl.stores.langgraph.rows import (
 
 CHANNEL = "messages"
 """The channel of the messages in ``MessagesState`` and in agents."""
+_NAMED = 3
 
 
 class Latest(NamedTuple):
     """The columns read from the latest checkpoint of a thread.
 
     ``kind`` and ``data`` are type and value, ``writes`` is the number of pending writes of tasks.
-    ``checkpoint`` is the JSON text of the checkpoint, if the value is that of a channel.
+    On PostgreSQL, the value is that of the channel; ``checkpoint`` is the JSON text of the
+    checkpoint, and ``others`` names the channels with a value.
     """
 
     kind: Any
@@ -69,6 +74,19 @@ class Latest(NamedTuple):
     metadata: Any
     writes: int
     checkpoint: Any = None
+    others: Sequence[str] = ()
+
+
+class State(NamedTuple):
+    """The state of a thread: the value of the channel ``messages``, and what is beside it.
+
+    ``messages`` is None without such a channel.  ``others`` names other channels with a value.
+    ``goes_on`` is True if a node is to run next.
+    """
+
+    messages: Any
+    others: Iterable[str]
+    goes_on: bool
 
 
 class LangGraphStore(SqlStore):
@@ -84,8 +102,10 @@ class LangGraphStore(SqlStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._namespace = location.options.get("namespace", "")
-        self._takes_subgraphs = False
-        """True if an operation takes whole threads, or a warning says that it does not."""
+        self._takes_threads = False
+        """True if an operation takes whole threads, with subgraphs and all channels."""
+        self._warns_of_subgraphs = not self._namespace
+        """True until a warning says that subgraphs are left out."""
 
     # Specific to a database
 
@@ -94,19 +114,11 @@ class LangGraphStore(SqlStore):
     """Selects the fields of ``Latest`` by ``:thread``, ``:namespace`` and ``:id``."""
 
     @abstractmethod
-    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:
-        """Return the value of the channel ``messages`` in a checkpoint; None without a value.
+    def state(self, latest: Latest) -> State:
+        """Return the state in a checkpoint.
 
         Raises:
-            Undecodable: memctl cannot read the value.
-        """
-
-    @abstractmethod
-    def checkpoint(self, latest: Latest) -> dict[str, Any]:
-        """Return the decoded checkpoint.
-
-        Raises:
-            Undecodable: memctl cannot read the checkpoint.
+            Undecodable: memctl cannot read the checkpoint or the value.
         """
 
     # The place
@@ -126,9 +138,9 @@ class LangGraphStore(SqlStore):
 
     async def _warn_of_subgraphs(self) -> None:
         """Warn, once, that a reader of threads gets nothing of their subgraphs."""
-        if self._namespace or self._takes_subgraphs:
+        if self._takes_threads or not self._warns_of_subgraphs:
             return
-        self._takes_subgraphs = True
+        self._warns_of_subgraphs = False
         sql = (
             "SELECT COUNT(*), COALESCE(MIN(CASE WHEN checkpoint_ns NOT LIKE '%:%' "
             "THEN checkpoint_ns END), MIN(checkpoint_ns)) FROM (SELECT DISTINCT checkpoint_ns "
@@ -167,6 +179,7 @@ class LangGraphStore(SqlStore):
             "WHERE checkpoint_ns = :namespace GROUP BY thread_id ORDER BY thread_id"
         )
         bare: list[str] = []
+        others: Counter[str] = Counter()
         async with self.database.snapshot() as connection:
             values = {"namespace": self._namespace}
             for thread, id in await self.database.fetch_all(connection, sql, values):
@@ -181,7 +194,8 @@ class LangGraphStore(SqlStore):
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
                 if not rows:  # the thread was deleted meanwhile
                     continue
-                found, waits = self._found(key, Latest(*rows[0]))
+                found, names, waits = self._found(key, Latest(*rows[0]))
+                others.update(name for name in names if not _is_internal(name))
                 del rows  # do not hold a large thread twice
                 if found is None:
                     bare.append(key.session)
@@ -191,29 +205,36 @@ class LangGraphStore(SqlStore):
                     self.left_out.others = True
                     yield page
         if bare and where.keys is None:
-            self._warn_of_bare(bare)
+            self._warn(
+                f"threads of {self.label} whose state has no list of {CHANNEL} are left out: "
+                f"{len(bare):,}, such as {visible(bare[0])!r}"
+            )
+        if others and not self._takes_threads and where.keys is None:
+            named = [f"{visible(name)!r} of {count(n, 'thread')}" for name, n in others.items()]
+            more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+            self._warn(
+                f"channels of {self.label} besides {CHANNEL} are left out, as only the graph "
+                f"understands them: {', '.join(sorted(named)[:_NAMED])}{more}"
+            )
 
-    def _warn_of_bare(self, threads: Sequence[str]) -> None:
-        text = (
-            f"threads of {self.label} whose state has no list of {CHANNEL} are left out: "
-            f"{len(threads):,}, such as {visible(threads[0])!r}"
-        )
+    def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _found(self, key: MemoryKey, latest: Latest) -> tuple[list[Any] | None, bool]:
-        """Return the messages in a checkpoint, and whether the graph has stopped before a task.
+    def _found(
+        self, key: MemoryKey, latest: Latest
+    ) -> tuple[list[Any] | None, Iterable[str], bool]:
+        """Return the messages in a checkpoint, the other channels, and whether the graph waits.
 
         The messages are not yet decoded; None if they are not a list.  If the checkpoint cannot be
         read, notes the damage of the memory ``key``, and returns an empty list.
         """
         try:
-            checkpoint = self.checkpoint(latest)
-            waits = latest.writes > 0 or has_next_task(checkpoint)
-            return messages_of(self.channel(latest, checkpoint)), waits
+            state = self.state(latest)
+            return messages_of(state.messages), state.others, latest.writes > 0 or state.goes_on
         except Undecodable as error:
             self._note_damage(key, str(error))
-            return [], False
+            return [], (), False
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
         """Decode the messages ``found`` of the memory ``key``, and empty ``found`` to save memory.
@@ -244,7 +265,7 @@ class LangGraphStore(SqlStore):
         return self.checkpoints_class(self.database)
 
     def refuse_erase(self) -> None:
-        self._takes_subgraphs = True
+        self._takes_threads = True
         if self._namespace:
             raise UsageError(
                 f"an erase removes all namespaces of a thread: {self.label}",
@@ -304,6 +325,16 @@ def _only_read(label: str) -> UsageError:
     )
 
 
+def _is_internal(channel: str) -> bool:
+    """Return whether a channel is one of LangGraph's own, or that of the messages.
+
+    Source: ``_internal/_constants.py`` and ``graph/state.py`` of langgraph 1.2.24.
+    """
+    return channel == CHANNEL or (
+        channel.startswith(("__", "branch:", "join:", "start:")) and channel != "__previous__"
+    )
+
+
 def _entry(message: Any) -> StoredMessage:
     value = {CONTENT: content_of(message)}
     text = text_of(value)
@@ -345,17 +376,16 @@ class SqliteLangGraphStore(LangGraphStore):
         "WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :id"
     )
 
-    def checkpoint(self, latest: Latest) -> dict[str, Any]:
-        found = value_of(latest.kind, latest.data)
-        if not isinstance(found, dict) or not isinstance(found.get("channel_values"), dict):
+    def state(self, latest: Latest) -> State:
+        checkpoint = value_of(latest.kind, latest.data)
+        values = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
+        if not isinstance(values, dict):
             raise Undecodable("its checkpoint holds no values of channels")
-        return found
-
-    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:
-        values = checkpoint["channel_values"]
         if CHANNEL not in values:
             _refuse_deltas(latest.metadata)
-        return values.get(CHANNEL)
+        # Earlier versions of LangGraph give a node's channel the name of the node as its value.
+        others = [name for name, one in values.items() if one not in (None, "", [], {}, name)]
+        return State(values.get(CHANNEL), map(str, others), has_next_task(checkpoint))
 
 
 class PostgresqlLangGraphStore(LangGraphStore):
@@ -364,19 +394,24 @@ class PostgresqlLangGraphStore(LangGraphStore):
     checkpoints_class = PostgresqlCheckpoints
     latest_sql = (
         "SELECT b.type, b.blob, CAST(c.metadata AS TEXT), "
-        f"({_PENDING.format('checkpoint_writes')}), CAST(c.checkpoint AS TEXT) FROM checkpoints c "
+        f"({_PENDING.format('checkpoint_writes')}), CAST(c.checkpoint AS TEXT), "
+        # Plain values are in the checkpoint, others have a row; a node's channel may name the node.
+        "ARRAY(SELECT v.key FROM jsonb_each_text(CASE jsonb_typeof(c.checkpoint -> "
+        "'channel_values') WHEN 'object' THEN c.checkpoint -> 'channel_values' ELSE '{}' END) v "
+        "WHERE v.value <> '' AND v.value <> v.key "
+        "UNION SELECT o.channel FROM checkpoint_blobs o WHERE o.thread_id = c.thread_id "
+        "AND o.checkpoint_ns = c.checkpoint_ns AND o.type NOT IN ('empty', 'null') "
+        "AND o.version = c.checkpoint -> 'channel_versions' ->> o.channel) "
+        "FROM checkpoints c "
         "LEFT JOIN checkpoint_blobs b ON b.thread_id = c.thread_id "
         "AND b.checkpoint_ns = c.checkpoint_ns AND b.channel = 'messages' "
         "AND b.version = c.checkpoint -> 'channel_versions' ->> 'messages' "
         "WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace AND c.checkpoint_id = :id"
     )
 
-    def checkpoint(self, latest: Latest) -> dict[str, Any]:
-        found = value_of("json", latest.checkpoint)
-        return found if isinstance(found, dict) else {}
-
-    def channel(self, latest: Latest, checkpoint: dict[str, Any]) -> Any:  # noqa: ARG002
+    def state(self, latest: Latest) -> State:
+        goes_on = TASKS in latest.others or has_next_task(value_of("json", latest.checkpoint))
         if latest.kind is None:  # a channel with a plain value has no row
             _refuse_deltas(latest.metadata)
-            return None
-        return value_of(latest.kind, latest.data)
+            return State(None, latest.others, goes_on)
+        return State(value_of(latest.kind, latest.data), latest.others, goes_on)

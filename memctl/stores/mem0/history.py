@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from memctl import jsonio, system
+from memctl.engines.sql.sqlite_files import check_structure
 from memctl.errors import BadData, Unavailable
 from memctl.location import visible
 from memctl.model import MemoryKey
@@ -204,6 +205,17 @@ class History:
         if self._database is not None and self._has("messages") and is_kept(scope):
             with self._errors(), transaction(self._database):
                 self._database.execute("DELETE FROM messages WHERE session_scope = ?", (scope,))
+
+    async def check_structure(self, warnings: list[str]) -> None:
+        """Compare the indexes of the file with its tables; see ``check_structure`` of SQLite.
+
+        Raises:
+            DamagedFile: a row is missing from an index, or the file is damaged.
+        """
+        if self._database is not None:
+            label = f"{self.label}: {visible(str(self.path))}"
+            with self._errors():
+                await self._turns.run(check_structure, self._database, label, warnings)
 
     async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._turns.run(self._fetched, sql, values)

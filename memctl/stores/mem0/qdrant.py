@@ -23,6 +23,7 @@ from typing import Any
 from uuid import UUID
 
 from memctl import jsonio, system
+from memctl.engines.sql.sqlite_files import check_structure
 from memctl.errors import BadData, Busy, Unavailable, UsageError
 from memctl.installation import install_command
 from memctl.location import same_file, visible
@@ -277,6 +278,14 @@ class QdrantFolder(VectorStore):
         # Fetch a few rows at a time: a long read keeps the agent from committing.
         sql = f"SELECT rowid, id, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT {_SOME}"
         return self._fetch(collection, sql, (after,))
+
+    async def check_structure(self, warnings: list[str]) -> None:
+        for collection, database in self._databases.items():
+            label = f"{self.label}: {visible(str(self._file(collection)))}"
+            try:
+                await self._turns.run(check_structure, database, label, warnings)
+            except sqlite3.Error as error:
+                raise self._unavailable(self._file(collection), error) from error
 
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
         keys = [self._key(id) for id in ids]

@@ -131,6 +131,12 @@ class Mem0Store(FactStore):
             self.embedding = None
         await self._read_links()
 
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
+        await super().check_integrity(where, complete=complete)
+        if complete:
+            await self._vectors.check_structure(self.warnings)
+            await self._history.check_structure(self.warnings)
+
     async def disconnect(self) -> None:
         if self._config is not None:
             self._config = None

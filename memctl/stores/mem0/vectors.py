@@ -127,6 +127,15 @@ class VectorStore(ABC):
         """Describe what a deletion of selected facts changes besides, as ``Store.side_effects``."""
         return []
 
+    async def check_structure(  # noqa: B027 - only SQLite files have indexes
+        self, warnings: list[str]
+    ) -> None:
+        """Compare the indexes of SQLite files with their tables; see ``check_structure`` there.
+
+        Raises:
+            DamagedFile: a row is missing from an index, or a file is damaged.
+        """
+
     async def stray_vectors(self, collection: str) -> int:  # noqa: ARG002
         """Return the number of vectors in a collection that belong to no record."""
         return 0

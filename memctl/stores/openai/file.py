@@ -47,6 +47,7 @@ class OpenAIStore(Store):
     features = Features(
         mark_order=True,
         summaries=True,
+        summaries_elsewhere=True,
         empty=True,
         duplicate_ids=True,
         parts=True,
@@ -158,11 +159,11 @@ class OpenAIStore(Store):
             raise ValueError("user, session and part are not texts")
         if "session" not in about:
             names[1] = f"{number:06}"
-        summary = about.get("summary", "")
+        summary = about.get("summary", "" if KEY not in value else None)
         key = MemoryKey(*names)
         others = {name: one for name, one in value.items() if name not in ("messages", KEY)}
         extra = jsonio.dumps(others).decode() if others else ""
-        memory = Memory(key, summary if isinstance(summary, str) else "", extra=extra)
+        memory = Memory(key, summary if isinstance(summary, str | None) else "", extra=extra)
         odd = jsonio.may_have_nan(line)
         return memory, [self._entry(message, odd) for message in messages]
 
@@ -257,6 +258,6 @@ def _others(memory: Memory) -> bytes:
 
 def _about(memory: Memory) -> bytes:
     key = memory.key
-    about = {"user": key.user, "part": key.part, "summary": memory.summary}
-    named = {name: value for name, value in about.items() if value}
-    return jsonio.compact({"session": key.session} | named)
+    about = {name: value for name in ("user", "part") if (value := getattr(key, name))}
+    summary = {} if memory.summary is None else {"summary": memory.summary}
+    return jsonio.compact({"session": key.session} | about | summary)

@@ -74,7 +74,12 @@ class StateStore(DocumentPlace):
             async for found in memories:
                 yield found.memory
 
-    async def check_integrity(self, where: Selection) -> None:
+    async def check_integrity(
+        self,
+        where: Selection,
+        *,
+        complete: bool = False,  # noqa: ARG002 - documents have no indexes
+    ) -> None:
         if self.features.single_session and not (self.mode.creates or self.skips_damage):
             async with aclosing(self._found(where)) as found:
                 async for _ in found:

@@ -100,9 +100,10 @@ class TableStore(SqlStore):
         self._require_key()  # before the journal records anything
         await super().lock(owner)
 
-    async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the table
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
         if self.mode.writes:
             self._require_key()
+        await super().check_integrity(where, complete=complete)
 
     async def prepare(self) -> None:
         mapping = self.mapping

@@ -88,9 +88,10 @@ class SqlMemoryStore(SqlStore):
         tables = "message", "message_mark"
         return await self.database.missing_right(tables, locked=tables)
 
-    async def check_integrity(self, where: Selection) -> None:  # noqa: ARG002 - the tables
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
         if self.mode.writes:
             self.database.require_keys()
+        await super().check_integrity(where, complete=complete)
 
     async def unrestorable(self, where: Selection) -> str:
         # Check all users: to find the user of a message, memctl may have to parse the message.
