@@ -172,5 +172,5 @@ def test_a_picture_that_a_model_made_is_offloaded(run: Any, items: Path, tmp_pat
     ]
     assert after[3]["role"] == "assistant"
     assert "result" not in after[3]
-    assert run("rehydrate", items, "--from", folder, "--yes").exit_code == 0
+    assert run("rehydrate", items, "--from", folder).exit_code == 0
     assert execute(items, "SELECT message_data FROM agent_messages") == before
