@@ -141,7 +141,8 @@ def findings_page() -> str:
         "Another examination then finds nothing new: a memory for which that is not so is left as "
         "it is, with a warning. `memctl undo` restores what was repaired, "
         "but for damaged data, which stay in their quarantine file. A message is not *empty* "
-        "if it has metadata, fields or blocks that memctl does not read.",
+        "if it has metadata, fields or blocks that memctl does not read. A call without a result "
+        "that waits for a person or another program is a notice (`waiting-call`), at any age.",
     ]
     for severity in Severity:
         kinds = [kind for kind in FINDINGS.values() if kind.severity is severity]

@@ -28,6 +28,12 @@ _ACTIONS = (
     *("state_delta", "artifact_delta"),
     *("requested_auth_configs", "requested_tool_confirmations"),
 )
+_AUTHORS = ("user", "system")
+"""The authors of events that are no agents.
+
+ADK keeps instructions in the agent, and has no messages of the system: memctl makes them events of
+an author ``system``, which ADK shows to its agents as what another one said.
+"""
 _REQUESTS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
 """The calls by which ADK asks the user; it sends none of them to a model.
 
@@ -59,7 +65,8 @@ class AdkView(DocumentView):
     def role(self) -> str | None:
         if any(isinstance(block, ToolResultBlock) for block in self.blocks):
             return "system"
-        return "user" if self.document.get("author") == "user" else "assistant"
+        author = self.document.get("author")
+        return author if author in _AUTHORS else "assistant"
 
     @property
     def name(self) -> str | None:
@@ -143,7 +150,6 @@ class Adk(RowDialect):
     depends_on_later = True
     last_result_counts = True
     skips_empty = True
-    roles = frozenset({"user", "assistant"})
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
@@ -175,13 +181,12 @@ class Adk(RowDialect):
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]
-        # ADK keeps instructions in the agent: no event is one, and any author but user is an agent.
-        is_user = role == "user" or (role == "system" and not results)
-        spoken = "user" if is_user or results else "model"
+        spoken = "user" if role == "user" or results else "model"
+        author = role if role in _AUTHORS and not results else name or role
         event: dict[str, Any] = {
             "content": {"parts": [_stored(block) for block in blocks], "role": spoken},
             "invocation_id": "",
-            "author": "user" if is_user else name or role,
+            "author": author,
             "actions": {field: {} for field in _ACTIONS},
             "id": "",
         }

@@ -25,8 +25,7 @@ class Losses:
         self.contents: Counter[str] = Counter()
         """The blocks that no message of the target can hold, by their kinds."""
         self.roles: Counter[str] = Counter()
-        """The roles that no message of the target has, of messages that say something."""
-        self._lacks_roles = not target.roles.issuperset(ROLES)
+        """The roles that memctl does not know, of messages that say something."""
         self._source = source
         self._target = target
         self._restored = 0
@@ -44,7 +43,7 @@ class Losses:
             self._restored -= 1
         elif self._target.name in (notes := described(text)):
             self._restored = notes[self._target.name] - 1
-        elif self._lacks_roles or self._source.may_be_lost(text):
+        elif self._source.may_be_lost(text):
             view = self._source.outline(text)
             self._calls.add(view.blocks)
             self._count(view)
@@ -65,7 +64,7 @@ class Losses:
                     self.contents[kind] += 1
                 else:
                     says = says or place != TOOL
-        if says and role not in self._target.roles:
+        if says and role not in ROLES:
             self.roles[role] += 1
 
     @property

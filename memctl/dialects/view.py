@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from memctl import jsonio
-from memctl.dialects.roles import ROLES
 from memctl.model import Memory
 
 
@@ -311,8 +310,6 @@ class Dialect(ABC):
     """The word for a message in reports."""
     holds_marks: ClassVar[bool] = True
     """True if messages may have marks."""
-    roles: ClassVar[frozenset[str]] = frozenset(ROLES)
-    """The roles of the messages that are not results of tools."""
     holds_notes: bool = True
     """True if a message can carry notes with data that the dialect cannot express."""
     unsettled: frozenset[str] = frozenset()

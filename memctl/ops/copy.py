@@ -142,7 +142,7 @@ _LOSSES = {
     ),
     "roles": _LossKind(
         "unknown-roles",
-        "roles that its framework does not know",
+        "roles that memctl does not know",
         "take them for users with --lossy; a copy back to the same framework has them again",
         "taken for users",
     ),

@@ -17,6 +17,7 @@ import pytest
 from memctl import jsonio
 from memctl.dialects.losses import Losses
 from memctl.dialects.registry import DIALECTS
+from memctl.dialects.roles import ROLES
 from memctl.dialects.view import TOOL, Block, Dialect, TextBlock, ToolResultBlock
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
@@ -250,7 +251,7 @@ def test_a_copy_says_nothing_that_its_source_does_not_say(source: str, target: s
     assert codes(here, copied) == []
     before, after = said(there, entries), said(here, copied)
     words = {line for _, line in after if WORD.fullmatch(line)}
-    spoken = {(role if role in (*here.roles, TOOL) else "user", line) for role, line in before}
+    spoken = {(role if role in (*ROLES, TOOL) else "user", line) for role, line in before}
     assert {one for one in after if one[1] not in words} <= spoken
     losses = Losses(there, here, MEMORY)
     for one in entries:
@@ -258,7 +259,7 @@ def test_a_copy_says_nothing_that_its_source_does_not_say(source: str, target: s
     # AgentScope 1.x keeps a file, and skips the file when it sends the message.
     shown = losses.contents.keys() - ({"file"} if target == "agentscope1" else set())
     assert bool(words) == bool(shown or losses.waiting or losses.open_calls)
-    unheld = [role for role, line in before if role not in (*here.roles, TOOL) and line]
+    unheld = [role for role, line in before if role not in (*ROLES, TOOL) and line]
     assert set(losses.roles) == set(unheld) - {"compaction"}
     if here.holds_notes:
         back = convert(here, there, MEMORY, copied)[1]

@@ -81,7 +81,7 @@ def test_a_role_that_nobody_knows_is_named(run: Any, tmp_path: Path) -> None:
     assert (found["code"], found["count"]) == ("unknown-role", 1)
     assert found["message"].endswith("the first has the role 'critic'")
     target = tmp_path / "agents.db"
-    fails(run("migrate", place, target), 9, "roles that its framework does not know: critic 1")
+    fails(run("migrate", place, target), 9, "roles that memctl does not know: critic 1")
     assert run("migrate", place, target, "--lossy").exit_code == 0
     assert roles(run, str(target)) == {"user": 2}
     [messages] = contents(str(target)).values()
