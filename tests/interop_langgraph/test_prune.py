@@ -84,7 +84,7 @@ def test_graphs_go_on_as_without_the_prune(
     before = graphs("states", url)
     archives = policy(url)
     planned = report(run("retain", "--dry-run", "--json"))["policies"][0]
-    assert (planned["memories"], os.listdir(archives)) == (13, [])
+    assert (planned["memories"], os.listdir(archives)) == (14, [])
     done = report(run("retain", "--yes", "--json"))["policies"][0]
     assert done["messages"] == done["archived"] == planned["messages"] > 300
     assert done["left"] == 0
@@ -105,7 +105,7 @@ def test_archived_rows_come_back_as_they_were(
     assert graphs("history", url) != history
     [archive] = [str(archives / name) for name in os.listdir(archives)]
     shown = report(run("inspect", archive, "--json"))["checkpoints"]
-    assert (shown["checkpoints"], len(shown["threads"])) == (number, 13)
+    assert (shown["checkpoints"], len(shown["threads"])) == (number, 14)
     planned = report(run("import", archive, url, "--dry-run", "--json"))
     assert planned["messages"]["written"] == number
     assert graphs("history", url) != history
