@@ -214,7 +214,7 @@ class AgentScopeDialect(Dialect):
         return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0
 
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
-        if _TOOL not in text and not (_ESCAPED in text and _ESCAPED_ASCII.search(text)):
+        if _TOOL not in text and not may_escape(text):
             return
         message = jsonio.outline(text)
         content = message.get(CONTENT) if isinstance(message, dict) else None
@@ -234,6 +234,8 @@ class AgentScopeDialect(Dialect):
 
 class AgentScopeVersion(AgentScopeDialect):
     """The base class of the dialects of AgentScope 1.x and 2.x."""
+
+    shows_losses = True
 
     local_times = True
     answered: ClassVar[dict[str, Any]] = {}
@@ -276,6 +278,13 @@ class AgentScopeVersion(AgentScopeDialect):
 _TOOL, _ESCAPED = b"tool_", b"\\u00"
 """Every message with a tool block contains ``_TOOL``, or ``_ESCAPED`` if letters are escaped."""
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
+
+
+def may_escape(text: bytes) -> bool:
+    """Return whether a JSON text may have an escaped ASCII letter."""
+    return _ESCAPED in text and _ESCAPED_ASCII.search(text) is not None
+
+
 _PLAIN_ID = re.compile(rb"[\w.:+=-]+", re.ASCII)
 """An id that JSON need not escape."""
 _TOGETHER = 8 * 1024 * 1024

@@ -34,10 +34,8 @@ MEDIA = ("image", "audio", "video")
 _NEEDED = {"text": ("text",), CALL: ("id", "name"), RESULT: ("id", "output")}
 """The required keys of a block: AgentScope reads them without a check."""
 
-_ODD_TYPE = re.compile(
-    rb'"type"\s*:\s*(?!"(?:text|thinking|tool_use|tool_result|url|base64)")|\\u00[2-7]'
-)
-"""Occurs in each message with a block of another type; the letters of a type may be escaped."""
+_ODD_TYPE = re.compile(rb'"type"\s*+:\s*+(?!"(?:text|thinking|tool_use|tool_result|url|base64)")')
+"""Occurs in each message with a block of another type, unless letters are escaped."""
 _ALPHABET = string.digits + string.ascii_letters
 _ID_LENGTH = 22
 
@@ -129,7 +127,7 @@ class AgentScope1(AgentScopeVersion):
         return media.kind in MEDIA
 
     def may_be_lost(self, text: bytes) -> bool:
-        return _ODD_TYPE.search(text) is not None
+        return _ODD_TYPE.search(text) is not None or agentscope.may_escape(text)
 
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime

@@ -41,8 +41,8 @@ CREATED = "created_at"
 CALL = "tool_call"
 WAITING = ("asking", "submitted")
 """The states of a call for which a person confirms, or another program gives the result."""
-_WAITING_OR_DATA = re.compile(rb'"(?:data|asking|submitted)"|\\u00[2-7]')
-"""Occurs in each message with media or a call that waits; letters may be escaped."""
+_WAITING_OR_DATA = re.compile(rb'"(?:data|asking|submitted)"')
+"""Occurs in each message with media or a call that waits, unless letters are escaped."""
 COMPRESSED = "compressed"
 """The only mark: the message is in the log, but not in the context."""
 VARIANT = "context"
@@ -201,7 +201,7 @@ class AgentScope2(AgentScopeVersion):
     offloads = True
 
     def may_be_lost(self, text: bytes) -> bool:
-        return _WAITING_OR_DATA.search(text) is not None
+        return _WAITING_OR_DATA.search(text) is not None or agentscope.may_escape(text)
 
     def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
         return place != "system"

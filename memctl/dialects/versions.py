@@ -107,11 +107,10 @@ class Versions(Joint):
         blocks = [
             one for one in (content if isinstance(content, list) else ()) if isinstance(one, dict)
         ]
-        results = {block.get("id") for block in blocks if block.get("type") == RESULT}
         for block in blocks:
             kind = block.get("type")
             stopped = kind == agentscope2.CALL and block.get("state") in agentscope2.WAITING
-            if stopped and block.get("id") not in results:
+            if stopped and not any(one.get(ID) == block.get(ID) for one in _results(blocks)):
                 kind, block = "text", _word(waiting(_text_value(block.get(NAME))))
             if kind == RESULT and (len(parts) > 1 or block.get("id") in calls):
                 when = _from_iso(block.get(agentscope2.CREATED))
@@ -137,6 +136,10 @@ def _part(id: str, name: str, role: str, time: str) -> Message:
         "metadata": {},
         agentscope1.TIMESTAMP: time,
     }
+
+
+def _results(blocks: list[Block]) -> Iterator[Block]:
+    return (block for block in blocks if block.get("type") == RESULT)
 
 
 def _word(kind: str) -> Block:

@@ -435,6 +435,9 @@ class Dialect(ABC):
         ``name`` is the name of the speaker.  ``moment`` is local time without a zone.
         """
 
+    shows_losses: ClassVar[bool] = False
+    """True if ``may_be_lost`` finds each message that loses something in another dialect."""
+
     def may_be_lost(self, text: bytes) -> bool:  # noqa: ARG002 - only a parsed message tells
         """Return False if other dialects can hold all blocks of a message; faster than ``outline``.
 

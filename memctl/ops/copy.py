@@ -276,7 +276,17 @@ _NAMED_KINDS = 5
 async def _not_held(
     source: Store, target: Dialect, where: Selection
 ) -> AsyncGenerator[tuple[MemoryKey, Losses]]:
-    """Yield what each memory with messages loses in the dialect of a target."""
+    """Yield what memories with messages lose in the dialect of a target."""
+    if source.dialect.shows_losses:
+
+        def matches(texts: Sequence[bytes]) -> list[int]:
+            return [at for at, text in enumerate(texts) if source.dialect.may_be_lost(text)]
+
+        async with aclosing(source.find_messages(where, matches)) as found:
+            keys = frozenset([key async for key, _ in found])
+        if not keys:
+            return
+        where = where.only(keys)
     async with aclosing(source.read(where)) as pages:
         async for page in pages:
             if page.offset == 0:
