@@ -98,6 +98,8 @@ def test_migrate_agentscope_reads_what_it_wrote(
     before = agentscope.read(first, asked(written))
     assert [len(one["messages"]) for one in before] == [len(one["messages"]) for one in written]
     names = ["--user", written[0]["user"], "--session", written[0]["session"]] if alone else []
+    if target in SUMMARISED and source not in SUMMARISED:
+        names.append("--lossy")  # the summary of the compressed messages is missing
     result = run("migrate", first, second, *names)
     assert result.exit_code == 0, result.output
     assert agentscope.read(second, asked(written)) == before
@@ -116,7 +118,7 @@ def test_migrate_agentscope_goes_on_where_memctl_wrote(
     first, second, third = place("sqlite"), place(target), place("sqlite")
     names = ["--user", written["user"], "--session", written["session"]]
     agentscope.write(first, [written])
-    assert run("migrate", first, second, *names).exit_code == 0
+    assert run("migrate", first, second, *names, "--lossy").exit_code == 0
     more = [{**written, "messages": messages(3, "more-")}]
     agentscope.write(second, more)
     for end in (third, first):

@@ -250,8 +250,7 @@ def test_a_live_memory_of_1_x_is_followed(
     about = {"user": "alice", "session": "trip"}
     agentscope.write(old, [{**about, "summary": "", "messages": messages_1(1)}])
     with agentscope.talking(old, [about], tmp_path / "enough") as talk:
-        follow = ("--follow", "--interval", "0.2", "--lossy", "--json")  # without its summary
-        process = start("migrate", old, new, *follow)
+        process = start("migrate", old, new, "--follow", "--interval", "0.2", "--lossy", "--json")
         first = grown_beyond(run, new, 0)  # the first copy
         grown_beyond(run, new, first)  # what the agent has said since
         assert process.poll() is None, process.communicate()

@@ -43,8 +43,10 @@ def _world(draw: Random, held: Features) -> list[Sample]:
     shared = draw.choice(keys)
     if not held.session_owners:
         keys += [MemoryKey(f"{user}{len(keys)}", shared.session) for user in ("guest ", "G-")]
+    # A copy refuses compressed messages without their summary.
+    marks = [mark for mark in MARKS if held.summaries or mark != "compressed"]
     found = [
-        samples.sample(key, _entries(draw, f"{number}.", length), **_about(draw))
+        samples.sample(key, _entries(draw, f"{number}.", length, marks), **_about(draw))
         for number, (key, length) in enumerate(zip(keys, _lengths(draw, long), strict=False))
     ]
     _make_heavy(draw, found[3], 4 if long == 2 else 1)
@@ -104,12 +106,12 @@ def _only(one: Sample, held: Features) -> Any:
     return samples.sample(one.key, [], **about).memory
 
 
-def _entries(draw: Random, prefix: str, count: int) -> list[StoredMessage]:
+def _entries(draw: Random, prefix: str, count: int, some: list[str]) -> list[StoredMessage]:
     names = draw.sample(NAMES, min(len(NAMES), count))
     found = []
     for number in range(count):
         name = names[number] if number < len(names) and draw.random() < 0.3 else ""
-        marks = [mark for mark in MARKS if draw.random() < 0.08]
+        marks = [mark for mark in some if draw.random() < 0.08]
         draw.shuffle(marks)
         fields = samples.MESSAGES[draw.choice(HARD)] if draw.random() < 0.1 else {}
         text = {"content": f"message {number} " + "word 😀 " * draw.randint(0, 40)}
