@@ -86,8 +86,8 @@ class Memory:
     ``version`` is set, ``write`` with ``WriteMode.REPLACE`` fails if the stored memory has another
     version.
 
-    ``waits`` is True if the framework has stopped in the middle of a step, and the store says so
-    apart from messages and ``extra``: it waits for a person or another program.
+    ``waits`` is True if the framework has stopped in the middle of a step until a person or another
+    program answers, and neither the messages nor ``extra`` say so.
     """
 
     key: MemoryKey

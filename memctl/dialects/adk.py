@@ -31,11 +31,11 @@ _ACTIONS = (
 _AUTHORS = ("user", "system")
 """The authors of events that are no agents.
 
-ADK keeps instructions in the agent, and has no messages of the system: memctl makes them events of
-an author ``system``, which ADK shows to its agents as what another one said.
+ADK keeps instructions in the agent, and has no messages of the system.  In a copy they are events
+of an author ``system``: ADK shows such an event to its agents as words of another agent.
 """
 _REQUESTS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
-"""The calls by which ADK asks the user; it sends none of them to a model.
+"""The calls by which ADK asks the user; no model sees such a call.
 
 Source: ``utils/_function_call_names.py``.
 """

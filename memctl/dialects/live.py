@@ -5,10 +5,20 @@ A later message answers a call, or replaces an earlier result; a call without a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from memctl.dialects.view import Block, Dialect, MessageView, ToolCallBlock, ToolResultBlock
+from memctl.dialects.view import (
+    Block,
+    Dialect,
+    MessageView,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.model import Memory
+
+_OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
+"""The blocks of items that belong to one step of OpenAI's API."""
 
 
 class WaitingCalls:
@@ -22,16 +32,20 @@ class WaitingCalls:
     def __init__(self, dialect: Dialect, memory: Memory) -> None:
         self._waits = dialect.waits(memory)
         self._may_wait = dialect.may_wait
+        self._has_items = dialect.holds_items
         self._stopped: dict[str, str] = {}
         self._last: dict[str, str] = {}
-        """The calls without a result of the last message that is no result, as in ``names``."""
+        """The calls without a result of the last step, as in ``names``."""
 
-    def add(self, blocks: Iterable[Block]) -> None:
+    def add(self, blocks: Sequence[Block]) -> None:
         """Add the blocks of the next message of the memory."""
         calls = [block for block in blocks if isinstance(block, ToolCallBlock) and block.id]
         results = {block.id for block in blocks if isinstance(block, ToolResultBlock)}
-        if calls or not results:
-            self._last = {call.id: call.name for call in calls}
+        # An item of OpenAI's API is a part of a step: its calls are items of their own.
+        goes_on = self._has_items and all(isinstance(block, _OF_STEP) for block in blocks)
+        if not goes_on and (calls or not results):
+            self._last.clear()
+        self._last |= {call.id: call.name for call in calls}
         self._stopped |= {call.id: call.name for call in calls if call.waits}
         for id in results:
             self._stopped.pop(id, None)
@@ -44,7 +58,7 @@ class WaitingCalls:
 
     @property
     def certain(self) -> dict[str, str]:
-        """As ``names``, without calls that only may wait, since an agent may be at work on them."""
+        """The same without calls that only may wait: an agent may be at work on them."""
         return self._stopped | self._last if self._waits else self._stopped
 
 

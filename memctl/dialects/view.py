@@ -436,12 +436,12 @@ class Dialect(ABC):
         """
 
     shows_losses: ClassVar[bool] = False
-    """True if ``may_be_lost`` finds each message that loses something in another dialect."""
+    """True if ``may_be_lost`` is True of each message that loses data in another dialect."""
 
     def may_be_lost(self, text: bytes) -> bool:  # noqa: ARG002 - only a parsed message tells
-        """Return False if other dialects can hold all blocks of a message; faster than ``outline``.
+        """Return False if any dialect can hold all blocks of a message, and no call waits.
 
-        Such a message has no call that waits.
+        Faster than ``outline``.
         """
         return True
 

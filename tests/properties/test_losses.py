@@ -116,7 +116,9 @@ HEALTHY: dict[str, list[Any]] = {
         {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": "{}", "id": "f1"},
         {"type": "function_call_output", "call_id": "c1", "output": '{"text": "Visa"}'},
         {"role": "assistant", "content": [{"type": "output_text", "text": "Done."}], "id": "m1"},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
         {"type": "function_call", "call_id": "c2", "name": "pay", "arguments": "{}", "id": "f2"},
+        {"type": "function_call", "call_id": "c3", "name": "pay", "arguments": "{}", "id": "f3"},
     ],
     "llamaindex": [
         {"role": "user", "blocks": [{"block_type": "document", "data": PDF}]},

@@ -502,3 +502,19 @@ def test_agno_names_the_tables(run: Any, path: Path) -> None:
 def test_agno_refuses_a_table_of_another_kind(run: Any, tmp_path: Path) -> None:
     execute(tmp_path / "a.db", "CREATE TABLE agno_sessions (session_id TEXT)")
     fails(run("inspect", f"sqlite:///{tmp_path}/a.db?layout=agno"), 8, "has no column")
+
+
+def test_a_paused_run_waits(run: Any, path: Path, tmp_path: Path) -> None:
+    """Agno leaves its messages out of the history until a person has answered."""
+    call = {"id": "c9", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    said = [message("p1", "user", "Pay."), message("p2", "assistant", "", tool_calls=[call])]
+    add_run(path, 9, said, status="PAUSED")
+    found = report(run("doctor", path, "--repair", "--yes", "--json"))["findings"]
+    assert [(one["code"], one["session"]) for one in found] == [("waiting-call", "kyoto")]
+    target = tmp_path / "agents.db"
+    fails(run("migrate", path, target, "--user", "ada"), 9, "calls that wait", "a run 1")
+    assert run("migrate", path, target, "--user", "ada", "--lossy").exit_code == 0
+    back = f"sqlite:///{tmp_path}/back.db?layout=agno"
+    assert run("migrate", target, back).exit_code == 0
+    again = report(run("doctor", back, "--json"))["findings"]
+    assert [one["code"] for one in again] == ["waiting-call"]

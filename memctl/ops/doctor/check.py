@@ -500,7 +500,8 @@ class MemoryExaminer:
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
         """Pair the tool results of a message with earlier calls."""
-        stepped = False
+        # An item of OpenAI's API is a part of a step: its calls are items of their own.
+        stepped = self._dialect.holds_items and found.only_tools
         for side in found.sides:
             if isinstance(side, Result):
                 self._take_result(side, spot)
