@@ -357,7 +357,7 @@ def test_repair_that_cannot_write_has_repaired_nothing(
     assert path.read_bytes() == before
 
 
-async def _lost(*_: Any) -> Any:
+async def _lost(*_: Any, **__: Any) -> Any:
     raise Unavailable("it went away")
 
 

@@ -35,8 +35,9 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_log_run_that_ends_well(run: Run, state: Path) -> None:
-    opened, done = logged(run, 0, "-v", "inspect", state)
+    opened, times, done = logged(run, 0, "-v", "inspect", state)
     assert (opened["event"], opened["store"]) == ("opened", str(state))
+    assert "in the time zone of this machine" in times["message"]
     assert (done["event"], done["command"], done["level"]) == ("done", "inspect", "info")
     assert logged(run, 0, "--quiet", "inspect", state) == []
 
