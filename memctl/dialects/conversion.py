@@ -463,7 +463,13 @@ class Joiner(Converter):
         """Yield the held messages with what the framework sends of them."""
         held = list(map(_parse, self._held))
         self._held = []
-        found = sent(self.source, memory, [self.source.view_of(one.value) for one in held])
+        made: set[int] = set()
+        for at, one in enumerate(held):
+            note = _take_note(one.value, self.target.name)[1]
+            if note is not None:
+                made.update(range(at, at + note.count))
+        views = [self.source.view_of(one.value) for one in held]
+        found = sent(self.source, memory, views, made)
         for one, blocks in zip(held, found, strict=True):
             one.sent = blocks
             yield one

@@ -5,7 +5,7 @@ A later message answers a call, or replaces an earlier result; a call without a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from memctl.dialects.view import (
     Block,
@@ -63,14 +63,15 @@ class WaitingCalls:
 
 
 def sent(
-    dialect: Dialect, memory: Memory, views: Sequence[MessageView]
+    dialect: Dialect, memory: Memory, views: Sequence[MessageView], made: Container[int] = ()
 ) -> list[list[Block] | None]:
     """Return the blocks of each message of a memory as the framework sends them to a model.
 
     None stands for a message that the framework does not send: a request to a person or another
     program (``Dialect.is_request``), the answer to one, or a result that replaces an earlier one.
     The replaced result gets the blocks of the last one.  Of all calls, only those that wait have
-    ``waits``.
+    ``waits``.  ``made`` has the indexes of messages that memctl made of those of another framework:
+    notes restore them, and their blocks stay.
     """
     waiting = WaitingCalls(dialect, memory)
     blocks = [view.blocks for view in views]
@@ -81,7 +82,10 @@ def sent(
     first: dict[str, tuple[list[Block], int]] = {}
     """The first result of each call so far: the blocks of its message, and its index there."""
     found: list[list[Block] | None] = []
-    for some in blocks:
+    for at, some in enumerate(blocks):
+        if at in made:
+            found.append(some)
+            continue
         kept: list[Block] = []
         for block in some:
             if isinstance(block, ToolCallBlock):

@@ -403,7 +403,7 @@ class Dialect(ABC):
         """
         match block:
             case UnknownBlock(kind):
-                return kind
+                return kind or "?"
             case ToolCallBlock(name=name, waits=True):
                 return waiting(name)
             case MediaBlock(kind) if not self.holds_media(block, place):

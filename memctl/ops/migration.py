@@ -21,10 +21,11 @@ from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import Fingerprint, Precision, compare
-from memctl.ops.copy import CopyOptions, copy, refuse_losses, same_store
+from memctl.ops.copy import CopyOptions, copy, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
+from memctl.ops.losses import refuse_losses
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
