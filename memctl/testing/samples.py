@@ -221,7 +221,7 @@ def _as_adk(value: dict[str, Any]) -> dict[str, Any]:
     text = value["content"] if isinstance(value["content"], str) else json.dumps(value["content"])
     event = {
         "id": value["id"],
-        "author": "user" if value["role"] == "user" else value["name"],
+        "author": "user" if value["role"] == "user" else str(value["name"]),
         "content": {"parts": [{"text": text}], "role": value["role"]},
         "timestamp": datetime.fromisoformat(time).timestamp() if time else 0,
         "custom_metadata": more,
@@ -235,7 +235,8 @@ def _as_agno(value: dict[str, Any]) -> dict[str, Any]:
     others = {name: one for name, one in value.items() if name not in ("timestamp", "metadata")}
     seconds = int(datetime.fromisoformat(time).timestamp()) if time else 0
     more = {"provider_data": {"about": value["metadata"]}, "created_at": seconds}
-    return {"content": others | more}
+    role = value["role"] if isinstance(value["role"], str) else "user"  # Agno loads no other
+    return {"content": others | more | {"role": role}}
 
 
 def _as_role_content(value: dict[str, Any]) -> dict[str, Any]:
