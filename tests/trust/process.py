@@ -43,7 +43,7 @@ class Migration:
         names = ("TMPDIR", "HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
         self.began = time.monotonic()
         self._process = start(
-            *("--verbose", "migrate", *options, source, target),
+            *("--verbose", "migrate", "--lossy", *options, source, target),
             stdout=subprocess.DEVNULL,
             env={**os.environ, **dict.fromkeys(names, str(home)), "MEMCTL_DEBUG": "1"},
         )
