@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -115,7 +115,9 @@ class Page:
 
     In a page of selected messages, ``anchors`` holds for each message the id of the last unselected
     message before it, or None if there is none.  ``indexes`` holds for each message its index in
-    the memory, counted from 0; it is None if the store read only a part of the memory.
+    the memory, counted from 0; it is None if the store read only a part of the memory.  ``unread``
+    holds the reason for each message that the framework does not read (``dialects.view.Unread``),
+    by ``places``; it is set where ``dialects.live.understood`` was asked.
     """
 
     memory: Memory
@@ -124,6 +126,7 @@ class Page:
     last: bool = True
     anchors: list[str | None] | None = None
     indexes: list[int] | None = None
+    unread: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def places(self) -> Sequence[int]:
@@ -142,7 +145,8 @@ class MemoryInfo:
     role to its number of messages.  ``summary`` is True if the memory has a summary, None if the
     store cannot hold summaries.
     ``repeated`` is the number of messages with the id of an earlier message of the memory, None if
-    the store cannot tell.
+    the store cannot tell.  ``unread`` maps each reason for which the framework does not read
+    messages to their number, as far as messages say so; empty if only some messages are selected.
     """
 
     key: MemoryKey
@@ -155,6 +159,7 @@ class MemoryInfo:
     summary: bool | None = None
     ttl: float | None = None
     repeated: int | None = None
+    unread: dict[str, int] = field(default_factory=dict)
 
 
 class Embedding(NamedTuple):

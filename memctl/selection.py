@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,7 +18,8 @@ from enum import Enum
 from itertools import repeat
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import Dialect, MessageView
+from memctl.dialects.live import understood
+from memctl.dialects.view import COMPRESSED, Dialect, MessageView
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.shard import Shard
 
@@ -64,6 +72,8 @@ class Selection:
 
     ``since`` (inclusive) and ``until`` (exclusive) are local times without a zone, as in messages.
     A message without a readable timestamp is in no period; ``untimed`` counts such messages.
+    ``live`` is True for messages that the framework reads, and False for the others
+    (``dialects.view.Unread``).
     ``match`` is a case-sensitive part of the text of the message, or of a text that the memory
     stores with the message.  ``last`` selects only the newest N of the selected messages of each
     memory.  ``spare`` excludes the newest N messages of each memory.
@@ -87,6 +97,7 @@ class Selection:
     own_ids: Mapping[MemoryKey, Collection[str]] | None = None
     since: datetime | None = None
     until: datetime | None = None
+    live: bool | None = None
     match: str | None = None
     last: int | None = None
     spare: int | None = None
@@ -125,6 +136,7 @@ class Selection:
         """True if all messages of a selected memory are selected."""
         return (
             not (self.marks or self.exclude_marks or self.ids or self.looks_inside)
+            and self.live is None
             and self.last is None
             and self.spare is None
         )
@@ -178,8 +190,13 @@ class Selection:
         return not self.ids or id in self.ids
 
     def matches_outside(self, id: str, marks: Collection[str]) -> bool:
-        """Return whether the filters by id and by mark allow a message with this id and marks."""
+        """Return whether the filters by id and by mark allow a message with this id and marks.
+
+        The mark ``compressed`` says that a message is not read; ``apply`` finds what else says so.
+        """
         if self.ids and id not in self.ids:
+            return False
+        if self.live is not None and (COMPRESSED in marks) is self.live:
             return False
         if self.marks and self.marks.isdisjoint(marks):
             return False
@@ -239,6 +256,8 @@ class Selection:
         return pages if self.whole else self._filter(pages, dialect)
 
     async def _filter(self, pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
+        if self.live is not None:
+            pages = understood(pages, dialect)
         sieve = _Sieve(self, dialect)
         async with aclosing(pages):
             async for page in pages:
@@ -257,7 +276,8 @@ class _Sieve:
     """A filter that selects messages from the pages of one memory and sets their anchors."""
 
     def __init__(self, where: Selection, dialect: Dialect) -> None:
-        self._where = where
+        self._where = replace(where, live=None)
+        self._live = where.live
         self._dialect = dialect
         self._newest: deque[_Placed] = deque(maxlen=where.last)
         self._older: _Placed | None = None
@@ -284,14 +304,16 @@ class _Sieve:
             return None
         entries = [entry for entry, _, _ in found]
         anchors = [after for _, after, _ in found]
-        return Page(page.memory, entries, offset, page.last, anchors, [at for _, _, at in found])
+        indexes = [at for _, _, at in found]
+        return Page(page.memory, entries, offset, page.last, anchors, indexes, page.unread)
 
     def _matching(self, page: Page) -> Iterator[_Placed]:
         for entry, before, at in self._old_enough(page):
             if before != self._before:
                 self._kept = self._before = before
             verdict = Verdict.LEFT_OUT
-            if self._where.may_have(page.memory.key, entry.id):
+            wanted = self._live is None or self._live is (at not in page.unread)
+            if wanted and self._where.may_have(page.memory.key, entry.id):
                 verdict = self._where.judge(entry, self._dialect)
             if verdict is Verdict.SELECTED:
                 yield entry, self._kept, at

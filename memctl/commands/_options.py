@@ -166,6 +166,14 @@ def _selection(
             "--match", metavar="TEXT", help="Only messages that contain TEXT, case-sensitive."
         ),
     ] = None,
+    live: Annotated[
+        bool | None,
+        selecting(
+            "--live/--not-live",
+            help="Only messages that the framework reads, or that it leaves out.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> Selection:
     texts = {
         "since": since,
@@ -186,6 +194,7 @@ def _selection(
         until=end,
         last=last,
         match=match,
+        live=live,
     )
 
 

@@ -23,12 +23,12 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._run import readable, token_counter, wait_for
+from memctl.dialects.view import COMPRESSED, Unread
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
 from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
@@ -51,7 +51,7 @@ def context(
     session: SessionOption = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Show all messages, as for an agent without compression."),
+        typer.Option("--all", help="Show all messages, also those that are not sent."),
     ] = False,
     summarizer: TokenizerOption = "extractive",
     path: PathOption = None,
@@ -59,8 +59,8 @@ def context(
 ) -> None:
     """Show what an agent sends to its model.
 
-    Shows the summary, then the messages that are not marked compressed, with the tokens of each.
-    Select exactly one memory.
+    Shows the summary, then the messages that the framework sends, with the tokens of each: not
+    those that were compressed or compacted, rewound or deleted.  Select exactly one memory.
 
     Examples:
       memctl context agents.db --user ada --session kyoto
@@ -96,7 +96,11 @@ async def _show(
             raise DamagedMemory(store.label, info.key, failure)
         view.end()
         selected = Selection(keys=frozenset({info.key}))
-        if shown.left_out and (missing := await missing_summaries(store, selected)):
+        if (
+            COMPRESSED in info.marks
+            and not everything
+            and (missing := await missing_summaries(store, selected))
+        ):
             output.warn(missing.warning(store))
         if shown.faults:
             output.warn(
@@ -114,7 +118,7 @@ def _names(users: list[str]) -> str:
 class Shown:
     """The counts of the messages that ``context`` shows, and of their tokens.
 
-    With ``everything``, compressed messages are shown, too.
+    With ``everything``, messages that the framework does not send are shown, too.
     """
 
     store: Store
@@ -139,11 +143,15 @@ class Shown:
             self.first_fault = self.first_fault or f"{part.entry.id!r}: {part.fault}"
 
     @property
+    def unread(self) -> dict[str, int]:
+        """The numbers of messages that the framework does not send, by reason."""
+        compressed = self.info.marks.get(COMPRESSED)
+        return self.info.unread | ({Unread.COMPACTED: compressed} if compressed else {})
+
+    @property
     def left_out(self) -> int:
-        """The number of compressed messages that are not shown, as the model does not get them."""
-        if self.everything:
-            return 0
-        return self.info.marks.get(COMPRESSED, 0)
+        """The number of messages that are not shown, as the model does not get them."""
+        return 0 if self.everything else sum(self.unread.values())
 
     def tokens(self) -> dict[str, Any]:
         """Return the tokens of the summary, of the messages and in total, for a JSON report."""
@@ -191,6 +199,7 @@ class _Drawn:
             part.number,
             tokens=part.tokens,
             fault=part.fault,
+            unread=part.unread,
             dialect=self._shown.store.dialect,
         )
         self._console.print(said, soft_wrap=self._piped)
@@ -206,8 +215,8 @@ class _Drawn:
         if shown.of_summary:
             facts.append(f"{shown.of_summary:,} of them the summary")
         if shown.left_out:
-            left_out = count(shown.left_out, "compressed message")
-            facts.append(f"{left_out} left out: show them with --all")
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in shown.unread.items())
+            facts.append(f"not sent: {reasons}: show them with --all")
         self._console.print()
         self._console.print(Text("; ".join(facts), "bold"), soft_wrap=self._piped)
 
@@ -230,7 +239,9 @@ class _Object:
         self._listing.add(_json(part))
 
     def end(self) -> None:
-        self._listing.tail = {"tokens": self._shown.tokens(), "left_out": self._shown.left_out}
+        shown = self._shown
+        tail = {"tokens": shown.tokens(), "left_out": shown.left_out, "unread": shown.unread}
+        self._listing.tail = tail
 
 
 class _Lines:
@@ -249,6 +260,7 @@ def _json(part: ContextMessage) -> Iterator[str]:
         "marks": list(part.entry.marks),
         "tokens": part.tokens,
         "fault": part.fault or None,
+        "unread": part.unread or None,
     }
     yield f'{json.dumps(head)[:-1]}, "message": '
     yield from message_json(part.entry.message)
@@ -276,6 +288,7 @@ class _Cells:
                 "marks": list(entry.marks),
                 "tokens": part.tokens,
                 "fault": part.fault or None,
+                "unread": part.unread or None,
                 "text": "" if part.fault else transcribe(entry.message, dialect).turn.text,
             }
         )

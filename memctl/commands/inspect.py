@@ -17,7 +17,7 @@ from memctl.commands._options import PagerOption, PathOption, StoreArgument, div
 from memctl.commands._run import readable, rotation, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
-from memctl.model import Memory, Page, StoredMessage
+from memctl.model import Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.names import note_absent_values, refuse_absent_in
@@ -160,6 +160,7 @@ def _catalogue(
                 "bytes": totals.bytes,
                 "marks": totals.marks,
                 "roles": totals.roles,
+                "unread": totals.unread,
                 "first": totals.first,
                 "last": totals.last,
                 "summaries": totals.summaries,
@@ -280,7 +281,13 @@ async def _conversations(
             if store.dialect.facts:
                 drawn = conversation.fact(entry, place + 1, ids=ids)
             else:
-                drawn = conversation.message(entry, place + 1, ids=ids, dialect=store.dialect)
+                drawn = conversation.message(
+                    entry,
+                    place + 1,
+                    ids=ids,
+                    unread=page.unread.get(place, ""),
+                    dialect=store.dialect,
+                )
             console.print(drawn, soft_wrap=piped)
     return memories
 
@@ -290,7 +297,7 @@ async def _lines(pages: AsyncGenerator[Page]) -> int:
     async for page in pages:
         memories += page.offset == 0
         for entry, place in zip(page.messages, page.places, strict=True):
-            sys.stdout.writelines(_row(page.memory, entry, place))
+            sys.stdout.writelines(_row(page, entry, place))
             sys.stdout.write("\n")
     return memories
 
@@ -302,15 +309,17 @@ async def _message_object(output: Output, pages: AsyncGenerator[Page]) -> int:
     async for page in pages:
         memories += page.offset == 0
         for entry, place in zip(page.messages, page.places, strict=True):
-            listing.add(_row(page.memory, entry, place))
+            listing.add(_row(page, entry, place))
     return memories
 
 
-def _row(memory: Memory, entry: StoredMessage, place: int) -> Iterator[str]:
-    head: dict[str, Any] = {"user": memory.key.user, "session": memory.key.session}
-    if memory.key.part:
-        head["path"] = memory.key.part
+def _row(page: Page, entry: StoredMessage, place: int) -> Iterator[str]:
+    key = page.memory.key
+    head: dict[str, Any] = {"user": key.user, "session": key.session}
+    if key.part:
+        head["path"] = key.part
     head |= {"position": place + 1, "id": entry.id, "marks": list(entry.marks)}
+    head["unread"] = page.unread.get(place)
     yield f'{json.dumps(head)[:-1]}, "message": '
     yield from message_json(entry.message)
     yield "}"

@@ -293,6 +293,8 @@ def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[st
         yield f"before {where.until:%Y-%m-%d %H:%M}"
     if where.last is not None:
         yield f"the newest {where.last:,} of each memory"
+    if where.live is not None:
+        yield "messages that are read" if where.live else "messages that are not read"
     if where.match is not None:
         yield f"messages with {where.match!r}" if named else "messages with a text"
 

@@ -34,7 +34,7 @@ _PAIRS = {
     "keep_tool_pairs": ToolPairPolicy.KEEP,
     "with_tool_pairs": ToolPairPolicy.DELETE,
 }
-_MESSAGES = (*_NAMES, *_TIMES, "match")
+_MESSAGES = (*_NAMES, *_TIMES, "match", "live")
 _SELECT: dict[PolicyAction, tuple[str, ...]] = {
     PolicyAction.DELETE: (*_MESSAGES, "last", "keep_last", *_PAIRS),
     PolicyAction.COMPRESS: _MESSAGES,
@@ -203,10 +203,14 @@ def _selection(path: Path, place: str, select: Mapping[str, Any], now: datetime)
     match = select.get("match")
     if match is not None and not isinstance(match, str):
         raise UsageError(f"{path}: {place}.select.match is not a text", 'write match = "..."')
+    live = select.get("live")
+    if not isinstance(live, bool | None):
+        raise UsageError(f"{path}: {place}.select.live is not true or false", "write live = false")
     return Selection(
         **names,
         since=since,
         until=until,
+        live=live,
         match=match,
         last=_number(path, f"{place}.select.last", select.get("last")),
         spare=_number(path, f"{place}.select.keep_last", select.get("keep_last")),

@@ -6,22 +6,25 @@ unknown fields.  So notes are in ``custom_metadata``, a field for applications.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
 from memctl.dialects.view import (
     TOOL,
     Block,
+    Live,
     MediaBlock,
+    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    Unread,
 )
 
 _ACTIONS = (
@@ -34,11 +37,17 @@ _AUTHORS = ("user", "system")
 ADK keeps instructions in the agent, and has no messages of the system.  In a copy they are events
 of an author ``system``: ADK shows such an event to its agents as words of another agent.
 """
+_HIDDEN = ("adk_request_confirmation", "adk_request_credential", "adk_framework")
+"""The calls of events that no model sees (``flows/llm_flows/context/_contents.py``)."""
 _REQUESTS = ("adk_request_confirmation", "adk_request_credential", "adk_request_input")
-"""The calls by which ADK asks the user; no model sees such a call.
-
-Source: ``utils/_function_call_names.py``.
-"""
+"""The calls by which ADK asks the user (``utils/_function_call_names.py``)."""
+_VISIBLE = (
+    *("text", "inline_data", "file_data", "executable_code", "code_execution_result"),
+    *("function_call", "function_response", "tool_call", "tool_response", "thought_signature"),
+)
+"""The fields of a part for which ADK sends an event; the first five not in a thought."""
+_SPOKEN = ("input_transcription", "output_transcription")
+"""The fields of an event with what was said, and heard, in a live session."""
 
 
 def event_time(event: Any) -> str | None:
@@ -53,9 +62,24 @@ class AdkView(DocumentView):
     known = frozenset({"id", "author", "content", "timestamp", "invocation_id"})
 
     @property
-    def _content(self) -> dict[str, Any]:
-        found = self.document.get("content")
-        return found if isinstance(found, dict) else {}
+    def actions(self) -> dict[str, Any]:
+        """The field ``actions``: the changes that the event makes."""
+        return _object(self.document.get("actions"))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The content that stands for the events of a range; empty if the event is no summary."""
+        return _object(_object(self.actions.get("compaction")).get("compacted_content"))
+
+    @property
+    def rewinds(self) -> bool:
+        """True if the event takes earlier events back."""
+        return bool(self.actions.get("rewind_before_invocation_id"))
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The content of the event, or the summary in its place."""
+        return _object(self.document.get("content")) or self.summary
 
     @property
     def id(self) -> str | None:
@@ -65,12 +89,15 @@ class AdkView(DocumentView):
     def role(self) -> str | None:
         if any(isinstance(block, ToolResultBlock) for block in self.blocks):
             return "system"
+        if self.summary:
+            return "assistant"
         author = self.document.get("author")
-        return author if author in _AUTHORS else "assistant"
+        return "system" if self.rewinds else author if author in _AUTHORS else "assistant"
 
     @property
     def name(self) -> str | None:
-        return text_of(self.document, "author")
+        author = text_of(self.document, "author")
+        return "model" if self.summary and author == "user" else author
 
     @property
     def fault(self) -> str:
@@ -82,8 +109,8 @@ class AdkView(DocumentView):
 
     @property
     def blocks(self) -> list[Block]:
-        parts = self._content.get("parts")
-        found = [_block(part) for part in parts] if isinstance(parts, list) else []
+        parts = self.said.get("parts")
+        found = [_block(part) for part in parts] if isinstance(parts, list) else self._spoken
         stopped = self.document.get("long_running_tool_ids")
         ids = stopped if isinstance(stopped, list) else ()
         return [
@@ -92,6 +119,36 @@ class AdkView(DocumentView):
             else block
             for block in found
         ]
+
+    @property
+    def _spoken(self) -> list[Block]:
+        spoken = [_object(self.document.get(field)) for field in _SPOKEN]
+        return [TextBlock(one["text"], one) for one in spoken if isinstance(one.get("text"), str)]
+
+    @property
+    def is_sent(self) -> bool:
+        """True unless the event says nothing to a model, whatever other events do."""
+        if self.summary or (not self.said and self._spoken):
+            return True
+        parts = self.said.get("parts")
+        calls = [
+            block for block in self.blocks if isinstance(block, ToolCallBlock | ToolResultBlock)
+        ]
+        return (
+            bool(self.said.get("role"))
+            and isinstance(parts, list)
+            and any(map(_is_visible, parts))
+            and all(block.name not in _HIDDEN for block in calls)
+        )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_visible(part: Any) -> bool:
+    fields = _VISIBLE[5:] if isinstance(part, dict) and part.get("thought") else _VISIBLE
+    return isinstance(part, dict) and any(part.get(field) for field in fields)
 
 
 def _block(part: Any) -> Block:
@@ -150,14 +207,39 @@ class Adk(RowDialect):
     depends_on_later = True
     last_result_counts = True
     skips_empty = True
+    leaves_out = True
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
     def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
         return place != TOOL
 
-    def is_request(self, call: ToolCallBlock) -> bool:
-        return call.name in _REQUESTS
+    def live(self, views: Sequence[MessageView]) -> Live:
+        events = [view for view in views if isinstance(view, AdkView)]
+        unread = _rewound(events)
+        calls = {
+            block.id
+            for at, event in enumerate(events)
+            for block in (event.blocks if at not in unread else ())
+            if isinstance(block, ToolCallBlock) and block.id
+        }
+        authors = {event.name for event in events}
+        for at, event in enumerate(events):
+            if at in unread:
+                continue
+            if event.rewinds or not event.is_sent:
+                unread[at] = Unread.NOT_FOR_MEMORY
+            elif _is_aside(event.document, calls, authors):
+                unread[at] = Unread.OTHER_BRANCH
+        order = [at for at in range(len(events)) if at not in unread]
+        if any(events[at].summary for at in order):
+            order = _compacted(events, order, unread)
+        return Live(order, unread)
+
+    def sent_text(self, view: MessageView, blocks: Sequence[Block]) -> bytes:
+        assert isinstance(view, AdkView)
+        content = view.said | {"parts": [block.value for block in blocks]}
+        return jsonio.dumps(view.value | {CONTENT: view.document | {"content": content}})
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"text": text}
@@ -209,6 +291,110 @@ def _stored(block: Block) -> dict[str, Any]:
             return {"file_data": {"file_uri": url, "mime_type": media_type or "?"}}
         case _:
             return {"text": output_text([block])}
+
+
+# Which events a model gets, by ``events/_rewind_events.py``, ``flows/llm_flows/context`` (the
+# modules ``_contents`` and ``_compaction``) and ``apps/compaction.py``
+
+
+def _rewound(events: Sequence[AdkView]) -> dict[int, Unread]:
+    first: dict[str, int] = {}
+    for at, event in enumerate(events):
+        first.setdefault(string(event.document.get("invocation_id")), at)
+    first.pop("", None)
+    unread: dict[int, Unread] = {}
+    end = len(events)
+    while end:
+        end -= 1
+        if events[end].rewinds:
+            start = first.get(string(events[end].actions["rewind_before_invocation_id"]), end)
+            unread |= dict.fromkeys(range(start, end), Unread.REWOUND)
+            unread |= {
+                at: Unread.NOT_FOR_MEMORY for at in range(start, end + 1) if events[at].rewinds
+            }
+            end = min(start, end)
+    return unread
+
+
+def _is_aside(event: dict[str, Any], calls: Container[str], authors: Container[str | None]) -> bool:
+    """Return whether only another agent than the first one reads an event.
+
+    Such an event is of the scope of a task, or of a branch on which a tool runs its own agent.
+    """
+    if event.get("isolation_scope") is not None:
+        return True
+    for segment in string(event.get("branch")).split("."):
+        name, _, call = segment.partition("@")
+        if call in calls and name not in authors:
+            return True
+    return False
+
+
+def _compacted(
+    events: Sequence[AdkView], order: Sequence[int], unread: dict[int, Unread]
+) -> list[int]:
+    """Return the order of events and of the summaries that stand for events.
+
+    Events for which a summary stands, and summaries within the range of another, become unread.
+    """
+    ranges: dict[int, tuple[float, float]] = {}
+    for at in order:
+        if events[at].summary:
+            found = events[at].actions["compaction"]
+            start, end = found.get("start_timestamp"), found.get("end_timestamp")
+            if isinstance(start, int | float) and isinstance(end, int | float):
+                ranges[at] = start, end
+            else:
+                unread[at] = Unread.NOT_FOR_MEMORY
+    widest = sorted(ranges, key=lambda at: (ranges[at][0], -ranges[at][1], -at))
+    latest = float("-inf")
+    for at in widest:
+        if ranges[at][1] > latest:
+            latest = ranges[at][1]
+        else:
+            unread[at] = Unread.COMPACTED
+            del ranges[at]
+    times: dict[int, float] = {}
+    for at in order:
+        time = _seconds(events[at])
+        if at in ranges:
+            times[at] = ranges[at][1]
+        elif at not in unread and any(start <= time <= end for start, end in ranges.values()):
+            unread[at] = Unread.COMPACTED
+        elif at not in unread:
+            times[at] = time
+    return _with_calls(events, order, sorted(times, key=lambda at: (times[at], at)), unread)
+
+
+def _with_calls(
+    events: Sequence[AdkView], order: Sequence[int], left: list[int], unread: dict[int, Unread]
+) -> list[int]:
+    """Return ``left``, with the compacted call before each result whose call was compacted."""
+    calls: dict[str, int] = {}
+    owner: dict[tuple[int, str], int] = {}
+    for at in order:
+        for block in events[at].blocks:
+            if isinstance(block, ToolCallBlock):
+                calls[block.id] = at
+            elif isinstance(block, ToolResultBlock) and block.id in calls:
+                owner[at, block.id] = calls[block.id]
+    found: list[int] = []
+    for at in left:
+        for block in events[at].blocks:
+            if isinstance(block, ToolResultBlock) and block.id:
+                call = owner.get((at, block.id), at)
+                if unread.pop(call, None):
+                    others = {place for (place, _), of in owner.items() if of == call}
+                    found += [call, *sorted(others & unread.keys())]
+                    for other in others:
+                        unread.pop(other, None)
+        found.append(at)
+    return found
+
+
+def _seconds(event: AdkView) -> float:
+    found = event.document.get("timestamp")
+    return found if isinstance(found, int | float) else 0.0
 
 
 ADK = Adk()

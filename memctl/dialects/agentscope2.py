@@ -43,8 +43,6 @@ WAITING = ("asking", "submitted")
 """The states of a call for which a person confirms, or another program gives the result."""
 _WAITING_OR_DATA = re.compile(rb'"(?:data|asking|submitted)"')
 """Occurs in each message with media or a call that waits, unless letters are escaped."""
-COMPRESSED = "compressed"
-"""The only mark: the message is in the log, but not in the context."""
 VARIANT = "context"
 """The field of a shape with the variant of the message in the context, if it differs from the log.
 """

@@ -105,6 +105,7 @@ class Agno(RowDialect):
 
     name = "agno"
     framework = "Agno"
+    holds_summary = True
     view = AgnoView
     keeps_extra = True
     tool_words = (b"tool",)

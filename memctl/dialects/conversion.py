@@ -30,12 +30,13 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
-from memctl.dialects.live import sent
-from memctl.dialects.view import NOTES, Block, Dialect
+from memctl.dialects.live import Sent, sent
+from memctl.dialects.view import COMPRESSED, NOTES, Dialect, TextBlock, Unread
 from memctl.model import Memory, StoredMessage
 
-COMPRESSED = "compressed"
-
+SUMMARY, NOTHING = "summary", "nothing"
+_UNREAD = "[not read]"
+"""The text of a message that only carries the notes of a memory."""
 _MADE_OF_NONE = ""
 """The check of a note without a delta, on a message that was restored or only carries extras."""
 
@@ -73,8 +74,8 @@ class Joint(ABC):
     def join(self, parts: list[Message], id: str) -> Message:
         """Join messages of the fine dialect into a coarse message with the id ``id``."""
 
-    def join_sent(self, parts: list[Message], id: str, sent: list[Block]) -> Message:  # noqa: ARG002
-        """Join messages as ``join``; ``sent`` are the blocks of them that the framework sends."""
+    def join_sent(self, parts: list[Message], id: str, sent: list[Sent]) -> Message:  # noqa: ARG002
+        """Join messages as ``join``; ``sent`` is what the framework sends in their place."""
         return self.join(parts, id)
 
     @abstractmethod
@@ -94,7 +95,7 @@ class Entry:
     marks: tuple[str, ...] = ()
     odd: bool = False
     """True if the message may hold a number that JSON lacks, such as NaN."""
-    sent: list[Block] | None = field(default_factory=list)
+    sent: Sent | None = None
     """What ``live.sent`` found of the message, if it was asked."""
 
 
@@ -118,6 +119,14 @@ class _Note:
 
     The list is empty if the field was missing.
     """
+    before: list[Any] = field(default_factory=list)
+    """The original messages before this one that the framework does not read, each as a list of id,
+    message and marks."""
+    after: list[Any] = field(default_factory=list)
+    """The same after this one, which is the last that the framework reads."""
+    stands: str = ""
+    """``summary`` if the new message is the summary of the memory, ``nothing`` if it only carries
+    the note; empty if it stands for a message."""
     offloaded: str | None = None
     """A second check: a digest of the new message without the contents that were offloaded."""
 
@@ -141,6 +150,9 @@ class _Note:
             found.get("extra", ""),
             found.get("id"),
             found.get("metadata"),
+            found.get("before", []),
+            found.get("after", []),
+            found.get("stands", ""),
             found.get("offloaded"),
         )
         return note if note._is_sound() else None
@@ -155,6 +167,9 @@ class _Note:
             and isinstance(self.extra, str)
             and (self.id is None or isinstance(self.id, str))
             and (metadata is None or (isinstance(metadata, list) and len(metadata) < 2))
+            and _are_aside(self.before)
+            and _are_aside(self.after)
+            and isinstance(self.stands, str)
             and (ids is None or (_are_texts(ids) and len(ids) > 0))
             and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
         )
@@ -167,7 +182,7 @@ class _Note:
             or self.ids is not None
             or self.marks is not None
             or self.id is not None
-            or bool(self.extra)
+            or bool(self.extra or self.before or self.after or self.stands)
         )
 
     @property
@@ -193,14 +208,28 @@ class _Note:
         for name in ("delta", "ids", "marks", "id", "metadata", "offloaded"):
             if (value := getattr(self, name)) is not None:
                 record[name] = value
-        if self.extra:
-            record["extra"] = self.extra
+        record |= {
+            name: value
+            for name in ("extra", "before", "after", "stands")
+            if (value := getattr(self, name))
+        }
         # Sorted, so that the order of the fields in a store does not change the text.
         return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are_aside(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, list)
+        and len(one) == 3
+        and isinstance(one[0], str)
+        and isinstance(one[1], dict)
+        and _are_texts(one[2])
+        for one in value
+    )
 
 
 def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
@@ -334,6 +363,8 @@ class Converter(ABC):
 
     def __init__(self) -> None:
         self._lost = 0
+        self._aside: list[Entry] = []
+        """The messages that the framework does not read, before the next one that it reads."""
         self._used: set[int] = set()
         """The hashes of the ids of the new messages."""
         self._extra = ""
@@ -409,6 +440,26 @@ class Converter(ABC):
         if self._passing:
             _put_extras(value, self._passing)
 
+    def _take_aside(self) -> list[Any]:
+        """Return the messages aside as a note keeps them: id, message and marks."""
+        found = [
+            [one.id, take_extras(one.value, [self.target.name])[0], list(one.marks)]
+            for one in self._aside
+        ]
+        self._aside = []
+        return found
+
+    def _back(self, aside: list[Any]) -> list[StoredMessage]:
+        """Return the messages that a note has kept aside."""
+        found = []
+        for id, value, marks in aside:
+            self._put_extras(value)
+            _put_extras(value, {self.source.name: extra} if (extra := self._take_extra()) else {})
+            self._passing = {}
+            self._used.add(hash(id))
+            found.append(StoredMessage(id, jsonio.compact(value, odd=True), tuple(marks)))
+        return found
+
     def _unused(self, id: str) -> str:
         """Return ``id``, with a number appended if it is in use."""
         found, number = id, 1
@@ -422,21 +473,31 @@ class Converter(ABC):
 class Joiner(Converter):
     """Converts from the fine to the coarse dialect: joins messages, or restores them by notes."""
 
-    def __init__(self, joint: Joint) -> None:
+    def __init__(self, joint: Joint, *, all_messages: bool = False) -> None:
+        """With ``all_messages``, messages that the framework does not read are converted, too."""
         super().__init__()
         self.source, self.target = joint.fine, joint.coarse
         self._joint = joint
+        self._leaves_out = joint.fine.leaves_out and not all_messages
         self._group: list[Entry] = []
         self._note: _Note | None = None
+        self._before: list[Any] = []
+        """The messages aside that stand before the group."""
         self._memory: Memory | None = None
-        """The memory, if later messages decide what the framework sends of a message."""
+        """The memory, if other messages decide what the framework sends of a message."""
         self._held: list[StoredMessage] = []
         """The messages so far, if ``_memory`` is set."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        if self.source.depends_on_later or self.source.waits(memory):
+        if self._leaves_out or self.source.depends_on_later or self.source.waits(memory):
             self._memory = memory
-        return super().memory(memory, first)
+        found = super().memory(memory, first)
+        if first is not None:
+            value = _parse(first).value
+            note = _take_note(value, self.target.name)[1]
+            if note is not None and note.stands == SUMMARY:
+                return replace(found, summary="\n".join(self.source.view_of(value).texts()))
+        return found
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
         if self._memory is not None:
@@ -447,20 +508,38 @@ class Joiner(Converter):
     def _add(self, entries: Iterable[Entry]) -> list[StoredMessage]:
         done: list[StoredMessage] = []
         for one in entries:
-            one.value, note = _take_note(self._without_extras(one.value), self.target.name)
-            if self._group and (note is not None or not self._goes_on(one)):
-                done.append(self._joined())
+            one.value = self._without_extras(one.value)
+            if self._memory is not None and one.sent is None:
+                self._aside.append(one)
+                continue
+            one.value, note = _take_note(one.value, self.target.name)
+            if self._group and (self._aside or note is not None or not self._goes_on(one)):
+                done += self._joined()
             if not self._group:
                 self._note = note
+                self._before = self._take_aside()
             self._group.append(one)
         return done
 
     def end(self) -> list[StoredMessage]:
         done = self._add(self._understood(self._memory)) if self._memory is not None else []
-        return [*done, self._joined()] if self._group else done
+        if self._aside and not (done or self._group):
+            return [self._carrier()]
+        return [*done, *self._joined(self._take_aside())] if self._group else done
+
+    def _carrier(self) -> StoredMessage:
+        """Return a message for the notes of a memory of which the framework reads nothing."""
+        first = self._aside[0]
+        said = Sent(self.source.view_of(first.value), [TextBlock(_UNREAD)])
+        whole = self._joint.join_sent([first.value], self._unused(first.id), [said])
+        whole |= {"role": "system", "name": "system"}
+        note = _Note(extra=self._take_extra(), before=self._take_aside(), stands=NOTHING)
+        _put_note(whole, self.source.name, note)
+        self._put_extras(whole)
+        return StoredMessage(whole["id"], jsonio.compact(whole, odd=True))
 
     def _understood(self, memory: Memory) -> Iterator[Entry]:
-        """Yield the held messages with what the framework sends of them."""
+        """Yield the held messages with what the framework sends in their places."""
         held = list(map(_parse, self._held))
         self._held = []
         made: set[int] = set()
@@ -469,16 +548,23 @@ class Joiner(Converter):
             if note is not None:
                 made.update(range(at, at + note.count))
         views = [self.source.view_of(one.value) for one in held]
-        found = sent(self.source, memory, views, made)
-        for one, blocks in zip(held, found, strict=True):
-            one.sent = blocks
-            yield one
+        order = list(range(len(held)))
+        if self._leaves_out:
+            live = self.source.live(views)
+            order = list(live.order)
+            for at in sorted(made):  # notes restore what the framework has no use for
+                if live.unread.get(at) is Unread.NOT_FOR_MEMORY:
+                    place = next((i for i, one in enumerate(order) if one > at), len(order))
+                    order.insert(place, at)
+        found = sent(self.source, memory, views, order, made)
+        # A message in another place than its own stands in the place of another message.
+        for place, said in zip(sorted(found), found.values(), strict=True):
+            held[place].sent = said
+        yield from held
 
     def _goes_on(self, one: Entry) -> bool:
         """Return whether a message is joined with the group before it."""
         note, place = self._note, len(self._group)
-        if one.sent is None:
-            return True
         if note is not None and note.count > 1 and note.ids is not None:
             if place < len(note.ids) and one.id == note.ids[place]:
                 return True
@@ -486,14 +572,25 @@ class Joiner(Converter):
                 return False
         return self._joint.belongs([each.value for each in self._group], one.value)
 
-    def _joined(self) -> StoredMessage:
+    def _joined(self, after: list[Any] | None = None) -> list[StoredMessage]:
+        """Return the message of the group, among the messages that its note has kept aside.
+
+        ``after`` are messages aside at the end of the memory.
+        """
         group, note = self._group, self._note
         self._group, self._note = [], None
+        before = self._back(note.before) if note is not None else []
+        if note is not None and note.stands:
+            return before
+        whole = self._whole(group, note, after or [])
+        return [*before, whole, *self._back(note.after)] if note is not None else [whole]
+
+    def _whole(self, group: list[Entry], note: _Note | None, after: list[Any]) -> StoredMessage:
         parts = [one.value for one in group]
         given = [one.marks for one in group]
         shared = given[0] if self._joint.free else (COMPRESSED,)
         marks = tuple(mark for mark in shared if all(mark in some for some in given))
-        new = _Note(extra=self._take_extra())
+        new = _Note(extra=self._take_extra(), before=self._before, after=after)
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         restored = self._restored(parts, note) if note is not None else None
@@ -513,8 +610,7 @@ class Joiner(Converter):
             if self._memory is None:
                 whole = self._joint.join(parts, id)
             else:
-                blocks = [block for one in group for block in one.sent or ()]
-                whole = self._joint.join_sent(parts, id, blocks)
+                whole = self._joint.join_sent(parts, id, [one.sent for one in group if one.sent])
             back = _split(self._joint, whole)
             ids = [one.id for one in group]
             new.delta = None if back == parts else delta(back, parts)
@@ -563,27 +659,90 @@ def _names(parts: list[Message], whole: Message) -> list[str]:
 class Splitter(Converter):
     """Converts from the coarse to the fine dialect: splits messages, or restores them by notes."""
 
-    def __init__(self, joint: Joint, *, notes: bool = True) -> None:
+    def __init__(self, joint: Joint, *, notes: bool = True, all_messages: bool = False) -> None:
         """With ``notes``, new messages carry notes with data that the fine dialect cannot express.
 
-        Without ``notes``, such data are lost, and ``lost`` counts the messages.
+        Without ``notes``, such data are lost, and ``lost`` counts the messages.  With
+        ``all_messages``, messages that the framework does not read are converted, too.
         """
         super().__init__()
         self.source, self.target = joint.coarse, joint.fine
         self._joint = joint
         self._notes = notes
+        self._leaves_out = joint.coarse.holds_marks and not (joint.fine.holds_marks or all_messages)
+        self._summary = ""
+        """The summary of the memory, until a message holds it."""
+        self._last: list[StoredMessage] = []
+        """The new messages of the last message, if it may get messages aside."""
+
+    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+        found = super().memory(memory, first)
+        if not memory.summary or self.target.holds_summary:
+            return found
+        self._summary = memory.summary
+        return replace(found, summary=None)
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
         done: list[StoredMessage] = []
-        for entry in entries:
-            done += self._split(_parse(entry))
+        for entry in map(_parse, entries):
+            entry.value = self._without_extras(entry.value)
+            if self._leaves_out and COMPRESSED in entry.marks:
+                self._aside.append(entry)
+                continue
+            done += self._last
+            self._last = []
+            if self._summary:
+                done += self._said()
+            self._last = self._split(entry)
+            if not self._leaves_out:
+                done += self._last
+                self._last = []
         return done
 
     def end(self) -> list[StoredMessage]:
-        return []
+        done, self._last = self._last, []
+        if not done and (self._summary or self._aside):
+            return self._said()
+        if self._aside and self._notes:
+            value, note = _take_note(jsonio.loads(done[0].message), self.source.name)
+            note = note or _Note(_MADE_OF_NONE)
+            note.after = self._take_aside()
+            _put_note(value, self.source.name, note)
+            done[0] = done[0]._replace(message=jsonio.compact(value, odd=True))
+        return done
+
+    def _said(self) -> list[StoredMessage]:
+        """Return the summary as a message, with the messages aside before it.
+
+        Without a summary, the message only carries the messages aside.
+        """
+        text, self._summary = self._summary, ""
+        stands = SUMMARY if text else NOTHING
+        value = jsonio.loads(self.source.summary_message(text or _UNREAD))
+        value |= {"id": self._unused(stands)} | (
+            {} if text else {"role": "system", "name": "system"}
+        )
+        [part] = _split(self._joint, value)
+        before = self._take_aside()
+        if self._notes:
+            note = _Note(extra=self._take_extra(), before=before, stands=stands)
+            _put_note(part, self.source.name, note)
+            self._put_extras(part)
+        self._lost += bool(before) and not self._notes
+        self._passing = {}
+        id = self.target.message_id(part) or value["id"]
+        return [StoredMessage(id, jsonio.compact(part))]
 
     def _split(self, entry: Entry) -> list[StoredMessage]:
-        whole, note = _take_note(self._without_extras(entry.value), self.target.name)
+        """Return the new messages of a message, among those that its note has kept aside."""
+        whole, note = _take_note(entry.value, self.target.name)
+        if note is None:
+            return self._parts(entry, whole, None)
+        before = self._back(note.before)
+        parts = [] if note.stands else self._parts(entry, whole, note)
+        return [*before, *parts, *self._back(note.after)]
+
+    def _parts(self, entry: Entry, whole: Message, note: _Note | None) -> list[StoredMessage]:
         parts = _split(self._joint, whole)
         marked = bool(entry.marks) and not self.target.holds_marks
         restored = self._restored(whole, parts, note) if note is not None else None
@@ -592,18 +751,21 @@ class Splitter(Converter):
             ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
             new = _Note(extra=self._take_extra(), marks=[list(entry.marks)] if marked else None)
-            self._lost += (marked or bool(new.extra)) and not self._notes
+            new.before = self._take_aside()
+            self._lost += (marked or bool(new.extra or new.before)) and not self._notes
         else:
             ids = [
                 self.target.with_id(value, self._unused(name))
                 for value, name in zip(parts, _names(parts, whole), strict=True)
             ]
-            new = _Note(count=len(parts), extra=self._take_extra())
+            new = _Note(count=len(parts), extra=self._take_extra(), before=self._take_aside())
             one = self._joint.id(parts, ids[0])
             back = self._joint.join(parts, one)
             if not self._notes:
                 plain = {**whole, "id": one} if _repeats(str(whole.get("id")), one) else whole
-                self._lost += back != plain or marked or bool(self._passing or new.extra)
+                self._lost += (
+                    back != plain or marked or bool(self._passing or new.extra or new.before)
+                )
             else:
                 if back != whole:
                     new.delta = delta(self._joint.join(_settled(self.target, parts), one), whole)
@@ -759,7 +921,7 @@ class _Chain(Converter):
         for step, probe in zip(self._steps, self._probes, strict=True):
             memory = step.memory(memory, first)
             if first is not None:  # only the first message carries extras
-                first = next(iter([*probe.add([first]), *probe.end()]), None)
+                first = next(iter([*probe.add([first]), *probe.end()]), first)
         return memory
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:

@@ -28,7 +28,7 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
     from memctl.dialects.versions import VERSIONS
 
     joints: list[Joint] = [VERSIONS, RUNTIME_VERSIONS]
-    zone = source.zone or target.zone
+    zone, every = source.zone or target.zone, source.all_messages
     joints += [RowJoint(one, zone) for one in (source, target) if isinstance(one, RowDialect)]
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
@@ -37,9 +37,9 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
             for start, way in ways.items()
             for joint in joints
             for step, begin, end in (
-                (partial(Joiner, joint), joint.fine, joint.coarse),
+                (partial(Joiner, joint, all_messages=every), joint.fine, joint.coarse),
                 (
-                    partial(Splitter, joint, notes=target.holds_notes),
+                    partial(Splitter, joint, notes=target.holds_notes, all_messages=every),
                     *(joint.coarse, joint.fine),
                 ),
             )

@@ -5,17 +5,23 @@ A later message answers a call, or replaces an earlier result; a call without a 
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import NamedTuple
 
 from memctl.dialects.view import (
+    COMPRESSED,
     Block,
     Dialect,
+    Live,
     MessageView,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    Unread,
 )
-from memctl.model import Memory
+from memctl.model import Memory, Page, StoredMessage
 
 _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 """The blocks of items that belong to one step of OpenAI's API."""
@@ -62,46 +68,136 @@ class WaitingCalls:
         return self._stopped | self._last if self._waits else self._stopped
 
 
-def sent(
-    dialect: Dialect, memory: Memory, views: Sequence[MessageView], made: Container[int] = ()
-) -> list[list[Block] | None]:
-    """Return the blocks of each message of a memory as the framework sends them to a model.
+class Sent(NamedTuple):
+    """A message as a framework sends it to a model: the view of its speaker, and its blocks."""
 
-    None stands for a message that the framework does not send: a request to a person or another
-    program (``Dialect.is_request``), the answer to one, or a result that replaces an earlier one.
-    The replaced result gets the blocks of the last one.  Of all calls, only those that wait have
-    ``waits``.  ``made`` has the indexes of messages that memctl made of those of another framework:
-    notes restore them, and their blocks stay.
+    view: MessageView
+    blocks: list[Block]
+
+
+def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
+    """Return which messages of a whole memory the framework reads.
+
+    Raises:
+        ValueError: a message is not a JSON object.
+    """
+    found = Live(range(len(entries)), {})
+    if dialect.leaves_out:
+        found = dialect.live([dialect.outline(one.message) for one in entries])
+    for at, one in enumerate(entries):
+        if COMPRESSED in one.marks:
+            found.unread.setdefault(at, Unread.COMPACTED)
+    return Live([at for at in found.order if at not in found.unread], found.unread)
+
+
+async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
+    """Yield the pages of whole memories with ``Page.unread``.
+
+    The pages of a memory whose messages say which of them the framework reads come together.
+    Pages of selected messages pass as they are.
+
+    Raises:
+        ValueError: a message is not a JSON object.
+    """
+    held: list[Page] = []
+    async with aclosing(pages):
+        async for page in pages:
+            held.append(page)
+            if dialect.leaves_out and not page.last:
+                continue
+            if page.indexes is None:
+                messages = [one for some in held for one in some.messages]
+                found, first = live(dialect, messages).unread, held[0].offset
+                unread = {first + at: reason for at, reason in found.items()}
+                held = [replace(one, unread=unread) for one in held]
+            for one in held:
+                yield one
+            held = []
+
+
+def sent(
+    dialect: Dialect,
+    memory: Memory,
+    views: Sequence[MessageView],
+    order: Iterable[int],
+    made: Container[int] = (),
+) -> dict[int, Sent]:
+    """Return what the framework sends of a memory, in the order in which it does.
+
+    ``order`` has the indexes of the messages that it reads.  The key of a message is its index: of
+    a result that came in several messages, the index of the first.  Of all calls, only those that
+    wait have ``waits``.  ``made`` has the indexes of messages that memctl made of those of another
+    framework: notes restore them, and their blocks stay.
     """
     waiting = WaitingCalls(dialect, memory)
     blocks = [view.blocks for view in views]
     for some in blocks:
         waiting.add(some)
     ids = waiting.names.keys()
-    requests: set[str] = set()
-    first: dict[str, tuple[list[Block], int]] = {}
-    """The first result of each call so far: the blocks of its message, and its index there."""
-    found: list[list[Block] | None] = []
-    for at, some in enumerate(blocks):
-        if at in made:
-            found.append(some)
-            continue
-        kept: list[Block] = []
-        for block in some:
+    found = {at: Sent(views[at], [_as_waiting(block, ids) for block in blocks[at]]) for at in order}
+    return _paired(found, made) if dialect.last_result_counts else found
+
+
+def _as_waiting(block: Block, ids: Container[str]) -> Block:
+    if not isinstance(block, ToolCallBlock):
+        return block
+    return block._replace(waits=block.id in ids)
+
+
+def _paired(found: dict[int, Sent], made: Container[int]) -> dict[int, Sent]:
+    """Put the last result of each call behind the call."""
+    calls: dict[str, int] = {}
+    """The index of the last message with a call, by the id of the call."""
+    results: dict[tuple[int, str], list[tuple[int, Block]]] = {}
+    """The results of each call, by the index of its message and its id."""
+    answers: set[int] = set()
+    """The indexes of the messages with these results."""
+    for at, one in found.items():
+        for block in one.blocks:
             if isinstance(block, ToolCallBlock):
-                first.pop(block.id, None)
-                if dialect.is_request(block):
-                    requests.add(block.id)
-                    continue
-                block = block._replace(waits=block.id in ids)
-            elif isinstance(block, ToolResultBlock) and block.id:
-                if block.id in requests:
-                    continue
-                if dialect.last_result_counts and block.id in first:
-                    there, place = first[block.id]
-                    there[place] = block
-                    continue
-                first[block.id] = kept, len(kept)
-            kept.append(block)
-        found.append(kept if kept or not some else None)
-    return found
+                calls[block.id] = at
+                results[at, block.id] = []
+            elif isinstance(block, ToolResultBlock) and block.id in calls and at not in made:
+                results[calls[block.id], block.id].append((at, block))
+                answers.add(at)
+    done: dict[int, Sent] = {}
+    for at, one in found.items():
+        if at in answers:
+            continue
+        done[at] = one
+        ids = dict.fromkeys(block.id for block in one.blocks if isinstance(block, ToolCallBlock))
+        given = [some for id in ids if (some := results[at, id])]
+        if given:
+            others: list[Block] = [
+                block
+                for place in dict.fromkeys(some[-1][0] for some in given)
+                for block in found[place].blocks
+                if not isinstance(block, ToolResultBlock)
+            ]
+            first = min(some[0][0] for some in given)
+            done[first] = Sent(found[first].view, [*(some[-1][1] for some in given), *others])
+    return done
+
+
+def without_lone(found: dict[int, Sent]) -> dict[int, Sent]:
+    """Return messages without calls that have no result and do not wait, and results alone."""
+    calls: set[str] = set()
+    results: set[str] = set()
+    for one in found.values():
+        for block in one.blocks:
+            if isinstance(block, ToolCallBlock):
+                calls.add(block.id)
+            elif isinstance(block, ToolResultBlock):
+                results.add(block.id)
+    pairs = (calls & results) | {""}
+
+    def stays(block: Block) -> bool:
+        match block:
+            case ToolCallBlock(id=id, waits=waits):
+                return waits or id in pairs
+            case ToolResultBlock(id=id):
+                return id in pairs
+        return True
+
+    kept = {at: Sent(one.view, [*filter(stays, one.blocks)]) for at, one in found.items()}
+    return {at: one for at, one in kept.items() if one.blocks}

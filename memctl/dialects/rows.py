@@ -28,6 +28,7 @@ from memctl.dialects import agentscope
 from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
 from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.live import Sent
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
     NOTES,
@@ -178,6 +179,7 @@ class RowDialect(Dialect):
 
     view: ClassVar[type[RowView]]
     holds_marks = False
+    holds_summary = False
     makes_ids = True
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
@@ -389,12 +391,12 @@ class RowJoint(Joint):
         return self._rows.continues(group, message)
 
     def join(self, parts: list[Message], id: str) -> Message:
-        blocks = [block for part in parts for block in self._rows.view(part).blocks]
-        return self.join_sent(parts, id, blocks)
+        views = [self._rows.view(part) for part in parts]
+        return self.join_sent(parts, id, [Sent(view, view.blocks) for view in views])
 
-    def join_sent(self, parts: list[Message], id: str, sent: list[Block]) -> Message:
-        first = self._rows.view(parts[0])
-        blocks = passing(sent)
+    def join_sent(self, parts: list[Message], id: str, sent: list[Sent]) -> Message:  # noqa: ARG002
+        first = sent[0].view
+        blocks = passing([block for one in sent for block in one.blocks])
         results = any(isinstance(block, ToolResultBlock) for block in blocks)
         said = first.role
         # A speaker whose role nobody knows is never taken for the assistant.

@@ -172,6 +172,7 @@ class Runtime(AgentScopeDialect):
 
     name = "runtime"
     keeps_extra = True
+    holds_summary = False
     results_follow = False
     view = RuntimeView
     call = "plugin_call"

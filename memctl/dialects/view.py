@@ -270,6 +270,36 @@ class ToolSide(StrEnum):
         return ToolSide.RESULT if self is ToolSide.CALL else ToolSide.CALL
 
 
+COMPRESSED = "compressed"
+"""AgentScope's mark of messages for which a summary stands (``agent/_react_agent.py``)."""
+
+
+class Unread(StrEnum):
+    """The reason why a framework does not read a message of a memory."""
+
+    REWOUND = "rewound"
+    """The user took the message back."""
+    COMPACTED = "compacted"
+    """A summary stands for the message."""
+    DELETED = "deleted"
+    """The program keeps the message, marked as deleted."""
+    OTHER_BRANCH = "other-branch"
+    """The message belongs to another line of the conversation, or to another agent alone."""
+    NOT_FOR_MEMORY = "not-for-memory"
+    """The message is for the framework: a marker, a change of state, a request to the user."""
+
+
+class Live(NamedTuple):
+    """The messages of a whole memory that a framework reads.
+
+    ``order`` has their indexes, in the order in which the framework reads them.  ``unread`` has the
+    index of each other message, with the reason.
+    """
+
+    order: Sequence[int]
+    unread: dict[int, Unread]
+
+
 class Swap(NamedTuple):
     """An object in a stored block, and the object to put in its place."""
 
@@ -310,6 +340,8 @@ class Dialect(ABC):
     """The word for a message in reports."""
     holds_marks: ClassVar[bool] = True
     """True if messages may have marks."""
+    holds_summary: ClassVar[bool] = True
+    """True if a memory may have a summary; else the summary of a copy is its first message."""
     holds_notes: bool = True
     """True if a message can carry notes with data that the dialect cannot express."""
     unsettled: frozenset[str] = frozenset()
@@ -325,10 +357,17 @@ class Dialect(ABC):
     """True if a result has to follow the message of its call, with only results between them."""
     may_wait: ClassVar[bool] = False
     """True if a call at the end of a memory may wait for an approval that is kept elsewhere."""
+    all_messages: bool = False
+    """True in a conversion that takes messages that the framework does not read for read ones."""
+    leaves_out: bool = False
+    """True if the messages of a memory may say which of them the framework reads (``live``)."""
     depends_on_later: ClassVar[bool] = False
     """True if later messages decide what the framework sends of a message (``live.sent``)."""
     last_result_counts: ClassVar[bool] = False
-    """True if a call may have several results; the framework sends the last result to a model."""
+    """True if the framework sends the last result of a call, behind the call.
+
+    It sends neither a call without a result, unless the call waits, nor a result without a call.
+    """
     skips_empty: ClassVar[bool] = False
     """True if the framework does not send messages without content to a model."""
     holds_items: ClassVar[bool] = False
@@ -449,9 +488,13 @@ class Dialect(ABC):
         """Return whether the framework waits for a person, or another program, to go on."""
         return memory.waits
 
-    def is_request(self, call: ToolCallBlock) -> bool:  # noqa: ARG002 - in most none is
-        """Return whether a call asks a person or another program, and no model sees the call."""
-        return False
+    def live(self, views: Sequence[MessageView]) -> Live:
+        """Return which messages of a whole memory the framework reads, whatever their marks."""
+        return Live(range(len(views)), {})
+
+    def sent_text(self, view: MessageView, blocks: Sequence[Block]) -> bytes:  # noqa: ARG002
+        """Return the JSON text of a message of which the framework sends ``blocks``."""
+        return jsonio.dumps(view.value)
 
     def leads(self, view: MessageView) -> bool:  # noqa: ARG002 - most stand alone
         """Return whether a model API refuses the message without the next message."""

@@ -4,22 +4,23 @@ The context is built like AgentScope's ``get_memory`` (``memory/_working_memory`
 summary as a message of the user, then the messages.  An agent with compression asks for the
 messages without the mark ``compressed``, an agent without compression for all messages
 (``agent/_react_agent.py``).  AgentScope 2.x sends the context in the state of the session, which
-may differ from the log of messages.
+may differ from the log of messages.  What other frameworks send is in ``memctl.dialects``, in the
+module of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from memctl.dialects.live import sent, without_lone
 from memctl.dialects.view import Dialect
 from memctl.errors import NotFound, UsageError
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.doctor.check import examine
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.select import select_with_places
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
@@ -39,7 +40,8 @@ class ContextMessage:
     cannot load the message, and is empty for a good message; a message with a fault has no tokens.
     ``summary`` is True if the message is the summary of compressed messages.  ``number`` is the
     position in the memory, from 1; 0 for a summary, and for a message that only the state of the
-    session has.
+    session has.  ``unread`` is the reason why the framework does not send the message; empty for a
+    message that it sends.
     """
 
     entry: StoredMessage
@@ -47,6 +49,7 @@ class ContextMessage:
     fault: str = ""
     summary: bool = False
     number: int = 0
+    unread: str = ""
 
 
 async def find_memory(store: Store, where: Selection) -> MemoryInfo:
@@ -118,12 +121,30 @@ async def read_context(
         async for entry, number in _listed(store, key, listed):
             yield _part(entry, number, count, store.dialect)
         return
+    if store.dialect.leaves_out and not everything:
+        async for entry, number in _sent(store, where):
+            yield _part(entry, number, count, store.dialect)
+        return
     if not everything:
-        where = Selection(keys=where.keys, exclude_marks=frozenset({COMPRESSED}))
+        where = replace(where, live=True)
     async with aclosing(select_with_places(store, where)) as pages:
         async for page in pages:
             for entry, place in zip(page.messages, page.places, strict=True):
-                yield _part(entry, place + 1, count, store.dialect)
+                unread = page.unread.get(place, "")
+                yield _part(entry, place + 1, count, store.dialect, unread)
+
+
+async def _sent(store: Store, where: Selection) -> AsyncGenerator[tuple[StoredMessage, int]]:
+    """Yield what a framework sends of a memory, each message with its number."""
+    dialect, entries = store.dialect, list[StoredMessage]()
+    async with aclosing(store.read(where)) as pages:
+        async for page in pages:
+            memory = page.memory
+            entries += page.messages
+    views = [dialect.parse(entry.message) for entry in entries]
+    found = sent(dialect, memory, views, dialect.live(views).order)
+    for at, one in without_lone(found).items():
+        yield entries[at]._replace(message=dialect.sent_text(one.view, one.blocks)), at + 1
 
 
 async def _listed(
@@ -154,10 +175,14 @@ def _summary(text: str, count: Callable[[str], int], dialect: Dialect) -> Contex
 
 
 def _part(
-    entry: StoredMessage, number: int, count: Callable[[str], int], dialect: Dialect
+    entry: StoredMessage,
+    number: int,
+    count: Callable[[str], int],
+    dialect: Dialect,
+    unread: str = "",
 ) -> ContextMessage:
     fault = examine(entry.message, dialect).fault
     if fault:
-        return ContextMessage(entry, 0, fault, number=number)
+        return ContextMessage(entry, 0, fault, number=number, unread=unread)
     tokens = message_tokens(transcribe(entry.message, dialect), count)
-    return ContextMessage(entry, tokens, number=number)
+    return ContextMessage(entry, tokens, number=number, unread=unread)

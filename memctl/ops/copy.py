@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from memctl.concurrency import run_both
+from memctl.dialects.view import COMPRESSED
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.location import is_one_file, same_file
 from memctl.model import (
@@ -43,7 +44,6 @@ from memctl.ops.compare import (
     share_names,
 )
 from memctl.ops.holds import HoldSource
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.report import CopyReport, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop

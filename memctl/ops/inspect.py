@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
-from memctl.dialects.view import Dialect
+from memctl.dialects.view import COMPRESSED, Dialect, Unread
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 from memctl.ops.reading import gather
 from memctl.ops.retry import leaving_damaged
@@ -37,7 +37,7 @@ class GroupBy(StrEnum):
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the selected memories.
+    """Sums over the selected memories; ``marks``, ``roles`` and ``unread`` as in ``MemoryInfo``.
 
     ``without_user`` is the number of memories that belong to no user.  ``first`` and ``last`` are
     the earliest and the latest time of a message.  ``summaries`` is None if the store has no place
@@ -54,6 +54,7 @@ class Totals:
     first: str | None = None
     last: str | None = None
     summaries: int | None = None
+    unread: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     memories = await leaving_damaged(listed)
     totals = Totals(summaries=0 if store.features.summaries else None)
     for info in memories:
+        if compressed := info.marks.get(COMPRESSED):
+            info.unread[Unread.COMPACTED] = compressed
         _add(totals, info)
     totals.users = len({info.key.user for info in memories} - {""})
     totals.without_user = sum(not info.key.user for info in memories)
@@ -113,10 +116,13 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
     totals.memories += 1
     totals.messages += info.messages
     totals.bytes += info.bytes
-    for mark, count in info.marks.items():
-        totals.marks[mark] = totals.marks.get(mark, 0) + count
-    for role, count in info.roles.items():
-        totals.roles[role] = totals.roles.get(role, 0) + count
+    for total, counts in (
+        (totals.marks, info.marks),
+        (totals.roles, info.roles),
+        (totals.unread, info.unread),
+    ):
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
     if info.first is not None:
         totals.first = min(totals.first or info.first, info.first)
     if info.last is not None:

@@ -19,8 +19,6 @@ from memctl.store import Store, refuse_facts
 
 HINT = "hint"
 """AgentScope's mark of messages for one step of reasoning (``agent/_react_agent.py``)."""
-COMPRESSED = "compressed"
-"""AgentScope's mark of messages that a summary replaces (``agent/_react_agent.py``)."""
 SUMMARY = "summary"
 """memctl's mark of a message that holds a summary."""
 

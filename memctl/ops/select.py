@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import repeat
 
+from memctl.dialects.live import understood
+from memctl.dialects.view import COMPRESSED, Unread
 from memctl.model import PAGE_BYTES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Store
@@ -58,7 +60,7 @@ async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerat
 
 
 async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[Page]:
-    """Yield the selected messages, with ``Page.places`` that give their index in the memory.
+    """Yield the selected messages; ``Page.places`` are indexes in the memory, ``unread`` is set.
 
     If the store reads only selected messages, the indexes come from outlines, of several memories
     at a time.  A memory whose selected messages fill several pages is read whole instead.
@@ -66,8 +68,9 @@ async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[P
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if where.whole or not store.features.cheap_positions:
-        pages = where.apply(store.read(whole_memories(where)), store.dialect)
+    if where.whole or not store.features.cheap_positions or store.dialect.leaves_out:
+        pages = store.read(whole_memories(where))
+        pages = where.apply(understood(pages, store.dialect), store.dialect)
         async with aclosing(pages):
             async for page in pages:
                 yield page
@@ -87,8 +90,8 @@ async def select_with_places(store: Store, where: Selection) -> AsyncGenerator[P
             held, size = [], 0
             if not page.last and not page.offset:
                 whole = where.only(frozenset({page.memory.key}))
-                large = where.apply(store.read(whole_memories(whole)), store.dialect)
-                async with aclosing(large):
+                pages = understood(store.read(whole_memories(whole)), store.dialect)
+                async with aclosing(where.apply(pages, store.dialect)) as large:
                     async for one in large:
                         yield one
     async for one in _placed(store, held):
@@ -114,4 +117,9 @@ async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
         key = page.memory.key
         # A message that was deleted meanwhile gets its least possible place.
         indexes = [places.get((key, one.id), at) for at, one in enumerate(page.messages)]
-        yield replace(page, indexes=indexes)
+        unread = {
+            at: Unread.COMPACTED
+            for at, one in zip(indexes, page.messages, strict=True)
+            if COMPRESSED in one.marks
+        }
+        yield replace(page, indexes=indexes, unread=unread)

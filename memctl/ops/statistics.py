@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
 from memctl.dialects.fact import FactView
-from memctl.dialects.view import Dialect, MessageView
+from memctl.dialects.view import COMPRESSED, Dialect, MessageView
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe_view
@@ -31,7 +31,6 @@ from memctl.ops.doctor.check import (
     fitting,
 )
 from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.reading import gather
 from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.styled import Styled
 from rich.text import Text
 
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT
 from memctl.dialects.view import (
+    COMPRESSED,
     READABLE,
     Block,
     Dialect,
@@ -108,6 +110,7 @@ def message(
     ids: bool = False,
     tokens: int | None = None,
     fault: str = "",
+    unread: str = "",
     dialect: Dialect = AGENTSCOPE1,
     extent: Extent = _INSPECTED,
 ) -> RenderableType:
@@ -115,7 +118,8 @@ def message(
 
     ``number`` is its position in the memory, from 1.  ``ids`` shows its id.  ``tokens`` is shown
     unless it is None.  ``fault`` is the reason why AgentScope cannot load the message, and is shown
-    unless it is empty.
+    unless it is empty.  A message is dim if there is a reason why the framework does not read it:
+    ``unread``.
     """
     shown = jsonio.pruned(entry.message)
     outlined = extent.parsed is not None and len(shown) > extent.parsed
@@ -129,6 +133,8 @@ def message(
     for mark in entry.marks:
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
+    if unread and COMPRESSED not in entry.marks:
+        text.append(f"  not read: {unread}", "yellow")
     if ids:
         text.append(f"  {visible(entry.id)}", "cyan")
     if tokens is not None:
@@ -139,7 +145,8 @@ def message(
         text.append(f"  {size(len(shown))}, long texts left out", "yellow")
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
-    return Group(_Lines(text, ""), *(_block(block, extent) for block in view.blocks))
+    drawn = Group(_Lines(text, ""), *(_block(block, extent) for block in view.blocks))
+    return Styled(drawn, "dim") if unread else drawn
 
 
 def fact(

@@ -167,6 +167,7 @@ def memory_row(info: MemoryInfo) -> dict[str, Any]:
         "messages": info.messages,
         "bytes": info.bytes,
         "marks": info.marks,
+        "unread": info.unread,
         "first": info.first,
         "last": info.last,
         "summary": info.summary,

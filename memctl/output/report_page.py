@@ -15,10 +15,10 @@ from itertools import accumulate, islice, pairwise
 from typing import Any, TextIO, TypeVar
 
 from memctl import html
+from memctl.dialects.view import COMPRESSED
 from memctl.model import MemoryKey
 from memctl.numbers import count, duration, local_time, size
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.statistics import (
     AGES,
     Bin,

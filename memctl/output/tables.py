@@ -183,7 +183,11 @@ def _totals(head: Text, totals: Totals) -> Text:
     head.append("\n" + " · ".join(facts), "not bold")
     if totals.first:
         head.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
-    for name, counts in (("roles", totals.roles), ("marks", totals.marks)):
+    for name, counts in (
+        ("roles", totals.roles),
+        ("marks", totals.marks),
+        ("not read", totals.unread),
+    ):
         if counts:
             head.append(f"\n{name}  {_counts(counts)}", "not bold dim")
     return head
@@ -260,6 +264,9 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
         Column("marks", [Text(_counts(info.marks), "yellow") for info in rows], leaves=3),
         Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=4),
     ]
+    if found.totals.unread:
+        unread = [Text(_counts(info.unread), "dim") for info in rows]
+        columns.append(Column("not read", unread, leaves=4))
     if any(info.ttl is not None for info in rows):
         lives = [Text("" if info.ttl is None else duration(info.ttl)) for info in rows]
         columns.append(Column("expires in", lives, leaves=6))

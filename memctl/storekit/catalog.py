@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from itertools import islice
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.live import understood
 from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 
@@ -18,21 +19,30 @@ _PARTS = 256
 
 
 async def catalog(
-    pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1
+    pages: AsyncGenerator[Page], dialect: Dialect = AGENTSCOPE1, *, repeated: bool = False
 ) -> AsyncGenerator[MemoryInfo]:
-    """Yield a ``MemoryInfo`` for each memory of the pages; ``MemoryInfo.repeated`` is None.
+    """Yield a ``MemoryInfo`` for each memory of the pages.
 
-    ``dialect`` is the dialect of the messages.
+    ``dialect`` is the dialect of the messages.  With ``repeated``, repeated ids are counted; else
+    ``MemoryInfo.repeated`` is None.
     """
     info: MemoryInfo | None = None
+    ids = IdSet()
+    if dialect.leaves_out:
+        pages = understood(pages, dialect)
     async with aclosing(pages):
         async for page in pages:
             if page.offset == 0 or info is None:
                 memory = page.memory
                 has_summary = None if memory.summary is None else bool(memory.summary)
                 info = MemoryInfo(memory.key, summary=has_summary, ttl=memory.ttl)
+                ids = IdSet()
             count(info, page.messages, dialect)
+            if repeated:
+                ids.add(entry.id for entry in page.messages)
             if page.last:
+                info.repeated = ids.duplicates if repeated else None
+                info.unread = dict(Counter(page.unread.values()))
                 yield info
                 info = None
 

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memctl.dialects.view import Dialect
+from memctl.dialects.view import COMPRESSED, Dialect
 from memctl.errors import Lost, MemctlError
 from memctl.holds import Holds
 from memctl.journal.changes import ChangesWriter
@@ -29,7 +29,7 @@ from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.lost_answer import look_again, unclear
-from memctl.ops.marks import COMPRESSED, SUMMARY
+from memctl.ops.marks import SUMMARY
 from memctl.ops.report import SummaryProgress
 from memctl.store import Store
 from memctl.summarizer import Summarizer

@@ -22,6 +22,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
+    COMPRESSED,
     Block,
     Dialect,
     MessageView,
@@ -43,7 +44,7 @@ from memctl.ops.doctor.findings import (
     RepairMethod,
     Severity,
 )
-from memctl.ops.marks import COMPRESSED, HINT, SUMMARY
+from memctl.ops.marks import HINT, SUMMARY
 from memctl.ops.missing_summaries import KEEP_STATES
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.view import Block, Dialect, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl.dialects.view import (
+    COMPRESSED,
+    Block,
+    Dialect,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.journal.repairs import (
@@ -42,7 +49,6 @@ from memctl.ops.doctor.check import (
     without_mark,
 )
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
-from memctl.ops.marks import COMPRESSED
 from memctl.ops.select import places
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.selection import Selection

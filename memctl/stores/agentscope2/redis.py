@@ -17,7 +17,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from memctl import jsonio
-from memctl.dialects.agentscope2 import AGENTSCOPE2, COMPRESSED
+from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.dialects.view import COMPRESSED
 from memctl.engines.redis.pipeline import (
     WRONG_TYPE,
     Command,

@@ -33,12 +33,12 @@ from typing import Any, NamedTuple
 
 from memctl import jsonio
 from memctl.dialects.agentscope2 import (
-    COMPRESSED,
     DEFAULT_AGENT,
     VARIANT,
     default_payload,
     default_state,
 )
+from memctl.dialects.view import COMPRESSED
 from memctl.errors import UsageError
 from memctl.json_scan import Walk
 from memctl.location import Location

@@ -31,7 +31,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
-from memctl.storekit.catalog import IdSet, count
+from memctl.storekit.catalog import IdSet, catalog
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
@@ -179,21 +179,8 @@ class ArchiveStore(Store):
         for key in filter(where.has_key, list(self._contents.memories)):
             yield key
 
-    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        info: MemoryInfo | None = None
-        ids = IdSet()
-        async with aclosing(self.read(where)) as pages:
-            async for page in pages:
-                if info is None:
-                    memory = page.memory
-                    info = MemoryInfo(memory.key, summary=bool(memory.summary), ttl=memory.ttl)
-                    ids = IdSet()
-                count(info, page.messages, self.dialect)
-                ids.add(entry.id for entry in page.messages)
-                if page.last:
-                    info.repeated = ids.duplicates
-                    yield info
-                    info = None
+    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        return catalog(self.read(where), self.dialect, repeated=True)
 
     def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         return self._duplicates(where) if where.whole else super().duplicates(where)
