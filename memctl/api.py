@@ -286,6 +286,7 @@ async def copy(
     on_conflict: OnConflict = OnConflict.FAIL,
     limit: tuple[float, bool] | None = None,
     lossy: bool = False,
+    all_messages: bool = False,
     checksum: bool = False,
     jobs: int = 1,
     backup: bool = True,
@@ -315,6 +316,9 @@ async def copy(
     ``limit`` is the largest number of messages that ``OnConflict.REPLACE`` may remove from the
     target.  If the second element of ``limit`` is True, the first is a percentage of all messages
     of the selected users and sessions in the target.
+
+    Of another framework's conversations, the copy has what the framework reads; notes keep the
+    rest.  With ``all_messages``, the rest become messages of the conversation, too.
 
     ``checksum`` compares the contents of messages to find what differs, not only ids, order and
     marks.  ``jobs`` is the number of concurrent writers.  Without ``backup``, the copy cannot be
@@ -361,7 +365,11 @@ async def copy(
         report.embedding.embedder = embedder
     migration = Migration(
         *(origin, destination, where),
-        CopyOptions(on_conflict, lossy, jobs, checksum, limit, holds=holds or HoldSource()),
+        CopyOptions(
+            *(on_conflict, lossy, jobs, checksum, limit),
+            all_messages=all_messages,
+            holds=holds or HoldSource(),
+        ),
         transfer or Transfer(),
         recording,
         dry_run=dry_run,

@@ -80,6 +80,13 @@ EncryptOption = Annotated[
 LossyOption = Annotated[
     bool, guarding("--lossy", help="Drop what the target cannot store, and report it.")
 ]
+AllMessagesOption = Annotated[
+    bool,
+    guarding(
+        "--all-messages",
+        help="Copy messages that the framework does not read as messages that it reads.",
+    ),
+]
 ConflictOption = Annotated[
     OnConflict,
     guarding(

@@ -23,7 +23,8 @@ from memctl.commands._options import (
     opens_stores,
 )
 from memctl.commands._run import readable, token_counter, wait_for
-from memctl.dialects.view import COMPRESSED, Unread
+from memctl.dialects.live import not_read
+from memctl.dialects.view import COMPRESSED
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
 from memctl.numbers import count
@@ -145,8 +146,7 @@ class Shown:
     @property
     def unread(self) -> dict[str, int]:
         """The numbers of messages that the framework does not send, by reason."""
-        compressed = self.info.marks.get(COMPRESSED)
-        return self.info.unread | ({Unread.COMPACTED: compressed} if compressed else {})
+        return not_read(self.info)
 
     @property
     def left_out(self) -> int:

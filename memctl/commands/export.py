@@ -10,6 +10,7 @@ import typer
 from memctl.commands._context import Run
 from memctl.commands._journal import hold_source
 from memctl.commands._options import (
+    AllMessagesOption,
     DryRunOption,
     EncryptOption,
     LossyOption,
@@ -106,6 +107,7 @@ def export(
         ),
     ] = False,
     lossy: LossyOption = False,
+    all_messages: AllMessagesOption = False,
     path: PathOption = None,
     rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
@@ -140,6 +142,7 @@ def export(
         min_memories=min_memories,
         min_messages=min_messages,
         clean=clean,
+        all_messages=all_messages,
         rate=rate(rate_limit),
         holds=hold_source(run),
         encrypt_to=recipients(encrypt_to),

@@ -17,6 +17,7 @@ from memctl.commands._copy import carry_out
 from memctl.commands._journal import hold_source, record
 from memctl.commands._options import (
     TRANSFER,
+    AllMessagesOption,
     BackupOption,
     ConflictOption,
     DryRunOption,
@@ -61,6 +62,7 @@ def import_(
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     lossy: LossyOption = False,
+    all_messages: AllMessagesOption = False,
     embedder: EmbedderOption = None,
     transfer: Transfer = TRANSFER,
     path: PathOption = None,
@@ -101,6 +103,7 @@ def import_(
             limit=deletion_limit(max_delete),
             holds=hold_source(run),
             lossy=lossy,
+            all_messages=all_messages,
             checksum=True,  # the file may repair messages of the store
             backup=backup and destination.kind != "stdio",
             embedder=named_embedder(run, embedder),

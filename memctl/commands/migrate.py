@@ -14,6 +14,7 @@ from memctl.commands._journal import hold_source, record
 from memctl.commands._options import (
     STORE_HELP,
     TRANSFER,
+    AllMessagesOption,
     BackupOption,
     ConflictOption,
     DryRunOption,
@@ -63,6 +64,7 @@ def migrate(
     ] = False,
     encrypt_to: EncryptOption = None,
     lossy: LossyOption = False,
+    all_messages: AllMessagesOption = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep copying new messages until Ctrl-C.")
     ] = False,
@@ -117,6 +119,7 @@ def migrate(
             limit=deletion_limit(max_delete),
             holds=hold_source(run),
             lossy=lossy,
+            all_messages=all_messages,
             checksum=checksum,
             jobs=jobs,
             backup=backup and destination.kind != "stdio",

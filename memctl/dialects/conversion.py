@@ -31,7 +31,7 @@ import orjson
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
-from memctl.dialects.view import COMPRESSED, NOTES, Dialect, TextBlock, Unread
+from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, TextBlock, Unread
 from memctl.model import Memory, StoredMessage
 
 SUMMARY, NOTHING = "summary", "nothing"
@@ -478,7 +478,8 @@ class Joiner(Converter):
         super().__init__()
         self.source, self.target = joint.fine, joint.coarse
         self._joint = joint
-        self._leaves_out = joint.fine.leaves_out and not all_messages
+        self._leaves_out = joint.fine.leaves_out
+        self._all = all_messages
         self._group: list[Entry] = []
         self._note: _Note | None = None
         self._before: list[Any] = []
@@ -492,12 +493,14 @@ class Joiner(Converter):
         if self._leaves_out or self.source.depends_on_later or self.source.waits(memory):
             self._memory = memory
         found = super().memory(memory, first)
+        if self.source.holds_summary or not self.target.holds_summary:
+            return found
+        summary = ""
         if first is not None:
-            value = _parse(first).value
-            note = _take_note(value, self.target.name)[1]
+            value, note = _take_note(_parse(first).value, self.target.name)
             if note is not None and note.stands == SUMMARY:
-                return replace(found, summary="\n".join(self.source.view_of(value).texts()))
-        return found
+                summary = "\n".join(self.source.view_of(value).texts())
+        return replace(found, summary=summary)
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
         if self._memory is not None:
@@ -548,15 +551,16 @@ class Joiner(Converter):
             if note is not None:
                 made.update(range(at, at + note.count))
         views = [self.source.view_of(one.value) for one in held]
-        order = list(range(len(held)))
-        if self._leaves_out:
-            live = self.source.live(views)
-            order = list(live.order)
-            for at in sorted(made):  # notes restore what the framework has no use for
-                if live.unread.get(at) is Unread.NOT_FOR_MEMORY:
-                    place = next((i for i, one in enumerate(order) if one > at), len(order))
-                    order.insert(place, at)
-        found = sent(self.source, memory, views, order, made)
+        read = self.source.live(views) if self._leaves_out else Live(range(len(held)), {})
+        order = list(read.order)
+        if self._all:
+            others = read.unread.items()
+            order = sorted(order + [at for at, why in others if why is not Unread.NOT_FOR_MEMORY])
+        for at in sorted(made):  # notes restore messages for which the framework has no use
+            if read.unread.get(at) is Unread.NOT_FOR_MEMORY:
+                place = next((i for i, one in enumerate(order) if one > at), len(order))
+                order.insert(place, at)
+        found = sent(self.source, memory, views, Live(order, read.unread), made)
         # A message in another place than its own stands in the place of another message.
         for place, said in zip(sorted(found), found.values(), strict=True):
             held[place].sent = said

@@ -5,7 +5,7 @@ A later message answers a call, or replaces an earlier result; a call without a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Container, Iterable, Sequence
+from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     Unread,
 )
-from memctl.model import Memory, Page, StoredMessage
+from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 
 _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 """The blocks of items that belong to one step of OpenAI's API."""
@@ -90,6 +90,12 @@ def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
     return Live([at for at in found.order if at not in found.unread], found.unread)
 
 
+def not_read(info: MemoryInfo) -> dict[str, int]:
+    """Return the numbers of messages that the framework does not read, by reason."""
+    compressed = info.marks.get(COMPRESSED)
+    return info.unread | ({Unread.COMPACTED: compressed} if compressed else {})
+
+
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
     """Yield the pages of whole memories with ``Page.unread``.
 
@@ -119,22 +125,25 @@ def sent(
     dialect: Dialect,
     memory: Memory,
     views: Sequence[MessageView],
-    order: Iterable[int],
+    read: Live,
     made: Container[int] = (),
 ) -> dict[int, Sent]:
-    """Return what the framework sends of a memory, in the order in which it does.
+    """Return the messages that a framework sends of a memory, in its order.
 
-    ``order`` has the indexes of the messages that it reads.  The key of a message is its index: of
-    a result that came in several messages, the index of the first.  Of all calls, only those that
-    wait have ``waits``.  ``made`` has the indexes of messages that memctl made of those of another
-    framework: notes restore them, and their blocks stay.
+    ``read`` says which messages the framework reads.  The key of a message is its index: of a
+    result in several messages, the index of the first.  Of all calls, only those that wait have
+    ``waits``.  ``made`` has the indexes of messages that memctl made of those of another framework:
+    notes restore them, and their blocks stay.
     """
     waiting = WaitingCalls(dialect, memory)
     blocks = [view.blocks for view in views]
-    for some in blocks:
-        waiting.add(some)
+    for at, some in enumerate(blocks):
+        if read.unread.get(at) is not Unread.REWOUND:
+            waiting.add(some)
     ids = waiting.names.keys()
-    found = {at: Sent(views[at], [_as_waiting(block, ids) for block in blocks[at]]) for at in order}
+    found = {
+        at: Sent(views[at], [_as_waiting(block, ids) for block in blocks[at]]) for at in read.order
+    }
     return _paired(found, made) if dialect.last_result_counts else found
 
 

@@ -14,6 +14,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    Unread,
 )
 from memctl.model import Memory
 
@@ -33,8 +34,11 @@ class Losses:
         self._waits = source.waits(memory)
         self._calls = WaitingCalls(source, memory)
 
-    def add(self, text: bytes) -> None:
+    def add(self, text: bytes, unread: str = "") -> None:
         """Add the next message of the memory.
+
+        Of a message that stays in a note, since the framework does not read it, only a call that
+        waits is lost.  ``unread`` is the reason.
 
         Raises:
             ValueError: the text is not a JSON object.
@@ -45,8 +49,10 @@ class Losses:
             self._restored = notes[self._target.name] - 1
         elif self._source.may_be_lost(text):
             view = self._source.outline(text)
-            self._calls.add(view.blocks)
-            self._count(view)
+            if unread != Unread.REWOUND:
+                self._calls.add(view.blocks)
+            if not unread:
+                self._count(view)
 
     def _count(self, view: MessageView) -> None:
         role = role_of(view.role) or "none"

@@ -142,7 +142,7 @@ async def _sent(store: Store, where: Selection) -> AsyncGenerator[tuple[StoredMe
             memory = page.memory
             entries += page.messages
     views = [dialect.parse(entry.message) for entry in entries]
-    found = sent(dialect, memory, views, dialect.live(views).order)
+    found = sent(dialect, memory, views, dialect.live(views))
     for at, one in without_lone(found).items():
         yield entries[at]._replace(message=dialect.sent_text(one.view, one.blocks)), at + 1
 

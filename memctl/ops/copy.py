@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from memctl.concurrency import run_both
+from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.location import is_one_file, same_file
@@ -99,6 +100,9 @@ class CopyOptions:
     If the second element is True, the first is a percentage of all messages of the target in the
     selected users and sessions.
     """
+    all_messages: bool = False
+    """True if messages that the framework of the source does not read become messages that the
+    framework of the target reads; else notes keep them."""
     exact: bool = False
     """True if memories go back into the store that they came from, each message with its shape."""
     holds: HoldSource = field(default_factory=HoldSource)
@@ -169,24 +173,20 @@ async def copy(
     before = report.settled.keys() | set()
     report.total = None  # an earlier copy may have set it
 
-    compressed = 0
     noted: set[MemoryKey] = set()
+    understood: set[MemoryKey] = set()
 
     async def attempt() -> None:
-        nonlocal compressed
         rest = where.without(frozenset(report.settled.keys() - before))
         work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder, taken)
         await work.run()
-        compressed += work.compressed
         noted.update(work.noted)
+        understood.update(work.understood)
 
     await leaving_damaged(attempt)
     _report_damage(source, report)
-    if compressed:
-        report.warnings.append(
-            f"agents do not see marks in {target.label}: they read compressed messages again, "
-            f"{compressed:,} with this copy; leave them out with --exclude-mark {COMPRESSED}"
-        )
+    if understood:
+        report.warnings += await _left_out(source, target, frozenset(understood))
     if noted:
         report.warnings.append(
             f"{target.label} has no place for what the source keeps of sessions besides messages, "
@@ -195,6 +195,33 @@ async def copy(
         )
     if stop.asked:
         raise Interrupted("stopped as asked", "what was reported as written is complete")
+
+
+async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) -> list[str]:
+    """Return warnings of what agents of the target do not read as those of the source did.
+
+    ``keys`` are the copied memories that may have such messages, or a summary.
+    """
+    unread: Counter[str] = Counter()
+    summaries = 0
+    async with aclosing(inside(source).list_memories(Selection(keys=keys))) as infos:
+        async for info in infos:
+            unread.update(info.unread if inside(target).dialect.holds_marks else not_read(info))
+            summaries += bool(info.summary)
+    place, found = inside(target), []
+    if unread and not source.dialect.all_messages:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in unread.items())
+        kept = "notes keep them" if place.dialect.holds_notes else "they are left out"
+        found.append(
+            f"agents of {source.label} do not read {count(unread.total(), 'message')} of the "
+            f"copied memories ({reasons}): {kept}; --all-messages copies them as messages"
+        )
+    if summaries and not place.dialect.holds_summary:
+        found.append(
+            f"{target.label} has no place for summaries: the first message of "
+            f"{count(summaries, 'memory')} is the summary"
+        )
+    return found
 
 
 def _report_damage(source: Store, report: CopyReport) -> None:
@@ -279,14 +306,10 @@ class _Copy:
         """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
-        self._hides_marks = not inside(target).dialect.holds_marks
-        """True if the agents of the target do not see marks."""
         converts = is_converted(source) or is_converted(target) or not where.whole
         self._taken = None if converts or self._sides.facts else taken
-        self.compressed = 0
-        """The number of written messages with the mark 'compressed', if agents do not see marks."""
-        self._compressed: dict[MemoryKey, int] = {}
-        """The number of these messages passed to the writer, of each memory without a result."""
+        self.understood: set[MemoryKey] = set()
+        """The memories passed to the writer, of which the agents of the target may read less."""
         self.noted: set[MemoryKey] = set()
         """The written memories whose ``Memory.extra`` is in a note."""
         self._found: set[MemoryKey] = set()
@@ -537,29 +560,36 @@ class _Copy:
                     and not self._source.dialect.is_default(page.memory.extra, *key[:2])
                 ):
                     self.noted.add(key)
-                if self._hides_marks:
-                    marked = sum([COMPRESSED in entry.marks for entry in page.messages])
-                    self._compressed[key] = self._compressed.get(key, 0) + marked
+                if self._reads_less(page):
+                    self.understood.add(key)
                 if self._recorder is not None:
                     summary = self._target.features.summaries and key not in self._summarised
                     self._recorder.adds(page, summary=summary)
                 yield page
                 del page
 
+    def _reads_less(self, page: Page) -> bool:
+        """Return whether a conversion may leave out messages, or make the summary a message."""
+        source, target = (inside(one).dialect for one in (self._source, self._target))
+        return source.name != target.name and (
+            source.leaves_out
+            or (not target.holds_marks and any(COMPRESSED in one.marks for one in page.messages))
+            or (not target.holds_summary and bool(page.memory.summary))
+        )
+
     def _count(self, result: WriteResult) -> None:
         report = self._report
         messages = self._passed.pop(result.key, 0)
-        compressed = self._compressed.pop(result.key, 0)
         self._settle(result.key)
         if self._recorder is not None:
             self._recorder.wrote(result)
         if result.failure:
             self.noted.discard(result.key)
+            self.understood.discard(result.key)
             report.fail(result.key, result.failure, messages)
             if self._mirror is not None:
                 self._mirror.pop(result.key, None)
             return
-        self.compressed += compressed
         report.memories.written += 1
         report.messages.written += result.written
         report.messages.deleted += result.deleted

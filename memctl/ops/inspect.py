@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
-from memctl.dialects.view import COMPRESSED, Dialect, Unread
+from memctl.dialects.live import not_read
+from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 from memctl.ops.reading import gather
 from memctl.ops.retry import leaving_damaged
@@ -95,8 +96,7 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     memories = await leaving_damaged(listed)
     totals = Totals(summaries=0 if store.features.summaries else None)
     for info in memories:
-        if compressed := info.marks.get(COMPRESSED):
-            info.unread[Unread.COMPACTED] = compressed
+        info.unread = not_read(info)
         _add(totals, info)
     totals.users = len({info.key.user for info in memories} - {""})
     totals.without_user = sum(not info.key.user for info in memories)

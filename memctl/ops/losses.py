@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import NamedTuple
 
+from memctl.dialects.live import understood
 from memctl.dialects.losses import Losses
 from memctl.dialects.view import Dialect
 from memctl.errors import Loss, UsageError
@@ -225,13 +226,16 @@ async def _not_held(
         if not keys:
             return
         where = where.only(keys)
-    async with aclosing(source.read(where)) as pages:
+    pages = source.read(where)
+    if not ((target.holds_marks and source.dialect.holds_marks) or source.dialect.all_messages):
+        pages = understood(pages, source.dialect)
+    async with aclosing(pages):
         async for page in pages:
             if page.offset == 0:
                 losses = Losses(source.dialect, target, page.memory)
-            for entry in page.messages:
+            for entry, place in zip(page.messages, page.places, strict=True):
                 with suppress(ValueError, RecursionError):  # the copy reports it
-                    losses.add(entry.message)
+                    losses.add(entry.message, page.unread.get(place, ""))
             if page.last:
                 yield page.memory.key, losses
 

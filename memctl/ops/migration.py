@@ -14,6 +14,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from dataclasses import replace
 
 from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
@@ -37,6 +38,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
+from memctl.wrappers.all_messages import AllMessages
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
@@ -186,6 +188,11 @@ class CopyRun:
             raise same_store(source)
         await source.check_integrity(self.where)
         target.adopt(source.dialect, source.embedding)
+        converts = source.dialect.name != target.dialect.name
+        if converts and source.dialect.leaves_out and not self.where.whole:
+            # A conversion of some messages cannot know what others say of them.
+            every = source.dialect.all_messages
+            self.where = self.where if every else replace(self.where, live=True)
         try:
             await self._refuse_losses(source, target)
         except (Loss, UsageError):
@@ -456,12 +463,13 @@ class Migration:
             await self._refuse_nothing(source)
 
     def _opened_source(self) -> AbstractAsyncContextManager[Store]:
+        every = self._copy.options.all_messages or self._where.live is False
         if isinstance(self._source, Store):
-            return nullcontext(self._source)
+            return nullcontext(AllMessages(self._source) if every else self._source)
         store = self._timed(make_store(self._source))
         if self._transfer.rate is not None:
             store = RateLimit(store, self._transfer.rate)
-        return opened(store, self._observer)
+        return opened(AllMessages(store) if every else store, self._observer)
 
     def _make_target(self) -> Store:
         if isinstance(self._target, Store):
@@ -539,7 +547,7 @@ class Migration:
             total = Total(len(copied), sum(copied.values()))
             with self._observer.progress("verifying", lambda: total) as progress:
                 found = await compare(
-                    *(one, other, self._where.without(frozenset(known)), copied, progress),
+                    *(one, other, self._copy.where.without(frozenset(known)), copied, progress),
                     taken=await self._taken(one, copied),
                     concurrent=report.ordinary,
                 )

@@ -169,9 +169,12 @@ class ConvertedStore(StoreWrapper):
 
     @property
     def features(self) -> Features:  # type: ignore[override]
-        """The features of the store inside, with those that notes add: marks and repeated ids."""
+        """The features of the store inside, with those of notes: marks, repeated ids, summaries."""
+        stored, shown = self._store.dialect, self._dialect
         return replace(
             self._store.features,
+            summaries=self._store.features.summaries
+            or (shown.holds_summary and not stored.holds_summary),
             marks=None if self._dialect.holds_marks else frozenset(),
             mark_order=self._dialect.holds_marks,
             duplicate_ids=True,

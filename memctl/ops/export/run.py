@@ -59,6 +59,7 @@ from memctl.store import LeftOut, Store, refuse_facts
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import NamedFile
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
+from memctl.wrappers.all_messages import AllMessages
 from memctl.wrappers.clean import CleanStore, NoteCleaner
 from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.rate_limit import Rate, RateLimit
@@ -76,7 +77,8 @@ class ExportOptions:
     memories that no longer exist from a folder of Markdown or HTML.  ``lossy`` drops data that the
     output has no place for.  ``part`` is the path of the memories in written session states.  With
     ``must_exist``, a named user or session without a memory is an error.  ``clean`` leaves out
-    memctl's notes, and implies ``lossy``.  ``rate`` limits how fast a named store is read; None
+    memctl's notes, and implies ``lossy``.  ``all_messages`` is as in ``CopyOptions``, of a named
+    store.  ``rate`` limits how fast a named store is read; None
     sets no limit.  ``holds`` says which memories of a folder ``force`` does not replace.
 
     An export of less than ``min_memories`` or ``min_messages`` is refused; a rotation needs a
@@ -99,6 +101,7 @@ class ExportOptions:
     min_messages: int | None = None
     rate: Rate | None = None
     clean: bool = False
+    all_messages: bool = False
     holds: HoldSource = field(default_factory=HoldSource)
     encrypt_to: tuple[str, ...] = ()
     encryption: Encryption = field(default=Encryption(), repr=False)
@@ -349,6 +352,8 @@ class Export:
         store = make_store(self._source)
         if self._options.rate is not None:
             store = RateLimit(store, self._options.rate)
+        if self._options.all_messages or self._where.live is False:
+            store = AllMessages(store)
         return opened(store, self._observer)
 
     async def _by_count(self) -> Shape:
