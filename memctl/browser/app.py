@@ -353,7 +353,7 @@ class Browser(App[None]):
             document: Document
             if context:
                 document = Context(reader, key)
-            elif reader.store.features.cheap_windows:
+            elif reader.store.features.cheap_windows and not reader.store.dialect.leaves_out:
                 document = Windows(reader, key)
             else:
                 document = Whole(reader, key)

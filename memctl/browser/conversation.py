@@ -35,7 +35,7 @@ from memctl.location import visible
 from memctl.model import StoredMessage
 from memctl.numbers import count
 from memctl.output import conversation
-from memctl.output.conversation import Extent
+from memctl.output.conversation import FOLDED, Extent
 
 LONGEST = 20_000
 """The maximum number of characters of a text among other messages."""
@@ -187,7 +187,8 @@ class Conversation(Pane):
     def draw(self, entry: Entry, width: int) -> list[list[Part]]:
         """Return the lines of a message, without its margin."""
         assert self._dialect is not None
-        extent = Extent(LONGEST, REST, self.unfolded, LARGEST)
+        folds = entry.unread and not self.unfolded
+        extent = Extent(FOLDED if folds else LONGEST, REST, self.unfolded, LARGEST)
         if self._dialect.facts:
             shown = conversation.fact(entry.message, entry.number, extent=extent)
         else:
@@ -195,6 +196,7 @@ class Conversation(Pane):
                 *(entry.message, entry.number),
                 tokens=entry.tokens,
                 fault=entry.fault,
+                unread=entry.unread,
                 dialect=self._dialect,
                 extent=extent,
             )

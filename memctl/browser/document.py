@@ -9,7 +9,8 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from memctl.browser.source import Reader
-from memctl.dialects.view import Dialect
+from memctl.dialects.live import understood
+from memctl.dialects.view import COMPRESSED, Dialect, Unread
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
 from memctl.model import MemoryKey, Page, StoredMessage
@@ -28,12 +29,16 @@ KEPT_BYTES = 32_000_000
 
 
 class Entry(NamedTuple):
-    """A message to draw; ``number`` is its position in the memory, from 1, or 0 for a summary."""
+    """A message to draw; ``number`` is its position in the memory, from 1, or 0 for a summary.
+
+    ``unread`` is the reason why the framework does not read the message; empty if it does.
+    """
 
     message: StoredMessage
     number: int
     tokens: int | None = None
     fault: str = ""
+    unread: str = ""
 
 
 class Missing(Exception):
@@ -227,11 +232,12 @@ class Context(Whole):
 
 async def _whole(store: Store, key: MemoryKey) -> AsyncGenerator[Entry]:
     there = False
-    async with aclosing(store.read(Selection(keys=frozenset({key})))) as pages:
+    read = store.read(Selection(keys=frozenset({key})))
+    async with aclosing(understood(read, store.dialect)) as pages:
         async for page in pages:
             there = True
-            for entry in _numbered(page.messages, page.offset):
-                yield entry
+            for entry, place in zip(page.messages, page.places, strict=True):
+                yield Entry(entry, place + 1, unread=page.unread.get(place, ""))
     _refuse_damage(store, key)
     if not there:
         raise _gone(key)
@@ -266,7 +272,10 @@ def _entry(part: ContextMessage) -> Entry:
 
 
 def _numbered(messages: list[StoredMessage], offset: int) -> list[Entry]:
-    return [Entry(message, number) for number, message in enumerate(messages, offset + 1)]
+    return [
+        Entry(message, number, unread=Unread.COMPACTED if COMPRESSED in message.marks else "")
+        for number, message in enumerate(messages, offset + 1)
+    ]
 
 
 def _gone(key: MemoryKey) -> NotFound:

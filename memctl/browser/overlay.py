@@ -163,7 +163,10 @@ class MessageSheet(Sheet):
             shown = conversation.fact(entry.message, entry.number, extent=WHOLE)
         else:
             shown = conversation.message(
-                *(entry.message, entry.number), dialect=self._dialect, extent=WHOLE
+                *(entry.message, entry.number),
+                unread=entry.unread,
+                dialect=self._dialect,
+                extent=WHOLE,
             )
         return Group(self._head(), Text(), shown)
 

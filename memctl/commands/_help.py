@@ -137,10 +137,12 @@ def usage(argument: Any) -> str:
 def option_term(option: Any) -> str:
     """Return the names and value of an option, such as ``-o, --output FILE``.
 
-    For a switch that is on by default, return the name that turns it off.
+    For a switch that is on by default, return the name that turns it off; for a switch that is
+    neither on nor off, both names.
     """
     names = option.secondary_opts if option.default is True else option.opts
     names = sorted(names, key=lambda name: name.startswith("--"))
+    names += option.secondary_opts if option.default is None else []
     value = "" if option.is_flag else option.metavar or names[-1].rpartition("-")[2].upper()
     return f"{', '.join(names)} {value}".rstrip()
 

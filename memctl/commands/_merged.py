@@ -198,7 +198,7 @@ def _contents(data: dict[str, Any]) -> RenderableType:
     return Group(drawn, more) if hidden else drawn
 
 
-_INFO = ("messages", "bytes", "marks", "first", "last", "summary", "ttl")
+_INFO = ("messages", "bytes", "marks", "unread", "first", "last", "summary", "ttl")
 
 
 def _comparison(data: dict[str, Any]) -> CompareReport:

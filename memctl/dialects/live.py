@@ -78,16 +78,22 @@ class Sent(NamedTuple):
 def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
     """Return which messages of a whole memory the framework reads.
 
-    Raises:
-        ValueError: a message is not a JSON object.
+    A message that is not a JSON object says nothing.
     """
     found = Live(range(len(entries)), {})
     if dialect.leaves_out:
-        found = dialect.live([dialect.outline(one.message) for one in entries])
+        found = dialect.live([_outlined(dialect, one.message) for one in entries])
     for at, one in enumerate(entries):
         if COMPRESSED in one.marks:
             found.unread.setdefault(at, Unread.COMPACTED)
     return Live([at for at in found.order if at not in found.unread], found.unread)
+
+
+def _outlined(dialect: Dialect, text: bytes) -> MessageView:
+    try:
+        return dialect.outline(text)
+    except (ValueError, RecursionError):
+        return dialect.view_of({})
 
 
 def not_read(info: MemoryInfo) -> dict[str, int]:
@@ -96,14 +102,18 @@ def not_read(info: MemoryInfo) -> dict[str, int]:
     return info.unread | ({Unread.COMPACTED: compressed} if compressed else {})
 
 
+def tags(message: StoredMessage, unread: str) -> tuple[str, ...]:
+    """Return the marks of a message to show, with the reason ``unread``, if the marks lack it."""
+    if not unread or COMPRESSED in message.marks:
+        return message.marks
+    return (*message.marks, f"not read: {unread}")
+
+
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
     """Yield the pages of whole memories with ``Page.unread``.
 
     The pages of a memory whose messages say which of them the framework reads come together.
     Pages of selected messages pass as they are.
-
-    Raises:
-        ValueError: a message is not a JSON object.
     """
     held: list[Page] = []
     async with aclosing(pages):

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol, TypeVar
 
+from memctl.dialects.live import understood
 from memctl.model import Memory, Page
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
@@ -27,14 +28,14 @@ async def gather(
 ) -> AsyncGenerator[T]:
     """Yield what ``begin`` returns for each selected memory, after it took all pages.
 
-    The store is read once.
+    The store is read once.  The pages have ``Page.unread``.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     progress = progress or SilentProgress()
     memory: T | None = None
-    async with aclosing(store.read(where)) as pages:
+    async with aclosing(understood(store.read(where), store.dialect)) as pages:
         async for page in pages:
             if page.offset == 0 or memory is None:
                 memory = begin(page.memory)

@@ -14,8 +14,8 @@ from rich.text import Text
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT
+from memctl.dialects.live import tags
 from memctl.dialects.view import (
-    COMPRESSED,
     READABLE,
     Block,
     Dialect,
@@ -130,11 +130,9 @@ def message(
     text.append(visible(role if view.name is None else view.name), _ROLE_STYLES.get(role, "bold"))
     when = visible(view.time or "")
     text.append(f" ({visible(role)})" + (f"  {when}" if when else ""), "dim")
-    for mark in entry.marks:
+    for mark in tags(entry, unread):
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
-    if unread and COMPRESSED not in entry.marks:
-        text.append(f"  not read: {unread}", "yellow")
     if ids:
         text.append(f"  {visible(entry.id)}", "cyan")
     if tokens is not None:

@@ -264,7 +264,7 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
         Column("marks", [Text(_counts(info.marks), "yellow") for info in rows], leaves=3),
         Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=4),
     ]
-    if found.totals.unread:
+    if found.totals.unread and not found.totals.marks:  # marks say it, too
         unread = [Text(_counts(info.unread), "dim") for info in rows]
         columns.append(Column("not read", unread, leaves=4))
     if any(info.ttl is not None for info in rows):

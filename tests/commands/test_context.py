@@ -187,7 +187,7 @@ def test_context_person_reads_it(run: Run, memory: str) -> None:
     assert lines[3].startswith("#2 ")
     assert lines[3].endswith(" tokens")
     assert lines[-1].startswith("20 messages; ")
-    assert lines[-1].endswith("10 compressed messages left out: show them with --all")
+    assert lines[-1].endswith("; not sent: 10 compacted: show them with --all")
 
 
 def test_context_one_memory_must_be_selected(run: Run, memory: str) -> None:

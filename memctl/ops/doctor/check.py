@@ -31,6 +31,7 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    Unread,
 )
 from memctl.errors import BadData, Unhealthy, UsageError
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
@@ -342,6 +343,9 @@ class MemoryRepairs:
         return found
 
 
+_SET_ASIDE = (Unread.REWOUND, Unread.COMPACTED, Unread.DELETED)
+
+
 class MemoryExaminer:
     """The examination of one memory, page by page: its findings, and the plan of their repairs."""
 
@@ -405,14 +409,14 @@ class MemoryExaminer:
 
         ``examined`` are the results of ``examine`` for the messages, if the caller has them.
         """
-        for entry, found in zip(page.messages, examined, strict=False):
-            self._take(entry, found)
+        for entry, place, found in zip(page.messages, page.places, examined, strict=False):
+            self._take(entry, found, page.unread.get(place, ""))
             self.messages += 1
         if self._bare is not None:
             bare = [one._replace(marks=without_mark(one.marks)) for one in page.messages]
             self._bare.take(replace(page, messages=bare))
 
-    def _take(self, entry: StoredMessage, found: ExaminedMessage | None) -> None:
+    def _take(self, entry: StoredMessage, found: ExaminedMessage | None, unread: str) -> None:
         if self._dialect.is_encrypted(entry.message):
             self._note("encrypted-message", _Spot(self.messages, entry.id, hash(entry.message)))
             self._leading.clear()  # the reasoning may belong to this item
@@ -450,6 +454,8 @@ class MemoryExaminer:
             self._note(COMPRESSED, spot)
             self._hide(found, spot)
             return
+        if unread in _SET_ASIDE:
+            return  # nothing that these messages say reaches a model
         self._has_summary = self._has_summary or SUMMARY in entry.marks
         self._settle_hints()
         if self._is_twin(found, spot):

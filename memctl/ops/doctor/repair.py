@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memctl import jsonio
+from memctl.dialects.live import understood
 from memctl.dialects.view import (
     COMPRESSED,
     Block,
@@ -136,7 +137,8 @@ class RepairPlanner:
         The repairs are tried on the messages, without a change of the store.
         """
         found: dict[MemoryKey, MemoryRepairs] = {}
-        async with aclosing(store.read(where.only(frozenset(examined)))) as pages:
+        pages = understood(store.read(where.only(frozenset(examined))), store.dialect)
+        async with aclosing(pages):
             plan: _Plan | None = None
             after: MemoryExaminer | None = None
             ids, repeated = set[int](), set[int]()

@@ -12,6 +12,7 @@ from typing import IO, Any, TextIO
 
 from memctl import html, jsonio
 from memctl.dialects.fact import FACT, FactView, without_vector
+from memctl.dialects.live import tags
 from memctl.dialects.view import (
     READABLE,
     Block,
@@ -113,7 +114,7 @@ class HtmlFolder(FolderFormat):
     name = "html"
     ending = ".html"
     index = "index.html"
-    layout = 1
+    layout = 2
 
     def renderer(self, dialect: Dialect) -> Renderer:
         return partial(_alone, _Memory(dialect))
@@ -161,9 +162,11 @@ class _Memory:
         """Yield the HTML of the next page."""
         if page.offset == 0:
             yield from self._heading(page.memory)
-        draw = self._fact if self._dialect.facts else self._message
         for entry, place in zip(page.messages, page.places, strict=True):
-            yield from draw(entry, place + 1)
+            if self._dialect.facts:
+                yield from self._fact(entry, place + 1)
+            else:
+                yield from self._message(entry, place + 1, page.unread.get(place, ""))
         self.messages += len(page.messages)
         if page.last and not self.messages:
             yield f'<p class="line">No {self._dialect.noun}s.</p>\n'
@@ -184,7 +187,7 @@ class _Memory:
             yield from _body(memory.summary)
             yield "</div>\n"
 
-    def _message(self, entry: StoredMessage, number: int) -> Iterator[str]:
+    def _message(self, entry: StoredMessage, number: int, unread: str) -> Iterator[str]:
         shown = jsonio.pruned(entry.message)
         view = self._dialect.parse(shown)
         moment = _moment(view.time)
@@ -193,14 +196,14 @@ class _Memory:
             yield f'<h{level} class="day"><time datetime="{day}">{day}</time></h{level}>\n'
             self._first, self._last = self._first or day, day
         blocks = view.blocks
-        yield self._start(_side(view.role, blocks), number)
+        yield self._start(_side(view.role, blocks) + (" unread" if unread else ""), number)
         yield _speaker(view)
         if moment is not None:
             yield _time(moment, f"{moment:%H:%M}")
         elif view.time:
             yield f' <span class="time">{_name(view.time)}</span>'
         yield self._link(number)
-        for mark in entry.marks:
+        for mark in tags(entry, unread):
             yield f' <span class="mark">{_name(mark)}</span>'
         yield "</header>\n"
         for block in blocks:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.live import tags
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -79,14 +80,17 @@ def heading(memory: Memory) -> Iterator[str]:
         yield from _quoted(memory.summary)
 
 
-def message(entry: StoredMessage, dialect: Dialect = AGENTSCOPE1) -> Iterator[str]:
+def message(
+    entry: StoredMessage, dialect: Dialect = AGENTSCOPE1, unread: str = ""
+) -> Iterator[str]:
     """Yield a message in Markdown: a heading with name and time, then the content.
 
-    Texts are quotations, which markup in the text cannot end.  Tool calls, tool results and
-    thinking are folded.
+    ``unread`` is the reason why the framework does not read the message; empty if it does.  Texts
+    are quotations, which markup in the text cannot end.  Tool calls, tool results and thinking are
+    folded.
     """
     view = dialect.parse(entry.message)
-    marks = "".join(f" {code(mark)}" for mark in entry.marks)
+    marks = "".join(f" {code(mark)}" for mark in tags(entry, unread))
     name = inline(view.name or view.role or "?")
     when = inline(view.time or "")
     yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
@@ -178,8 +182,8 @@ def pieces(page: Page, dialect: Dialect) -> Iterator[str]:
     """Yield a page in Markdown; the first page of a memory begins with its title."""
     if page.offset == 0:
         yield from heading(page.memory)
-    for entry in page.messages:
-        yield from message(entry, dialect)
+    for entry, place in zip(page.messages, page.places, strict=True):
+        yield from message(entry, dialect, page.unread.get(place, ""))
 
 
 class MarkdownFile(PageWriter):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from memctl.concurrency import in_thread
+from memctl.dialects.live import understood
 from memctl.encryption import Encryption, plain_name
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
 from memctl.location import Location
@@ -572,7 +573,7 @@ class Export:
         if not where.keys:
             return
         with self._observer.progress("exporting") as progress:
-            async with aclosing(store.read(where)) as pages:
+            async with aclosing(understood(store.read(where), store.dialect)) as pages:
                 file = None
                 try:
                     async for page in pages:

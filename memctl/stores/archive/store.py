@@ -179,8 +179,11 @@ class ArchiveStore(Store):
         for key in filter(where.has_key, list(self._contents.memories)):
             yield key
 
-    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        return catalog(self.read(where), self.dialect, repeated=True)
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        async with aclosing(catalog(self.read(where), self.dialect, repeated=True)) as infos:
+            async for info in infos:
+                info.summary = bool(info.summary)
+                yield info
 
     def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
         return self._duplicates(where) if where.whole else super().duplicates(where)
