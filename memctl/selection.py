@@ -18,8 +18,8 @@ from enum import Enum
 from itertools import repeat
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.live import understood
-from memctl.dialects.view import COMPRESSED, Dialect, MessageView
+from memctl.dialects.live import understood, untagged
+from memctl.dialects.view import Dialect, MessageView
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.shard import Shard
 
@@ -192,11 +192,11 @@ class Selection:
     def matches_outside(self, id: str, marks: Collection[str]) -> bool:
         """Return whether the filters by id and by mark allow a message with this id and marks.
 
-        The mark ``compressed`` says that a message is not read; ``apply`` finds what else says so.
+        Marks of ``dialects.live.tags`` say whether the message is read.
         """
         if self.ids and id not in self.ids:
             return False
-        if self.live is not None and (COMPRESSED in marks) is self.live:
+        if self.live is not None and bool(untagged(marks)[1]) is self.live:
             return False
         if self.marks and self.marks.isdisjoint(marks):
             return False

@@ -236,6 +236,7 @@ def _row(hit: Hit) -> dict[str, Any]:
         "role": hit.role,
         "name": hit.name,
         "marks": list(hit.marks),
+        "unread": hit.unread or None,
         "score": hit.score,
         "snippet": hit.snippet,
         "words": hit.has_words,

@@ -5,7 +5,7 @@ A later message answers a call, or replaces an earlier result; a call without a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Container, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from memctl.dialects.view import (
 )
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 
+_TAG = "not read: "
 _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 """The blocks of items that belong to one step of OpenAI's API."""
 
@@ -106,7 +107,20 @@ def tags(message: StoredMessage, unread: str) -> tuple[str, ...]:
     """Return the marks of a message to show, with the reason ``unread``, if the marks lack it."""
     if not unread or COMPRESSED in message.marks:
         return message.marks
-    return (*message.marks, f"not read: {unread}")
+    return (*message.marks, _TAG + unread)
+
+
+def untagged(marks: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Return the marks that ``tags`` was given, and the reason; the reverse of ``tags``."""
+    own, reason = [], ""
+    for mark in marks:
+        if mark.startswith(_TAG):
+            reason = mark.removeprefix(_TAG)
+            continue
+        own.append(mark)
+        if mark == COMPRESSED:
+            reason = Unread.COMPACTED
+    return tuple(own), reason
 
 
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:

@@ -22,7 +22,7 @@ from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
 from memctl.model import MemoryKey
 
-FORMAT = 2
+FORMAT = 3
 """The version of the file; to be raised when its rows or the result of ``block_text`` change."""
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 

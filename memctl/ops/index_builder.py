@@ -13,12 +13,13 @@ from contextlib import aclosing
 from hashlib import sha256
 
 from memctl.concurrency import in_thread
+from memctl.dialects.live import tags, understood
 from memctl.index import folder
 from memctl.index.database import FORMAT, Batch, BlockMark, IndexFile, MemoryRow, NewBlock
 from memctl.index.entries import source
 from memctl.index.writer import Writer, WriterProcess
 from memctl.location import Location
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.compare import Comparability, Hasher, Precision
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
@@ -150,7 +151,7 @@ class IndexBuilder:
         self, where: Selection, known: dict[MemoryKey, tuple[MemoryRow, list[BlockMark]]]
     ) -> None:
         memory: _Memory | None = None
-        pages = undamaged_pages(self._store.read, where)
+        pages = understood(undamaged_pages(self._store.read, where), self._store.dialect)
         try:
             async with aclosing(pages):
                 async for page in pages:
@@ -158,7 +159,7 @@ class IndexBuilder:
                     if page.offset == 0 or memory is None:
                         self._abandon(memory)
                         memory = self._begin(key, known.get(key))
-                    memory.add(page.messages)
+                    memory.add(page)
                     self._progress.advance(
                         memories=int(page.last),
                         messages=len(page.messages),
@@ -250,11 +251,12 @@ class _Memory:
         self._size = 0
         self._hasher = builder.hasher()
 
-    def add(self, messages: list[StoredMessage]) -> None:
-        """Add the next messages of the memory."""
-        self._hasher.add(messages)
-        for entry in messages:
-            self._pending.append(entry)
+    def add(self, page: Page) -> None:
+        """Add the next messages of the memory, with the marks that ``tags`` gives them."""
+        self._hasher.add(page.messages)
+        for entry, place in zip(page.messages, page.places, strict=True):
+            marks = tags(entry, page.unread.get(place, ""))
+            self._pending.append(entry._replace(marks=marks))
             self._size += len(entry.message)
             if len(self._pending) >= BLOCK_MESSAGES or self._size >= BLOCK_BYTES:
                 self._flush()

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
+from memctl.dialects.live import untagged
 from memctl.dialects.view import local_time
 from memctl.embedder import Embedder, EmbeddingReport, embed_all
 from memctl.errors import Unavailable, UsageError
@@ -89,8 +90,9 @@ class Hit:
 
     ``store`` is the label of the store.  ``position`` counts from 1 in the memory; None if the
     search service of the store does not know it.  ``has_words`` is True if the message has a word
-    and all phrases of the query, False if it was found by its meaning alone.  ``snippet`` is a part
-    of the text on one line.  ``spans`` are the start and end of each match in the snippet.
+    and all phrases of the query, False if it was found by its meaning alone.  ``unread`` is the
+    reason why the framework does not read the message; empty if it does.  ``snippet`` is a part of
+    the text on one line.  ``spans`` are the start and end of each match in the snippet.
     ``before`` and ``after`` are the messages before and after the hit in the memory, in order.
     """
 
@@ -108,6 +110,7 @@ class Hit:
     spans: tuple[tuple[int, int], ...] = ()
     before: tuple[Neighbour, ...] = ()
     after: tuple[Neighbour, ...] = ()
+    unread: str = ""
 
 
 @dataclass(slots=True)
@@ -200,6 +203,7 @@ def _service_hit(store: Store, found: ServiceHit, query: Query) -> Hit:
         has_words,
         snippet,
         spans,
+        unread=untagged(found.message.marks)[1],
     )
 
 
@@ -446,13 +450,15 @@ class _Search:
         entry, place = ranked.entry, ranked.block.place + ranked.at
         memory = index.file.memory_of(ranked.block.memory)
         snippet, spans = excerpt(entry.pieces[ranked.piece], self._query.units)
+        marks, unread = untagged(entry.marks)
         hit = Hit(
             *(index.label, memory.key, entry.id, place + 1),
-            *(entry.time, entry.role, entry.name, entry.marks),
+            *(entry.time, entry.role, entry.name, marks),
             round(score, 4),
             ranked.has_words,
             snippet,
             spans,
+            unread=unread,
         )
         if not self._options.around or index.facts:
             return hit

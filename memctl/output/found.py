@@ -58,6 +58,8 @@ def heading(hit: Hit, *, several: bool = False) -> Text:
         text.append(f"  {visible(hit.time[:16])}", "not bold dim")
     for mark in hit.marks:
         text.append(f"  [{visible(mark)}]", "not bold yellow")
+    if hit.unread:
+        text.append(f"  not read: {hit.unread}", "not bold yellow")
     if not hit.has_words:
         text.append("  none of the words", "not bold dim")
     return text

@@ -1,0 +1,237 @@
+"""What a framework reads of a memory: shown, counted, selected, searched, and copied.
+
+The events are those of google-adk 2.13; ``tests/interop_frameworks`` compares with the library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl import jsonio
+from memctl.model import MemoryKey, StoredMessage
+from memctl.testing import samples
+from tests.support.cli import add, contents, fill, report
+
+KEY = MemoryKey("ada", "trip")
+CARD = "My card is 4000-1111."
+
+
+def event(number: int, author: str, text: str = "", turn: int = 0, **actions: Any) -> StoredMessage:
+    role = "user" if author == "user" else "model"
+    value: dict[str, Any] = {
+        "id": f"e{number}",
+        "author": author,
+        "timestamp": 1772000000.0 + number,
+        "invocation_id": f"turn-{turn}",
+        "actions": actions,
+    }
+    if text:
+        value["content"] = {"role": role, "parts": [{"text": text}]}
+    return StoredMessage(f"e{number}", json.dumps({"content": value}).encode())
+
+
+TOLD = [
+    event(1, "user", "My seat is 12A.", 1),
+    event(2, "clerk", "Noted.", 1),
+    event(3, "user", CARD, 2),
+    event(4, "clerk", "Noted 4000-1111.", 2),
+]
+TAKEN_BACK = [
+    event(5, "user", rewind_before_invocation_id="turn-2"),
+    event(6, "user", "Which seat?", 3),
+    event(7, "clerk", "12A.", 3),
+]
+READ = ["My seat is 12A.", "Noted.", "Which seat?", "12A."]
+TO = ("memory", "langchain", "openai-agents", "llamaindex", "agno")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Return the database of an agent whose user has told a number."""
+    path = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
+    asyncio.run(fill(path, {KEY: TOLD}))
+    return path
+
+
+@pytest.fixture
+def rewound(path: str) -> str:
+    """Return the same database, after the user took the number back."""
+    add(path, KEY, TAKEN_BACK, len(TOLD))
+    return path
+
+
+def texts(run: Any, place: object) -> list[str]:
+    """Return the texts that ``context`` shows."""
+    rows = csv.DictReader(io.StringIO(run("context", place, "--format", "csv").stdout))
+    return [row["text"] for row in rows]
+
+
+def test_live_inspect_counts_what_is_not_read(run: Any, rewound: str) -> None:
+    found = report(run("inspect", rewound, "--json"))
+    assert found["totals"]["unread"] == {"rewound": 2, "not-for-memory": 1}
+    assert found["memories"][0]["unread"] == {"rewound": 2, "not-for-memory": 1}
+    assert found["totals"]["roles"] == {"user": 3, "assistant": 3, "system": 1}
+    assert "not read  rewound 2  not-for-memory 1" in run("inspect", rewound).stdout
+    rows = report(run("inspect", rewound, "--messages", "--json"))["messages"]
+    wanted = [None, None, "rewound", "rewound", "not-for-memory", None, None]
+    assert [row["unread"] for row in rows] == wanted
+    shown = run("inspect", rewound, "--messages").stdout
+    assert shown.count("[not read: rewound]") == 2
+
+
+def test_live_context_shows_what_adk_sends(run: Any, rewound: str) -> None:
+    assert texts(run, rewound) == READ
+    found = report(run("context", rewound, "--json"))
+    assert (found["left_out"], found["unread"]) == (3, {"rewound": 2, "not-for-memory": 1})
+    assert [one["unread"] for one in found["messages"]] == [None] * 4
+    shown = run("context", rewound)
+    assert "not sent: 2 rewound, 1 not-for-memory: show them with --all" in shown.stdout
+    everything = report(run("context", rewound, "--all", "--json"))["messages"]
+    assert [one["unread"] for one in everything][2:5] == ["rewound", "rewound", "not-for-memory"]
+
+
+def test_live_selects(run: Any, rewound: str, tmp_path: Path) -> None:
+    ids = {
+        option: [one["id"] for one in report(run(*words, option, "--json"))["messages"]]
+        for words in [("inspect", rewound, "--messages")]
+        for option in ("--live", "--not-live")
+    }
+    assert ids == {"--live": ["e1", "e2", "e6", "e7"], "--not-live": ["e3", "e4", "e5"]}
+    last = report(run("inspect", rewound, "--messages", "--not-live", "--last", "1", "--json"))
+    assert [one["id"] for one in last["messages"]] == ["e5"]
+    page = tmp_path / "a.md"
+    run("export", rewound, "-o", page, "--live")
+    assert CARD not in page.read_text()
+    run("export", rewound, "-o", page, "--force")
+    assert page.read_text().count("`not read: rewound`") == 2
+    assert run("delete", rewound, "--not-live", "--role", "user", "--yes").exit_code == 0
+    assert [one.id for one in contents(rewound)[KEY]] == ["e1", "e2", "e4", "e5", "e6", "e7"]
+    assert run("undo", "--yes").exit_code == 0
+    assert [one.id for one in contents(rewound)[KEY]] == [f"e{at}" for at in range(1, 8)]
+
+
+def test_live_search_finds_what_is_not_read_and_says_so(run: Any, path: str) -> None:
+    found = report(run("search", path, "4000", "--json"))["hits"]
+    assert {one["id"]: one["unread"] for one in found} == {"e3": None, "e4": None}
+    add(path, KEY, TAKEN_BACK, len(TOLD))
+    found = report(run("search", path, "4000", "--json"))["hits"]
+    assert {one["id"]: one["unread"] for one in found} == {"e3": "rewound", "e4": "rewound"}
+    assert report(run("search", path, "4000", "--live", "--json"))["hits"] == []
+    assert "not read: rewound" in run("search", path, "4000").stdout
+
+
+@pytest.mark.parametrize("layout", TO)
+def test_live_copy_has_what_is_read_and_the_way_back_all(
+    run: Any, rewound: str, tmp_path: Path, layout: str
+) -> None:
+    copy = f"sqlite:///{tmp_path}/copy.db?layout={layout}"
+    copy += "" if layout in ("memory", "agno") else "&owner=ada"
+    lossy = ("--lossy",) if layout == "openai-agents" else ()
+    done = run("migrate", rewound, copy, "--user", "ada", *lossy)
+    assert done.exit_code == 0, done.stderr
+    assert "do not read 3 messages of the copied memories (2 rewound, 1 not-for-" in done.stderr
+    assert ("notes keep them" in done.stderr) is (not lossy)
+    assert texts(run, copy) == READ
+    if lossy:
+        return
+    back = f"sqlite:///{tmp_path}/back.db?layout=adk&app=shop"
+    assert run("migrate", copy, back).exit_code == 0
+    ids = [one.id for found in contents(back).values() for one in found]
+    assert ids == [f"e{at}" for at in range(1, 8)]
+    assert texts(run, back) == READ
+
+
+def test_live_rewind_after_a_copy_takes_the_messages_out_of_the_copy(
+    run: Any, path: str, tmp_path: Path
+) -> None:
+    copy = str(tmp_path / "copy.db")
+    assert run("migrate", path, copy).exit_code == 0
+    assert CARD in texts(run, copy)
+    add(path, KEY, TAKEN_BACK, len(TOLD))
+    done = run("migrate", path, copy)
+    assert done.exit_code == 0, done.stderr
+    assert texts(run, copy) == READ
+    assert run("verify", path, copy).exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert CARD in texts(run, copy)
+
+
+def test_live_all_messages(run: Any, rewound: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    done = run("migrate", rewound, copy, "--all-messages")
+    assert done.exit_code == 0, done.stderr
+    assert "do not read" not in done.stderr
+    assert texts(run, copy) == [*READ[:2], CARD, "Noted 4000-1111.", *READ[2:]]
+
+
+def test_live_part_of_a_memory(run: Any, rewound: str, tmp_path: Path) -> None:
+    """What is not selected decides, too: here the event that takes the others back."""
+    copy = str(tmp_path / "copy.db")
+    assert run("migrate", rewound, copy, "--role", "user").exit_code == 0
+    assert texts(run, copy) == ["My seat is 12A.", "Which seat?"]
+
+
+def test_live_memory_of_which_nothing_is_read(run: Any, path: str, tmp_path: Path) -> None:
+    add(path, KEY, [event(5, "user", rewind_before_invocation_id="turn-1")], len(TOLD))
+    copy = str(tmp_path / "copy.db")
+    assert run("migrate", path, copy).exit_code == 0
+    [found] = contents(copy).values()
+    value = jsonio.loads(found[0].message)
+    assert (value["role"], value["content"]) == ("system", "[not read]")
+    assert run("verify", path, copy).exit_code == 0
+    assert texts(run, path) == []
+
+
+def test_live_summary_of_a_compaction(run: Any, path: str, tmp_path: Path) -> None:
+    """ADK sends the summary before what it has left of the compacted part of the session."""
+    content = {"role": "model", "parts": [{"text": "They spoke of seats."}]}
+    times = {"start_timestamp": 1772000001.0, "end_timestamp": 1772000003.0}
+    add(path, KEY, [event(5, "user", compaction=times | {"compacted_content": content})], len(TOLD))
+    assert texts(run, path) == ["They spoke of seats.", "Noted 4000-1111."]
+    found = report(run("search", path, "seats", "--json"))["hits"]
+    assert [(one["role"], one["id"]) for one in found if one["unread"] is None] == [
+        ("assistant", "e5")
+    ]
+    copy = str(tmp_path / "copy.db")
+    assert run("migrate", path, copy).exit_code == 0
+    assert texts(run, copy) == ["They spoke of seats.", "Noted 4000-1111."]
+    assert run("verify", path, copy).exit_code == 0
+
+
+def test_live_doctor_says_nothing_of_calls_that_were_taken_back(run: Any, path: str) -> None:
+    call = event(5, "clerk", "x", 4)
+    value = jsonio.loads(call.message)
+    part = {"function_call": {"id": "c1", "name": "pay", "args": {}}}
+    value["content"]["content"]["parts"] = [part]
+    add(path, KEY, [call._replace(message=jsonio.dumps(value))], 4)
+    assert run("doctor", path).exit_code == 6
+    add(path, KEY, [event(6, "user", rewind_before_invocation_id="turn-4")], 5)
+    assert run("doctor", path).exit_code == 0
+
+
+def test_live_summary_of_agentscope_becomes_the_first_message(run: Any, tmp_path: Path) -> None:
+    states = f"{tmp_path}/sessions/"
+    entries = samples.entries(4)
+    entries = [one._replace(marks=("compressed",)) for one in entries[:2]] + entries[2:]
+    asyncio.run(fill(states, {KEY: entries}, summary="They met."))
+    chats = f"sqlite:///{tmp_path}/chats.db?layout=langchain&owner=ada"
+    done = run("migrate", states, chats)
+    assert done.exit_code == 0, done.stderr
+    assert "do not read 2 messages of the copied memories (2 compacted)" in done.stderr
+    assert "the first message of 1 memory is the summary" in done.stderr
+    [found] = contents(chats).values()
+    assert len(found) == 3
+    assert jsonio.loads(found[0].message)["content"]["data"]["content"] == "They met."
+    assert run("verify", states, chats).exit_code == 0
+    back = f"{tmp_path}/back/"
+    assert run("migrate", chats, back).exit_code == 0
+    assert run("verify", states, back).exit_code == 0
+    context = report(run("context", back, "--json"))
+    assert [one["summary"] for one in context["messages"]] == [True, False, False]
