@@ -150,7 +150,7 @@ SQL_LAYOUTS = (
         summary="messages of other frameworks, and tables of your own, in {}",
         title="messages in a table",
         factory="memctl.stores.tables.store:TableStore",
-        options=("table", "columns", "dialect", "content_encoding", "owner", "app", "tz"),
+        options=("table", "columns", "dialect", "content_encoding", "live", "owner", "app", "tz"),
         layouts=TABLE_LAYOUTS,
     ),
     SqlLayout(
@@ -163,11 +163,11 @@ SQL_LAYOUTS = (
     ),
     SqlLayout(
         name="langgraph",
-        query="langgraph, &namespace=",
+        query="langgraph, &namespace=, &summary=",
         summary="the messages in LangGraph's checkpoints in {}, read, pruned and erased",
         title="LangGraph checkpoints",
         factory="memctl.stores.langgraph.store:{}LangGraphStore",
-        options=("namespace",),
+        options=("namespace", "summary"),
         engines=("sqlite", "postgresql"),
         extra="langgraph",
     ),
@@ -481,7 +481,15 @@ for _spec in BUILT_IN:
 """For each kind of a URL: the kinds of store, by the value of ``?layout=``."""
 
 
-_OF_NAMED_LAYOUTS = {"table", "columns", "dialect", "content_encoding", "namespace"}
+_OF_NAMED_LAYOUTS = {
+    "table",
+    "columns",
+    "dialect",
+    "content_encoding",
+    "live",
+    "namespace",
+    "summary",
+}
 """Options for a layout that ``?layout=`` names; for a detected layout, they mean nothing."""
 _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
 """Values of ``?state=`` besides a folder, with the options of the store that also hold there."""
@@ -961,7 +969,7 @@ def _sqlite(
         raise UsageError(
             f"SQLite takes no option {visible(others[0][0])!r}",
             "known: layout, agent, state, state_path, table, columns, dialect, content_encoding, "
-            "owner, app, namespace",
+            "live, owner, app, namespace, summary",
         )
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     return Location(kind, redact(text), url, path, options)

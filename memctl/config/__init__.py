@@ -34,7 +34,9 @@ _TABLES = {
     "offload": "[offload]",
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
-_TABLE_KEYS = ("layout", "table", "columns", "dialect", "content_encoding", "owner", "app", "tz")
+_TABLE_KEYS = (
+    *("layout", "table", "columns", "dialect", "content_encoding", "live", "owner", "app", "tz"),
+)
 """The keys that describe a mapped table or, ``tz``, its times; also options of the store's URL."""
 _OBJECT_KEYS = OPTIONS[S3]
 """The keys for an archive in object storage; also options of the archive's URL."""

@@ -495,8 +495,8 @@ class Joiner(Converter):
         found = super().memory(memory, first)
         if self.source.holds_summary or not self.target.holds_summary:
             return found
-        summary = ""
-        if first is not None:
+        summary = memory.summary or ""
+        if first is not None and not summary:
             value, note = _take_note(_parse(first).value, self.target.name)
             if note is not None and note.stands == SUMMARY:
                 summary = "\n".join(self.source.view_of(value).texts())

@@ -5,6 +5,7 @@ The module of a dialect is loaded when it is looked up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
@@ -30,13 +31,21 @@ _MODULES = {
 
 class _Registry(Mapping[str, Dialect]):
     def __getitem__(self, name: str) -> Dialect:
-        plain, _, zone = name.partition("@")
+        named, _, condition = name.partition("?live=")
+        plain, _, zone = named.partition("@")
         module = import_module(f"memctl.dialects.{_MODULES[plain]}")
         dialect: Dialect = getattr(module, plain.upper().replace("-", "_"))
+        if condition:
+            from memctl.dialects.rows import Flag, RowDialect
+
+            flag = Flag.parse(condition)
+            if flag is None or not isinstance(dialect, RowDialect):
+                raise KeyError(name)
+            return dialect.flagged(flag)
         return dialect.in_zone(time_zone(zone)) if zone else dialect
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.partition("@")[0] in _MODULES
+        return isinstance(name, str) and re.split("@|[?]live=", name)[0] in _MODULES
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)

@@ -14,12 +14,14 @@ If a message has no id, memctl derives an id from role, name, time and content.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
@@ -35,6 +37,7 @@ from memctl.dialects.view import (
     Block,
     Dialect,
     HintBlock,
+    Live,
     MediaBlock,
     MessageView,
     Swap,
@@ -44,6 +47,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
+    Unread,
     object_of,
 )
 
@@ -57,10 +61,49 @@ COLUMN_ROLES = (
 """The possible meanings of a column of a mapped table."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA, CALLS, CALL_ID, CALL_NAME})
 """The possible fields of a row besides the content."""
+FLAG = "?live="
+"""Stands before the condition of a flag in the full name of a dialect."""
 _FIELD = "field"
 """The key among the notes for the original value of ``note_field``, if that value was an empty
 object or not an object."""
 _ID_BYTES = 10
+
+
+class Flag(NamedTuple):
+    """The column by which a program tells the rows that it reads: those that hold ``value``.
+
+    A ``value`` of None stands for NULL.
+    """
+
+    column: str
+    value: Any
+
+    @classmethod
+    def parse(cls, text: str) -> Flag | None:
+        """Parse a condition such as ``active = 1`` or ``deleted_at is null``; None for others."""
+        found = _CONDITION.fullmatch(text.strip())
+        if found is None:
+            return None
+        value = found["value"]
+        if value is None:
+            return cls(found["column"], None)
+        if value.startswith("'"):
+            return cls(found["column"], value[1:-1].replace("''", "'"))
+        return cls(found["column"], jsonio.loads(value.lower().encode()))
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.column} is null"
+        if isinstance(self.value, str):
+            quoted = self.value.replace("'", "''")
+            return f"{self.column} = '{quoted}'"
+        return f"{self.column} = {jsonio.dumps(self.value).decode()}"
+
+
+_CONDITION = re.compile(
+    r"(?P<column>[^=]+?)\s*(?:=\s*(?P<value>'(?:[^']|'')*'|-?\d+|true|false)|\bis\s+null)",
+    re.IGNORECASE,
+)
 
 
 def utc(moment: datetime) -> str:
@@ -183,6 +226,8 @@ class RowDialect(Dialect):
     makes_ids = True
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
+    flag: Flag | None = None
+    """How the program tells the rows that it reads, if a column does; set with ``leaves_out``."""
     capitals = False
     """True if roles are stored in capitals, as Spring AI and other Java programs do."""
     framework: ClassVar[str] = ""
@@ -306,6 +351,24 @@ class RowDialect(Dialect):
         return blake2b(text, digest_size=_ID_BYTES).hexdigest()
 
     # The contract of a dialect
+
+    @property
+    def full_name(self) -> str:
+        return super().full_name + (FLAG + self.soft_deletion if self.flag else "")
+
+    def live(self, views: Sequence[MessageView]) -> Live:
+        if self.flag is None:
+            return super().live(views)
+        name, value = self.flag
+        found = [(view.value.get(EXTRA) or {}).get(name) == value for view in views]
+        order = [at for at, is_read in enumerate(found) if is_read]
+        return Live(order, {at: Unread.DELETED for at, one in enumerate(found) if not one})
+
+    def flagged(self, flag: Flag) -> RowDialect:
+        """Return the dialect of rows of which a program reads some, as a column tells."""
+        found = copy(self)
+        found.flag, found.leaves_out, found.soft_deletion = flag, True, str(flag)
+        return found
 
     def names_itself(self, text: bytes) -> bool:
         value = object_of(jsonio.loads(text))

@@ -340,7 +340,7 @@ class Dialect(ABC):
     """The word for a message in reports."""
     holds_marks: ClassVar[bool] = True
     """True if messages may have marks."""
-    holds_summary: ClassVar[bool] = True
+    holds_summary: bool = True
     """True if a memory may have a summary; else the summary of a copy is its first message."""
     holds_notes: bool = True
     """True if a message can carry notes with data that the dialect cannot express."""
@@ -361,6 +361,8 @@ class Dialect(ABC):
     """True in a conversion that takes messages that the framework does not read for read ones."""
     leaves_out: bool = False
     """True if the messages of a memory may say which of them the framework reads (``live``)."""
+    soft_deletion: str = ""
+    """The condition of the rows that a program reads, if it marks rows instead of deleting them."""
     depends_on_later: ClassVar[bool] = False
     """True if later messages decide what the framework sends of a message (``live.sent``)."""
     last_result_counts: ClassVar[bool] = False

@@ -311,10 +311,15 @@ class DeleteRun(ChangeRun):
         self.most = await most_deletions(store, self.where, self._limit)
 
     async def after_plan(self, store: Store) -> None:
-        """Count the tool calls that the deletion splits, and warn of them.
+        """Warn of a program that only marks rows, and of tool calls that the deletion splits.
 
-        Without ``warn_parted``, do nothing.
+        Without ``warn_parted``, tool calls are not counted.
         """
+        if store.dialect.soft_deletion and self.report.planned.deleted:
+            self._observer.warn(
+                f"the program of {store.label} reads the rows with {store.dialect.soft_deletion}, "
+                "and marks others: memctl deletes rows"
+            )
         if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")

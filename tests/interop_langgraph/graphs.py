@@ -6,8 +6,8 @@ stdout its answer, both JSON: ``{"do": ..., "url": ..., ...}``, answered by ``{"
 
 ``make`` runs each graph in a thread of its own.  ``states`` answers the state of each thread,
 ``history`` all its states, and ``go`` the states after further turns.  ``talk`` adds turns to the
-thread ``talk`` until there is a file ``until``, and answers their number and the state.  The graphs
-are deterministic.
+thread ``talk`` until there is a file ``until``, and answers their number and the state.  ``summed``
+runs a graph that keeps a summary, and answers its state.  The graphs are deterministic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -222,7 +222,31 @@ def talk(checkpointer: Any, until: str) -> dict[str, Any]:
     return {"turns": turns, "state": state(graph, "talk")}
 
 
-WORK = {"make": make, "states": states, "history": histories, "go": go, "talk": talk}
+class Summed(MessagesState):
+    summary: str
+
+
+def sum_up(state: Summed) -> dict[str, Any]:
+    """Remove the first messages, as a summary stands for them."""
+    removed = [RemoveMessage(id=one.id) for one in state["messages"][:-1]]
+    return {"summary": "They spoke of seats.", "messages": removed}
+
+
+def summed(checkpointer: Any) -> Any:
+    graph = line(Summed, sum_up).compile(checkpointer=checkpointer)
+    for text in ("My seat is 12A.", "Which seat?"):
+        graph.invoke({"messages": [HumanMessage(text, id=text)]}, of_thread("summed"))
+    return state(graph, "summed")["values"]
+
+
+WORK = {
+    "summed": summed,
+    "make": make,
+    "states": states,
+    "history": histories,
+    "go": go,
+    "talk": talk,
+}
 
 
 def answer(request: dict[str, Any]) -> Any:

@@ -9,15 +9,18 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from memctl import jsonio
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
-from tests.support.cli import add, contents, fill, report
+from tests.support.cli import add, contents, fails, fill, report
 
 KEY = MemoryKey("ada", "trip")
 CARD = "My card is 4000-1111."
@@ -235,3 +238,64 @@ def test_live_summary_of_agentscope_becomes_the_first_message(run: Any, tmp_path
     assert run("verify", states, back).exit_code == 0
     context = report(run("context", back, "--json"))
     assert [one["summary"] for one in context["messages"]] == [True, False, False]
+
+
+FLAGGED = """
+CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT,
+    created_at REAL, active INTEGER NOT NULL DEFAULT 1);
+INSERT INTO messages (session_id, role, content, created_at, active) VALUES
+    ('trip', 'user', 'My seat is 12A.', 1772000001, 1),
+    ('trip', 'user', 'My card is 4000-1111.', 1772000002, 0),
+    ('trip', 'user', 'Which seat?', 1772000003, 1);
+"""
+COLUMNS = "session:session_id,role:role,content:content,time:created_at,order:id"
+
+
+def test_live_flag_of_a_table(run: Any, tmp_path: Path) -> None:
+    """A program marks rows instead of deleting them: a condition says which it reads."""
+    place = tmp_path / "chats.db"
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(FLAGGED)
+    [found] = report(run("stores", "detect", place, "--json"))["tables"]
+    assert found["live"] == "active = 1"
+    assert 'live = "active = 1"' in found["toml"].splitlines()
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live=active%20%3D%201"
+    assert texts(run, url) == ["My seat is 12A.", "Which seat?"]
+    assert report(run("inspect", url, "--json"))["totals"]["unread"] == {"deleted": 1}
+    archive, copy = tmp_path / "all.ndjson", tmp_path / "agents.db"
+    assert run("export", url, "-o", archive).exit_code == 0
+    assert run("migrate", archive, copy, "--lossy").exit_code == 0
+    assert texts(run, copy) == ["My seat is 12A.", "Which seat?"]
+    deleted = run("delete", url, "--not-live", "--yes")
+    assert "reads the rows with active = 1, and marks others: memctl deletes rows" in deleted.stderr
+    with closing(sqlite3.connect(place)) as database:
+        rows = database.execute("SELECT id, active FROM messages").fetchall()
+        assert rows == [(1, 1), (3, 1)]
+        assert run("undo", "--yes").exit_code == 0
+        database.execute("DELETE FROM messages WHERE id <> 2")
+        database.commit()
+    assert texts(run, url) == []
+
+
+@pytest.mark.parametrize("written", ["active", "active > 1", "content = 'x'", "active = x"])
+def test_live_condition_that_memctl_does_not_know(run: Any, tmp_path: Path, written: str) -> None:
+    place = tmp_path / "chats.db"
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(FLAGGED)
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live={quote(written)}"
+    fails(run("inspect", url), 2, "is no condition of a further column", "active = 1")
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live=gone%20is%20null"
+    fails(run("inspect", url), 8, "has no column 'gone'")
+
+
+def test_live_messages_of_another_store_are_read_in_a_table(run: Any, tmp_path: Path) -> None:
+    place, agents = tmp_path / "chats.db", tmp_path / "agents.db"
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(FLAGGED.replace("NOT NULL DEFAULT 1", "").partition("INSERT")[0])
+    asyncio.run(fill(str(agents), {MemoryKey("", "trip"): samples.entries(3)}))
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live=active%20%3D%201"
+    url += "&content_encoding=text"
+    assert run("migrate", agents, url, "--lossy").exit_code == 0
+    with closing(sqlite3.connect(place)) as database:
+        assert database.execute("SELECT DISTINCT active FROM messages").fetchall() == [(1,)]
+    assert len(texts(run, url)) == 3

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from memctl import jsonio
@@ -81,12 +83,13 @@ class State(NamedTuple):
     """The state of a thread: the value of the channel ``messages``, and what is beside it.
 
     ``messages`` is None without such a channel.  ``others`` names other channels with a value.
-    ``goes_on`` is True if a node is to run next.
+    ``goes_on`` is True if a node is to run next.  ``plain`` has the texts and numbers in channels.
     """
 
     messages: Any
-    others: Iterable[str]
+    others: Sequence[str]
     goes_on: bool
+    plain: Mapping[str, Any]
 
 
 class LangGraphStore(SqlStore):
@@ -102,6 +105,12 @@ class LangGraphStore(SqlStore):
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self._namespace = location.options.get("namespace", "")
+        self._summary = location.options.get("summary", "")
+        """The channel with the summary of the messages; empty if the user names none."""
+        if self._summary:
+            self.features = replace(self.features, summaries=True)
+            self.dialect = copy(LANGCHAIN)
+            self.dialect.holds_summary = True
         self._takes_threads = False
         """True if an operation takes whole threads, with subgraphs and all channels."""
         self._warns_of_subgraphs = not self._namespace
@@ -194,13 +203,11 @@ class LangGraphStore(SqlStore):
                 rows = await self.database.fetch_all(connection, self.latest_sql, asked)
                 if not rows:  # the thread was deleted meanwhile
                     continue
-                found, names, waits = self._found(key, Latest(*rows[0]))
-                others.update(name for name in names if not _is_internal(name))
+                found, memory = self._found(key, Latest(*rows[0]), others)
                 del rows  # do not hold a large thread twice
                 if found is None:
                     bare.append(key.session)
                     continue
-                memory = Memory(key, waits=waits)
                 for page in paginate(memory, self._entries(key, found), empty=False):
                     self.left_out.others = True
                     yield page
@@ -222,19 +229,29 @@ class LangGraphStore(SqlStore):
             self.warnings.append(text)
 
     def _found(
-        self, key: MemoryKey, latest: Latest
-    ) -> tuple[list[Any] | None, Iterable[str], bool]:
-        """Return the messages in a checkpoint, the other channels, and whether the graph waits.
+        self, key: MemoryKey, latest: Latest, others: Counter[str]
+    ) -> tuple[list[Any] | None, Memory]:
+        """Return the messages in a checkpoint, and the memory; count other channels in ``others``.
 
         The messages are not yet decoded; None if they are not a list.  If the checkpoint cannot be
         read, notes the damage of the memory ``key``, and returns an empty list.
         """
+        memory = Memory(key)
         try:
             state = self.state(latest)
-            return messages_of(state.messages), state.others, latest.writes > 0 or state.goes_on
+            found = messages_of(state.messages)
+            memory = replace(memory, waits=latest.writes > 0 or state.goes_on)
+            if self._summary:
+                said = state.plain.get(self._summary)
+                if said is None and self._summary in state.others:
+                    raise Undecodable(f"its channel {visible(self._summary)!r} holds no text")
+                memory = replace(memory, summary=said if isinstance(said, str) else "")
         except Undecodable as error:
             self._note_damage(key, str(error))
-            return [], (), False
+            return [], memory
+        names = (name for name in state.others if name != self._summary)
+        others.update(name for name in names if not _is_internal(name))
+        return found, memory
 
     def _entries(self, key: MemoryKey, found: list[Any]) -> list[StoredMessage]:
         """Decode the messages ``found`` of the memory ``key``, and empty ``found`` to save memory.
@@ -385,7 +402,8 @@ class SqliteLangGraphStore(LangGraphStore):
             _refuse_deltas(latest.metadata)
         # Earlier versions of LangGraph give a node's channel the name of the node as its value.
         others = [name for name, one in values.items() if one not in (None, "", [], {}, name)]
-        return State(values.get(CHANNEL), map(str, others), has_next_task(checkpoint))
+        plain = {name: one for name, one in values.items() if isinstance(one, str)}
+        return State(values.get(CHANNEL), list(map(str, others)), has_next_task(checkpoint), plain)
 
 
 class PostgresqlLangGraphStore(LangGraphStore):
@@ -410,8 +428,11 @@ class PostgresqlLangGraphStore(LangGraphStore):
     )
 
     def state(self, latest: Latest) -> State:
-        goes_on = TASKS in latest.others or has_next_task(value_of("json", latest.checkpoint))
+        checkpoint = value_of("json", latest.checkpoint)
+        goes_on = TASKS in latest.others or has_next_task(checkpoint)
+        values = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
+        plain = values if isinstance(values, dict) else {}
         if latest.kind is None:  # a channel with a plain value has no row
             _refuse_deltas(latest.metadata)
-            return State(None, latest.others, goes_on)
-        return State(value_of(latest.kind, latest.data), latest.others, goes_on)
+            return State(None, latest.others, goes_on, plain)
+        return State(value_of(latest.kind, latest.data), latest.others, goes_on, plain)

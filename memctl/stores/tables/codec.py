@@ -127,7 +127,11 @@ class RowCodec:
         others = [name for name, one in columns.all.items() if name not in own and not one.computed]
         self.session_column = columns.all[named["session"]]
         self.extra_columns = frozenset(others)
-        self.filled_columns = frozenset(name for name in others if columns.all[name].default)
+        flag = mapping.dialect.flag
+        self._flag = {} if flag is None or flag.value is None else {flag.column: flag.value}
+        """The value of the column that says that the program reads a row."""
+        filled = [name for name in others if columns.all[name].default]
+        self.filled_columns = frozenset(filled) | self._flag.keys()
         unread = () if mapping.dialect.documents else ("calls", "call_id")
         likely = {name for role in unread if role not in named for name in CALL_COLUMNS[role]}
         self.call_columns = frozenset(name for name in others if name.lower() in likely)
@@ -207,7 +211,7 @@ class RowCodec:
         """
         if not self.holds_notes:
             return []
-        filled = sorted(self.filled_columns - extra.keys())
+        filled = sorted(self.filled_columns - extra.keys() - self._flag.keys())
         if self._time is not None and self._needs_time and value.get(TIME) is None:
             filled.append(self._time)
         return filled
@@ -653,7 +657,7 @@ class RowCodec:
             raise Refusal(f"the message {entry.id!r} is not a JSON object")
         mapping = self.mapping
         named = mapping.columns
-        extra = value.get(EXTRA) or {}
+        extra = self._flag | (value.get(EXTRA) or {})
         if lost := self._lost(value, extra):
             raise Refusal(
                 f"the table {visible(mapping.table)!r} has no column for {visible(lost[0])!r}, "

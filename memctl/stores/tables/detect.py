@@ -29,7 +29,7 @@ from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.types import NullType
 
 from memctl.dialects.roles import ROLE_NAMES
-from memctl.dialects.rows import COLUMN_ROLES, blocks_of
+from memctl.dialects.rows import COLUMN_ROLES, Flag, blocks_of
 from memctl.engines.sql.columns import Column, TimeFormat
 from memctl.layouts.sql import (
     AGNO_RUNS,
@@ -49,7 +49,7 @@ from memctl.stores.tables.codec import ROWID, is_message, parse_json
 from memctl.stores.tables.mapping import CALL_COLUMNS
 from memctl.stores.tables.presets import PRESETS
 
-_MAPPING = ("layout", "table", "columns", "dialect", "content_encoding")
+_MAPPING = ("layout", "table", "columns", "dialect", "content_encoding", "live")
 """The options of a URL that the lines of a proposal replace."""
 SAMPLE = 200
 """The number of rows of a table to examine."""
@@ -101,6 +101,12 @@ _SIGNS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "openai-agents": lambda one: one.get("type") in _ITEMS,
 }
 """For each dialect, a test whether a JSON object is a message of the dialect."""
+_READ = ("active", "is_active", "enabled")
+_LEFT_OUT = (
+    *("deleted", "is_deleted", "removed", "hidden", "archived", "is_archived"),
+    *("deleted_at", "removed_at", "archived_at"),
+)
+"""The usual names of columns that mark the rows that a program reads, or does not read."""
 _NAMED_VALUES = 3
 
 
@@ -123,6 +129,8 @@ class Proposal:
 
     Empty if the column type or the dialect decides.
     """
+    live: str = ""
+    """The condition of the rows that the program reads; empty if it seems to read all."""
 
     @property
     def names_user(self) -> bool:
@@ -152,6 +160,8 @@ class Proposal:
             lines.append(f"content_encoding = {_text(self.encoding)}")
         elif self.encoding is None:
             lines.append('content_encoding = "text" # "json" if programs read it with json.loads')
+        if self.live:
+            lines.append(f"live = {_text(self.live)}")
         return "\n".join(lines)
 
 
@@ -202,8 +212,27 @@ def detect(connection: Connection) -> list[Proposal]:
             encoding = "" if dialect or typed else _encoding_of(contents)
             if encoding == "json":
                 reasons.append("content_encoding = json: all contents are JSON")
-            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding))
+            live = _live(sample, columns)
+            if live:
+                reasons.append(f"live = {live}: by its name; the program reads no other rows")
+            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding, live))
     return found + guessed
+
+
+def _live(sample: Sequence[Mapping[str, Any]], columns: Mapping[str, str | list[str]]) -> str:
+    """Return the condition of the rows that the program seems to read; empty without a flag."""
+    for name in sample[0] if sample else ():
+        plain, values = name.lower(), {row[name] for row in sample}
+        if name in columns.values() or plain not in (*_READ, *_LEFT_OUT):
+            continue
+        if plain.endswith("_at"):
+            if None in values:
+                return str(Flag(name, None))
+        elif values <= {0, 1}:
+            wanted = plain in _READ
+            booleans = any(isinstance(value, bool) for value in values)
+            return str(Flag(name, wanted if booleans else int(wanted)))
+    return ""
 
 
 def text_tables(connection: Connection) -> list[str]:

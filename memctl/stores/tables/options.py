@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from memctl.dialects.langchain import LangChainJs
 from memctl.dialects.rows import (
     COLUMN_ROLES,
+    Flag,
     RoleContent,
     RowDialect,
 )
@@ -44,7 +45,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
                 f"?layout={layout} names the user of each session",
                 "leave out owner=; for the target of a copy, write owner= at the source",
             )
-        for name in ("columns", "content_encoding", "tz"):
+        for name in ("columns", "content_encoding", "live", "tz"):
             if name in options:
                 what = "times" if name == "tz" else "columns"
                 raise UsageError(f"?layout={layout} knows its {what}", f"leave out {name}=")
@@ -81,6 +82,14 @@ def mapping_of(options: Map[str, str]) -> Mapping:
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
     rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
     zone = time_zone(options["tz"]) if "tz" in options else None
+    if (condition := options.get("live")) is not None:
+        flag = Flag.parse(condition)
+        if flag is None or flag.column in columns.values():
+            raise UsageError(
+                f"live={visible(condition)} is no condition of a further column",
+                'write live = "active = 1", "state = \'kept\'" or "deleted_at is null"',
+            )
+        rows = rows.flagged(flag)
     return Mapping(table, columns, order, rows, user, encoding=encoding, zone=zone)
 
 

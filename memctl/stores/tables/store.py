@@ -140,6 +140,8 @@ class TableStore(SqlStore):
             columns = columns._replace(order=(mapping.rising, ROWID))
         content = columns.all.get(mapping.columns["content"])
         missing = [name for name in mapping.columns.values() if name not in columns.all]
+        flag = mapping.dialect.flag
+        missing += [flag.column] if flag is not None and flag.column not in columns.all else []
         missing += [name for name in columns.order if name not in columns.all and name != ROWID]
         arrays = content is not None and isinstance(content.type, ARRAY)
         if missing or arrays:
