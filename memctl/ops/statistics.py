@@ -565,13 +565,14 @@ class _MessageCounts(_MemoryCounts):
         """The names of the tools of the latest calls: not all frameworks repeat it in results."""
 
     def take(self, page: Page) -> None:
-        examined = map(self._message, page.messages)
+        pairs = zip(page.messages, page.places, strict=True)
+        examined = (self._message(entry, page.unread.get(place, "")) for entry, place in pairs)
         if isinstance(self.examining, MemoryExaminer):
             self.examining.take(page, examined)
         else:
             deque(examined, 0)
 
-    def _message(self, entry: StoredMessage) -> ExaminedMessage:
+    def _message(self, entry: StoredMessage, unread: str) -> ExaminedMessage:
         text = entry.message
         view = _read(text, self._dialect)
         if view is None:
@@ -586,7 +587,7 @@ class _MessageCounts(_MemoryCounts):
         if self._listed is not None:
             if entry.id in self._ids:
                 self._there[entry.id] = spent
-        elif COMPRESSED not in entry.marks:
+        elif not (unread or COMPRESSED in entry.marks):
             self._send(spent)
         return found
 
