@@ -454,7 +454,7 @@ class MemoryExaminer:
             self._note(COMPRESSED, spot)
             self._hide(found, spot)
             return
-        if unread in _SET_ASIDE:
+        if self._dialect.leaves_out and unread in _SET_ASIDE:
             return  # nothing that these messages say reaches a model
         self._has_summary = self._has_summary or SUMMARY in entry.marks
         self._settle_hints()
