@@ -11,8 +11,9 @@ from memctl.dialects.losses import Losses
 from memctl.dialects.view import Dialect
 from memctl.errors import Loss, UsageError
 from memctl.location import visible
-from memctl.model import Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.numbers import count
+from memctl.ops.copy import CopyOptions
 from memctl.ops.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost
 from memctl.ops.select import whole_memories
@@ -184,20 +185,39 @@ async def refuse_losses(
             f"no result yet for {count(open_calls, 'call')} at the end of a memory: a word stands "
             "in the target until a later copy brings the result"
         )
-    place = inside(target)
-    # Agents that do not see marks read compressed messages again.
-    missing = await missing_summaries(source, where) if place.dialect.holds_marks else None
-    if missing is not None:
-        warnings.append(missing.warning(source))
-        if place.features.summaries and not place.features.summaries_elsewhere:
-            report.losses.append(Lost("compressed", missing.memories, missing.example))
-            losses["compressed"] = (
-                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten them"
-            )
-            hint = hint or f"{remedy(source, missing.example)}; or copy them alone with --lossy"
     if losses and not lossy:
         raise Loss("; ".join(losses.values()), hint)
     report.warnings += [text for text in warnings if text not in report.warnings]
+
+
+async def refuse_missing_summaries(
+    source: Store, target: Store, where: Selection, report: CopyReport, options: CopyOptions
+) -> None:
+    """Refuse a copy of messages marked ``compressed`` if neither side has their summary.
+
+    The target must be open.  With ``options.lossy``, and for a target that keeps no summaries, only
+    report the messages.
+
+    Raises:
+        Loss: an agent of the target would have forgotten the messages.
+    """
+    if not target.dialect.holds_marks:
+        return  # agents that do not see marks read the messages again
+    keeps = options.on_conflict is not OnConflict.REPLACE or not source.features.summaries
+    missing = await missing_summaries(source, where, target if keeps else None)
+    if missing is None:
+        return
+    if target.features.summaries and not target.features.summaries_elsewhere:
+        lost = Lost("compressed", missing.memories, missing.example)
+        report.losses += [lost] if lost not in report.losses else []
+        if not options.lossy:
+            raise Loss(
+                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten "
+                "them",
+                f"{remedy(source, missing.example)}; or copy them alone with --lossy",
+            )
+    warning = missing.warning(source)
+    report.warnings += [warning] if warning not in report.warnings else []
 
 
 def _listed(kinds: Counter[str] | None) -> str:

@@ -25,7 +25,7 @@ from memctl.ops.copy import CopyOptions, copy, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
-from memctl.ops.losses import refuse_losses
+from memctl.ops.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
@@ -207,11 +207,13 @@ class CopyRun:
         Raises:
             Busy: another run writes to the target.
             Loss: as ``examine``, if the layout of the target became known only when it was opened;
-                or facts need vectors, and no embedder is given.
+                the summary of compressed messages is in neither store; or facts need vectors, and
+                no embedder is given.
         """
         target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
             await self._refuse_losses(source, target)
+        await refuse_missing_summaries(source, target, self.where, self.report, self.options)
         made = self.report.embedding
         made.warnings.clear()
         self._fitted = await embedded(source, target, self.where, made, dry_run=self._dry_run)
