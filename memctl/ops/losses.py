@@ -69,6 +69,12 @@ _LOSSES = {
     "waits": _LossKind(
         "waiting-calls",
         "calls that wait for a person or another program",
+        "have them answered first, or leave them for a later copy with --lossy",
+        "left for a copy after the answer",
+    ),
+    "waiting": _LossKind(
+        "waiting-calls",
+        "calls that wait for a person or another program",
         "have them answered first, or put a word in their places with --lossy",
         "a word takes their places",
     ),
@@ -152,7 +158,7 @@ async def refuse_losses(
             async for key, lost in memories:
                 open_calls += lost.open_calls
                 for loss, names in (
-                    ("waits", lost.waiting),
+                    ("waiting", lost.waiting),
                     ("content", lost.contents),
                     ("roles", lost.roles),
                 ):

@@ -37,6 +37,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
+from memctl.wrappers.answered import answered
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
@@ -435,6 +436,7 @@ class Migration:
                 if options.on_conflict is OnConflict.REPLACE:
                     options.holds.read(target)  # a damaged record is an error before any write
                 await self._copy.begin(source, target)
+                source = answered(source, target)
                 self._retries.reached = True
                 await self._copy.copy(source, target, following=interval is not None)
                 if not self.report.memories.selected:
@@ -530,7 +532,7 @@ class Migration:
             if isinstance(self._target, Location):
                 again = self._timed(make_store(self._target))
                 target = await stack.enter_async_context(opened(again, self._observer))
-            yield source, target
+            yield answered(source, target), target
 
     async def _verify(self, source: Store, target: Store) -> None:
         """Compare source and target; raise ``Different`` if they differ."""

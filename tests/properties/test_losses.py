@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from memctl.dialects.view import TOOL, Block, Dialect, TextBlock, ToolResultBloc
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.wrappers.answered import before_waiting
 from tests.properties.test_conversion import convert
 
 MEMORY = Memory(MemoryKey("u", "s"), summary="")
@@ -268,3 +270,12 @@ def test_a_copy_says_nothing_that_its_source_does_not_say(source: str, target: s
         assert [jsonio.canonical(one.message) for one in back] == [
             jsonio.canonical(one.message) for one in entries
         ]
+
+
+def test_a_thread_of_langgraph_before_a_call_that_waits_is_healthy() -> None:
+    """LangChain's own tables get these messages, in the same dialect."""
+    dialect, entries = DIALECTS["langchain"], stored("langchain")
+    thread = replace(MEMORY, waits=True)
+    kept = [before_waiting(dialect, thread, entries[:end]) for end in range(len(entries) + 1)]
+    assert list(map(len, kept)) == [0, 1, 1, 3, 4], "the second message is a call"
+    assert [codes(dialect, some) for some in kept] == [[]] * len(kept)

@@ -1,0 +1,76 @@
+"""Memories without the calls that wait, for a target of the same dialect that cannot keep them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from memctl.dialects.live import WaitingCalls
+from memctl.dialects.view import Dialect, ToolCallBlock
+from memctl.model import Memory, Page, StoredMessage
+from memctl.selection import Selection
+from memctl.store import Features, Store
+from memctl.storekit.batching import paginate
+from memctl.wrappers.converted import inside
+from memctl.wrappers.wrapper import StoreWrapper
+
+
+def answered(source: Store, target: Store) -> Store:
+    """Return the source of a copy without calls that the target would hold as open calls.
+
+    In another dialect, a conversion puts words in their places: then return the source itself.
+    """
+    target = inside(target)
+    same = source.dialect.name == target.dialect.name
+    if same and source.features.waits and not target.features.waits:
+        return Answered(source)
+    return source
+
+
+def before_waiting(
+    dialect: Dialect, memory: Memory, entries: list[StoredMessage]
+) -> list[StoredMessage]:
+    """Return the messages of a memory up to the first call that waits."""
+    calls = WaitingCalls(dialect, memory)
+    places: dict[str, int] = {}
+    for at, entry in enumerate(entries):
+        with suppress(ValueError, RecursionError):  # the copy reports it
+            blocks = dialect.outline(entry.message).blocks
+            calls.add(blocks)
+            places |= {one.id: at for one in blocks if isinstance(one, ToolCallBlock)}
+    return entries[: min((places[id] for id in calls.certain), default=None)]
+
+
+class Answered(StoreWrapper):
+    """A source whose memories end before the first call that waits.
+
+    A later copy, after the answer, has the calls and their results.
+    """
+
+    headers = Store.headers
+    list_memories = Store.list_memories
+    outline = Store.outline
+    duplicates = Store.duplicates
+    count = Store.count
+
+    @property
+    def features(self) -> Features:  # type: ignore[override]
+        """The features of the store inside, without calls that wait and without cheap outlines."""
+        return replace(self._store.features, waits=False, cheap_outline=False)
+
+    async def read(self, where: Selection) -> AsyncGenerator[Page]:
+        held: list[StoredMessage] = []
+        async with aclosing(self._store.read(where)) as pages:
+            async for page in pages:
+                if not page.memory.waits:
+                    yield page
+                    continue
+                held += page.messages
+                if page.last:
+                    memory = replace(page.memory, waits=False)
+                    kept = before_waiting(self.dialect, page.memory, held)
+                    for cut in paginate(memory, kept, empty=False):
+                        yield cut
+                    held = []
+                del page
