@@ -30,7 +30,7 @@ import orjson
 
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
-from memctl.dialects.live import sent
+from memctl.dialects.live import order_sent, sent
 from memctl.dialects.view import NOTES, Block, Dialect
 from memctl.model import Memory, StoredMessage
 
@@ -96,6 +96,8 @@ class Entry:
     """True if the message may hold a number that JSON lacks, such as NaN."""
     sent: list[Block] | None = field(default_factory=list)
     """What ``live.sent`` found of the message, if it was asked."""
+    shown: Entry | None = None
+    """The message that a model gets in the place of this one, if it is another."""
 
 
 @dataclass(slots=True)
@@ -470,8 +472,8 @@ class Joiner(Converter):
                 made.update(range(at, at + note.count))
         views = [self.source.view_of(one.value) for one in held]
         found = sent(self.source, memory, views, made)
-        for one, blocks in zip(held, found, strict=True):
-            one.sent = blocks
+        for one, at in zip(held, order_sent(self.source, found, made), strict=True):
+            one.sent, one.shown = found[at], held[at]
             yield one
 
     def _goes_on(self, one: Entry) -> bool:
@@ -484,7 +486,8 @@ class Joiner(Converter):
                 return True
             if place == len(note.ids):
                 return False
-        return self._joint.belongs([each.value for each in self._group], one.value)
+        *group, new = [(each.shown or each).value for each in (*self._group, one)]
+        return self._joint.belongs(group, new)
 
     def _joined(self) -> StoredMessage:
         group, note = self._group, self._note
@@ -509,12 +512,14 @@ class Joiner(Converter):
             elif not self._joint.free:
                 id = whole["id"] = self._unused(id)
         else:
-            id = self._unused(self._joint.id(parts, group[0].id))
+            shown = [one.shown or one for one in group]
+            values = [one.value for one in shown]
+            id = self._unused(self._joint.id(values, shown[0].id))
             if self._memory is None:
-                whole = self._joint.join(parts, id)
+                whole = self._joint.join(values, id)
             else:
                 blocks = [block for one in group for block in one.sent or ()]
-                whole = self._joint.join_sent(parts, id, blocks)
+                whole = self._joint.join_sent(values, id, blocks)
             back = _split(self._joint, whole)
             ids = [one.id for one in group]
             new.delta = None if back == parts else delta(back, parts)

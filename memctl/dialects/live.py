@@ -105,3 +105,29 @@ def sent(
             kept.append(block)
         found.append(kept if kept or not some else None)
     return found
+
+
+def order_sent(
+    dialect: Dialect, found: Sequence[list[Block] | None], made: Container[int] = ()
+) -> list[int]:
+    """Return the indexes of the messages of a memory in the order in which a model gets them.
+
+    A result behind other messages goes to the other results of its step, as ADK moves it before it
+    sends (``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13).  ``found`` has what
+    ``sent`` returned, and ``made`` is as for ``sent``: these messages keep their places.
+    """
+    of_step = _OF_STEP if dialect.holds_items else ToolResultBlock
+    steps: list[int] = []
+    """The number of the step to which each message belongs."""
+    called: dict[str, int] = {}
+    """The step of each call so far."""
+    step = fixed = 0
+    for at, some in enumerate(found):
+        sides = some or ()
+        step += not all(isinstance(one, of_step) for one in sides)
+        fixed = step if at in made else fixed
+        results = [one.id for one in sides if isinstance(one, ToolResultBlock) and one.id in called]
+        moves = at not in made and results and called[results[0]] >= fixed
+        steps.append(called[results[0]] if moves else step)
+        called |= {one.id: step for one in sides if isinstance(one, ToolCallBlock)}
+    return sorted(range(len(steps)), key=steps.__getitem__)
