@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from memctl import jsonio
-from memctl.dialects.view import Block, Dialect, TextBlock, ToolCallBlock, ToolResultBlock
+from memctl.dialects.view import (
+    INTERRUPTED,
+    Block,
+    Dialect,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from memctl.errors import UsageError
 from memctl.journal import runs
 from memctl.journal.repairs import (
@@ -31,7 +38,6 @@ from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.doctor.check import (
     ANSWERED,
-    INTERRUPTED,
     UNMARKED,
     Limits,
     MemoryExaminer,
