@@ -95,9 +95,9 @@ class Entry:
     odd: bool = False
     """True if the message may hold a number that JSON lacks, such as NaN."""
     sent: list[Block] | None = field(default_factory=list)
-    """What ``live.sent`` found of the message, if it was asked."""
+    """The blocks that a model gets (``live.sent``), if later messages decide them."""
     shown: Entry | None = None
-    """The message that a model gets in the place of this one, if it is another."""
+    """The message to send at this place; None for this message itself."""
 
 
 @dataclass(slots=True)

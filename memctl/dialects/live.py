@@ -1,6 +1,7 @@
-"""What a framework sends to a model of the tool calls in a memory: a function of the whole memory.
+"""The tool calls and results of a memory as a framework sends them to a model.
 
-A later message answers a call, or replaces an earlier result; a call without a result may wait.
+This depends on the whole memory: a later message answers a call, or replaces an earlier result; a
+call without a result may wait.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 class WaitingCalls:
     """The calls of one memory that wait for a person or another program.
 
-    These are the calls at which the framework has stopped (``ToolCallBlock.waits``), until their
-    results come.  If the memory waits (``Dialect.waits``), or may wait (``Dialect.may_wait``), all
-    calls after the last message that is no result wait, too.
+    A call at which the framework has stopped (``ToolCallBlock.waits``) waits until the result
+    comes.  In a memory that waits (``Dialect.waits``) or may wait (``Dialect.may_wait``), all calls
+    after the last message that is no result wait, too.
     """
 
     def __init__(self, dialect: Dialect, memory: Memory) -> None:
@@ -58,7 +59,7 @@ class WaitingCalls:
 
     @property
     def certain(self) -> dict[str, str]:
-        """The same without calls that only may wait: an agent may be at work on them."""
+        """The names without calls on which an agent may be at work (``Dialect.may_wait``)."""
         return self._stopped | self._last if self._waits else self._stopped
 
 
@@ -69,9 +70,9 @@ def sent(
 
     None stands for a message that the framework does not send: a request to a person or another
     program (``Dialect.is_request``), the answer to one, or a result that replaces an earlier one.
-    The replaced result gets the blocks of the last one.  Of all calls, only those that wait have
-    ``waits``.  ``made`` has the indexes of messages that memctl made of those of another framework:
-    notes restore them, and their blocks stay.
+    The replaced result gets the blocks of the last result.  ``waits`` is True for the calls that
+    wait, and False for all others.  ``made`` has the indexes of messages that memctl made of
+    messages of another framework: notes restore these, and the blocks stay.
     """
     waiting = WaitingCalls(dialect, memory)
     blocks = [view.blocks for view in views]
@@ -80,7 +81,7 @@ def sent(
     ids = waiting.names.keys()
     requests: set[str] = set()
     first: dict[str, tuple[list[Block], int]] = {}
-    """The first result of each call so far: the blocks of its message, and its index there."""
+    """The place of the first result of each call so far: the blocks of a message, and an index."""
     found: list[list[Block] | None] = []
     for at, some in enumerate(blocks):
         if at in made:
@@ -112,9 +113,9 @@ def order_sent(
 ) -> list[int]:
     """Return the indexes of the messages of a memory in the order in which a model gets them.
 
-    A result behind other messages goes to the other results of its step, as ADK moves it before it
-    sends (``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13).  ``found`` has what
-    ``sent`` returned, and ``made`` is as for ``sent``: these messages keep their places.
+    A result behind other messages moves to the step of the call, as in ADK
+    (``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13).  ``found`` is the result of
+    ``sent``.  The messages in ``made``, as for ``sent``, keep their places.
     """
     of_step = _OF_STEP if dialect.holds_items else ToolResultBlock
     steps: list[int] = []

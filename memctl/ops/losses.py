@@ -1,4 +1,4 @@
-"""What a copy would lose: data of the source for which the target has no place."""
+"""The losses of a copy: data of the source for which the target has no place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memories without the calls that wait, for a target of the same dialect that cannot keep them."""
+"""Memories up to the calls that wait, for a target that would hold these as open calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a message cannot hold becomes a word that is reported, in every pair of dialects.
+"""The losses of a copy in every pair of dialects: reported, with a word in the place of each.
 
-No text of a copy is anything but a text of its source, or such a word; nobody's words become those
-of the assistant; and the copy of a healthy memory is healthy.
+A text of a copy is a text of the source, or such a word.  Words of others never become words of the
+assistant.  The copy of a healthy memory is healthy.
 """
 
 from __future__ import annotations
