@@ -63,8 +63,8 @@ _LOSSES = {
     "calls": _LossKind(
         "calls",
         "calls of tools in columns that the mapping does not name",
-        "name them as calls and call_id (memctl stores detect proposes it), or drop them with "
-        "--lossy",
+        "name them as calls and call_id (memctl stores detect proposes those that fit), or drop "
+        "them with --lossy",
     ),
     "waits": _LossKind(
         "waiting-calls",
