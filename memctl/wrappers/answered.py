@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from memctl.dialects.live import WaitingCalls
 from memctl.dialects.view import Dialect, ToolCallBlock
-from memctl.model import Memory, Page, StoredMessage
+from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Features, Store
+from memctl.store import Store
 from memctl.storekit.batching import paginate
 from memctl.wrappers.converted import inside
 from memctl.wrappers.wrapper import StoreWrapper
@@ -48,16 +48,18 @@ class Answered(StoreWrapper):
     A later copy, after the answer, has the calls and their results.
     """
 
-    headers = Store.headers
-    list_memories = Store.list_memories
-    outline = Store.outline
-    duplicates = Store.duplicates
-    count = Store.count
-
-    @property
-    def features(self) -> Features:  # type: ignore[override]
-        """The features of the store inside, without calls that wait and without cheap outlines."""
-        return replace(self._store.features, waits=False, cheap_outline=False)
+    async def outline(self, where: Selection) -> AsyncGenerator[Page]:
+        waiting: set[MemoryKey] = set()
+        async with aclosing(self._store.outline(where)) as pages:
+            async for page in pages:
+                if page.memory.waits:
+                    waiting.add(page.memory.key)
+                else:
+                    yield page
+        if waiting:
+            async with aclosing(self.read(where.only(frozenset(waiting)))) as pages:
+                async for page in pages:
+                    yield page
 
     async def read(self, where: Selection) -> AsyncGenerator[Page]:
         held: list[StoredMessage] = []
