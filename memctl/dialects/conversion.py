@@ -492,6 +492,7 @@ class Joiner(Converter):
     def _joined(self) -> StoredMessage:
         group, note = self._group, self._note
         self._group, self._note = [], None
+        shown = [one.shown or one for one in group]
         parts = [one.value for one in group]
         given = [one.marks for one in group]
         shared = given[0] if self._joint.free else (COMPRESSED,)
@@ -512,7 +513,6 @@ class Joiner(Converter):
             elif not self._joint.free:
                 id = whole["id"] = self._unused(id)
         else:
-            shown = [one.shown or one for one in group]
             values = [one.value for one in shown]
             id = self._unused(self._joint.id(values, shown[0].id))
             if self._memory is None:
@@ -530,7 +530,7 @@ class Joiner(Converter):
             _put_note(whole, self.source.name, new)
         self._put_extras(whole)
         self._passing = {}
-        odd = any(one.odd for one in group)
+        odd = any(one.odd for one in (*group, *shown))
         return StoredMessage(id, jsonio.compact(whole, odd=odd), marks)
 
     def _restored(self, parts: list[Message], note: _Note) -> Message | None:
