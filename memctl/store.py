@@ -78,7 +78,7 @@ class DamagedMemory(BadData):
 class DamagedFile(BadData):
     """The error that a file is damaged below its rows: a read may miss rows, without any error.
 
-    ``found`` is what the database says of the damage, one line each.
+    ``found`` has the lines of the database about the damage.
     """
 
     def __init__(self, label: str, found: Sequence[str], hint: str) -> None:
@@ -852,9 +852,8 @@ class Store(ABC):
     ) -> None:
         """Read the file of the store once to its end, to find damage before the first write.
 
-        A store in use by agents, such as a database, does nothing, unless ``complete`` is set: then
-        a run promises that it finds all data, and a database that can compares its indexes with its
-        tables.
+        A store in use by agents, such as a database, does nothing.  ``complete`` is True if the run
+        must find all data: then SQLite compares indexes with tables.
 
         Raises:
             BadData: the file is damaged; ``DamagedFile`` if reads may miss rows without an error.

@@ -96,7 +96,9 @@ class Entry:
     odd: bool = False
     """True if the message may hold a number that JSON lacks, such as NaN."""
     sent: Sent | None = None
-    """What ``live.sent`` found of the message, if it was asked."""
+    """The message that a model gets at this place (``live.sent``), if other messages decide it."""
+    shown: Entry | None = None
+    """The entry of that message."""
 
 
 @dataclass(slots=True)
@@ -562,8 +564,8 @@ class Joiner(Converter):
                 order.insert(place, at)
         found = sent(self.source, memory, views, Live(order, read.unread), made)
         # A message in another place than its own stands in the place of another message.
-        for place, said in zip(sorted(found), found.values(), strict=True):
-            held[place].sent = said
+        for place, (at, said) in zip(sorted(found), found.items(), strict=True):
+            held[place].sent, held[place].shown = said, held[at]
         yield from held
 
     def _goes_on(self, one: Entry) -> bool:
@@ -574,7 +576,8 @@ class Joiner(Converter):
                 return True
             if place == len(note.ids):
                 return False
-        return self._joint.belongs([each.value for each in self._group], one.value)
+        *group, new = [(each.shown or each).value for each in (*self._group, one)]
+        return self._joint.belongs(group, new)
 
     def _joined(self, after: list[Any] | None = None) -> list[StoredMessage]:
         """Return the message of the group, among the messages that its note has kept aside.
@@ -610,7 +613,8 @@ class Joiner(Converter):
             elif not self._joint.free:
                 id = whole["id"] = self._unused(id)
         else:
-            id = self._unused(self._joint.id(parts, group[0].id))
+            shown = [one.shown or one for one in group]
+            id = self._unused(self._joint.id([one.value for one in shown], shown[0].id))
             if self._memory is None:
                 whole = self._joint.join(parts, id)
             else:

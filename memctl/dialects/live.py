@@ -1,6 +1,7 @@
-"""What a framework sends to a model of the tool calls in a memory: a function of the whole memory.
+"""The messages of a memory as a framework reads them, and sends them to a model.
 
-A later message answers a call, or replaces an earlier result; a call without a result may wait.
+This depends on the whole memory: a later message takes earlier ones back, stands for them, answers
+a call, or replaces a result; a call without a result may wait.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 class WaitingCalls:
     """The calls of one memory that wait for a person or another program.
 
-    These are the calls at which the framework has stopped (``ToolCallBlock.waits``), until their
-    results come.  If the memory waits (``Dialect.waits``), or may wait (``Dialect.may_wait``), all
-    calls after the last message that is no result wait, too.
+    A call at which the framework has stopped (``ToolCallBlock.waits``) waits until the result
+    comes.  In a memory that waits (``Dialect.waits``) or may wait (``Dialect.may_wait``), all calls
+    after the last message that is no result wait, too.
     """
 
     def __init__(self, dialect: Dialect, memory: Memory) -> None:
@@ -65,7 +66,7 @@ class WaitingCalls:
 
     @property
     def certain(self) -> dict[str, str]:
-        """The same without calls that only may wait: an agent may be at work on them."""
+        """The names without calls on which an agent may be at work (``Dialect.may_wait``)."""
         return self._stopped | self._last if self._waits else self._stopped
 
 
@@ -152,12 +153,12 @@ def sent(
     read: Live,
     made: Container[int] = (),
 ) -> dict[int, Sent]:
-    """Return the messages that a framework sends of a memory, in its order.
+    """Return the messages that a framework sends of a memory by their indexes, in its order.
 
-    ``read`` says which messages the framework reads.  The key of a message is its index: of a
-    result in several messages, the index of the first.  Of all calls, only those that wait have
-    ``waits``.  ``made`` has the indexes of messages that memctl made of those of another framework:
-    notes restore them, and their blocks stay.
+    ``read`` says which messages the framework reads.  The first of several results has the blocks
+    of the last.  ``waits`` is True for the calls that wait, and False for all others.  ``made`` has
+    the indexes of messages that memctl made of messages of another framework: notes restore these,
+    and the blocks stay.
     """
     waiting = WaitingCalls(dialect, memory)
     blocks = [view.blocks for view in views]
@@ -165,51 +166,49 @@ def sent(
         if read.unread.get(at) is not Unread.REWOUND:
             waiting.add(some)
     ids = waiting.names.keys()
-    found = {
-        at: Sent(views[at], [_as_waiting(block, ids) for block in blocks[at]]) for at in read.order
-    }
-    return _paired(found, made) if dialect.last_result_counts else found
+    first: dict[str, tuple[list[Block], int]] = {}
+    """The place of the first result of each call so far: the blocks of a message, and an index."""
+    found: dict[int, Sent] = {}
+    for at in read.order:
+        kept: list[Block] = []
+        for block in blocks[at]:
+            if at in made:
+                pass
+            elif isinstance(block, ToolCallBlock):
+                first.pop(block.id, None)
+                block = block._replace(waits=block.id in ids)
+            elif isinstance(block, ToolResultBlock) and block.id:
+                if dialect.last_result_counts and block.id in first:
+                    there, place = first[block.id]
+                    there[place] = block
+                    continue
+                first[block.id] = kept, len(kept)
+            kept.append(block)
+        if kept or not blocks[at]:
+            found[at] = Sent(views[at], kept)
+    return _in_steps(dialect, found, made)
 
 
-def _as_waiting(block: Block, ids: Container[str]) -> Block:
-    if not isinstance(block, ToolCallBlock):
-        return block
-    return block._replace(waits=block.id in ids)
+def _in_steps(dialect: Dialect, found: dict[int, Sent], made: Container[int]) -> dict[int, Sent]:
+    """Put each result that stands behind other messages into the step of its call.
 
-
-def _paired(found: dict[int, Sent], made: Container[int]) -> dict[int, Sent]:
-    """Put the last result of each call behind the call."""
-    calls: dict[str, int] = {}
-    """The index of the last message with a call, by the id of the call."""
-    results: dict[tuple[int, str], list[tuple[int, Block]]] = {}
-    """The results of each call, by the index of its message and its id."""
-    answers: set[int] = set()
-    """The indexes of the messages with these results."""
+    So does ADK (``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13).
+    """
+    of_step = _OF_STEP if dialect.holds_items else ToolResultBlock
+    steps: dict[int, int] = {}
+    """The number of the step to which each message belongs."""
+    called: dict[str, int] = {}
+    """The step of each call so far."""
+    step = fixed = 0
     for at, one in found.items():
-        for block in one.blocks:
-            if isinstance(block, ToolCallBlock):
-                calls[block.id] = at
-                results[at, block.id] = []
-            elif isinstance(block, ToolResultBlock) and block.id in calls and at not in made:
-                results[calls[block.id], block.id].append((at, block))
-                answers.add(at)
-    done: dict[int, Sent] = {}
-    for at, one in found.items():
-        if at in answers:
-            continue
-        done[at] = one
-        ids = dict.fromkeys(block.id for block in one.blocks if isinstance(block, ToolCallBlock))
-        given = [some for id in ids if (some := results[at, id])]
-        if given:
-            others: list[Block] = [
-                block
-                for place in dict.fromkeys(some[-1][0] for some in given)
-                for block in found[place].blocks
-                if not isinstance(block, ToolResultBlock)
-            ]
-            first = min(some[0][0] for some in given)
-            done[first] = Sent(found[first].view, [*(some[-1][1] for some in given), *others])
-    return done
+        step += not all(isinstance(block, of_step) for block in one.blocks)
+        fixed = step if at in made else fixed
+        results = [block.id for block in one.blocks if isinstance(block, ToolResultBlock)]
+        known = [called[id] for id in results if id in called]
+        moves = at not in made and known and known[0] >= fixed
+        steps[at] = known[0] if moves else step
+        called |= {block.id: step for block in one.blocks if isinstance(block, ToolCallBlock)}
+    return {at: found[at] for at in sorted(found, key=steps.__getitem__)}
 
 
 def without_lone(found: dict[int, Sent]) -> dict[int, Sent]:

@@ -1,4 +1,4 @@
-"""What the messages of one memory lose in another dialect, found message by message."""
+"""The losses of the messages of one memory in another dialect, found message by message."""
 
 from __future__ import annotations
 

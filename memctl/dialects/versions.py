@@ -380,7 +380,7 @@ def _downgraded_data(block: Block) -> Block:
 
 
 def _kind(block: Block) -> str:
-    """Return the type in 1.x of a block with media; of any other block the type in 2.x."""
+    """Return the type of a block: in 1.x for media, in 2.x for any other block."""
     source = block.get("source")
     if block.get("type") != "data" or not isinstance(source, dict):
         return _text_value(block.get("type"))

@@ -73,6 +73,14 @@ class ToolCallBlock(NamedTuple):
     waits: bool = False
 
 
+INTERRUPTED = "The tool call has been interrupted"
+"""The text of the result that AgentScope writes for an interrupted call, between tags.
+
+Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
+"""
+_SHORT = 100
+
+
 class ToolResultBlock:
     """A block with the result of the tool call that has the same ``id``.
 
@@ -97,6 +105,14 @@ class ToolResultBlock:
         if self._output is None:
             self._output = self._parse()
         return self._output
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the result only says that the call was interrupted."""
+        match self.output:
+            case [TextBlock(text)]:
+                return INTERRUPTED in text[:_SHORT]
+        return False
 
 
 class MediaBlock(NamedTuple):

@@ -213,7 +213,7 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
 
 
 def _with_array(column: ReflectedColumn) -> str:
-    """Return the name of a column; ``[]`` after it says that its values are arrays of JSON."""
+    """Return the name of a column, with ``[]`` if the values are arrays of JSON."""
     kind = column["type"]
     is_array = isinstance(kind, ARRAY) and isinstance(kind.item_type, JSON)
     return f"{column['name']}[]" if is_array else column["name"]

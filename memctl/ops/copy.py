@@ -51,6 +51,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
 from memctl.storekit.catalog import IdSet
+from memctl.wrappers.clean import CleanStore
 from memctl.wrappers.converted import in_one_dialect, inside, is_converted
 
 
@@ -211,7 +212,8 @@ async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) ->
     place, found = inside(target), []
     if unread and not source.dialect.all_messages:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in unread.items())
-        kept = "notes keep them" if place.dialect.holds_notes else "they are left out"
+        noted = place.dialect.holds_notes and not isinstance(place, CleanStore)
+        kept = "notes keep them" if noted else "they are left out"
         found.append(
             f"agents of {source.label} do not read {count(unread.total(), 'message')} of the "
             f"copied memories ({reasons}): {kept}; --all-messages copies them as messages"

@@ -158,7 +158,7 @@ class IndexBuilder:
                     key = page.memory.key
                     if page.offset == 0 or memory is None:
                         self._abandon(memory)
-                        memory = self._begin(key, known.get(key))
+                        memory = self._begin(key, known.pop(key, None))
                     memory.add(page)
                     self._progress.advance(
                         memories=int(page.last),
@@ -173,6 +173,9 @@ class IndexBuilder:
                     if self._batch.size >= _BATCH_BYTES:
                         await self._write()
             self._abandon(memory)
+            # Deleted, or damaged, since the outline.
+            self._batch.gone += [row.number for row, _ in known.values()]
+            self._forgets |= bool(known)
             await self._write()
         finally:
             await self._written()

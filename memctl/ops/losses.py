@@ -1,4 +1,4 @@
-"""What a copy would lose: data of the source for which the target has no place."""
+"""The losses of a copy: data of the source for which the target has no place."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from memctl.dialects.losses import Losses
 from memctl.dialects.view import Dialect
 from memctl.errors import Loss, UsageError
 from memctl.location import visible
-from memctl.model import Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.numbers import count
+from memctl.ops.copy import CopyOptions
 from memctl.ops.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost
 from memctl.ops.select import whole_memories
@@ -63,10 +64,16 @@ _LOSSES = {
     "calls": _LossKind(
         "calls",
         "calls of tools in columns that the mapping does not name",
-        "name them as calls and call_id (memctl stores detect proposes it), or drop them with "
-        "--lossy",
+        "name them as calls and call_id (memctl stores detect proposes those that fit), or drop "
+        "them with --lossy",
     ),
     "waits": _LossKind(
+        "waiting-calls",
+        "calls that wait for a person or another program",
+        "have them answered first, or leave them for a later copy with --lossy",
+        "left for a copy after the answer",
+    ),
+    "waiting": _LossKind(
         "waiting-calls",
         "calls that wait for a person or another program",
         "have them answered first, or put a word in their places with --lossy",
@@ -152,7 +159,7 @@ async def refuse_losses(
             async for key, lost in memories:
                 open_calls += lost.open_calls
                 for loss, names in (
-                    ("waits", lost.waiting),
+                    ("waiting", lost.waiting),
                     ("content", lost.contents),
                     ("roles", lost.roles),
                 ):
@@ -185,20 +192,47 @@ async def refuse_losses(
             f"no result yet for {count(open_calls, 'call')} at the end of a memory: a word stands "
             "in the target until a later copy brings the result"
         )
-    place = inside(target)
-    # Agents that do not see marks read compressed messages again.
-    missing = await missing_summaries(source, where) if place.dialect.holds_marks else None
-    if missing is not None:
-        warnings.append(missing.warning(source))
-        if place.features.summaries and not place.features.summaries_elsewhere:
-            report.losses.append(Lost("compressed", missing.memories, missing.example))
-            losses["compressed"] = (
-                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten them"
-            )
-            hint = hint or f"{remedy(source, missing.example)}; or copy them alone with --lossy"
     if losses and not lossy:
         raise Loss("; ".join(losses.values()), hint)
     report.warnings += [text for text in warnings if text not in report.warnings]
+
+
+_WITHOUT_SUMMARY = {
+    True: "copy them alone with --lossy",
+    False: "copy them as messages with --all-messages, or only to notes with --lossy",
+}
+"""The ways out of missing summaries, by whether the target has marks."""
+
+
+async def refuse_missing_summaries(
+    source: Store, target: Store, where: Selection, report: CopyReport, options: CopyOptions
+) -> None:
+    """Refuse a copy of messages marked ``compressed`` if neither side has their summary.
+
+    The target must be open.  With ``options.lossy``, and for a target that keeps marks and no
+    summaries, only report the messages.
+
+    Raises:
+        Loss: an agent of the target would have forgotten the messages.
+    """
+    marked = target.dialect.holds_marks
+    if not marked and source.dialect.all_messages:
+        return
+    keeps = options.on_conflict is not OnConflict.REPLACE or not source.features.summaries
+    missing = await missing_summaries(source, where, target if keeps else None)
+    if missing is None:
+        return
+    if not marked or (target.features.summaries and not target.features.summaries_elsewhere):
+        lost = Lost("compressed", missing.memories, missing.example)
+        report.losses += [lost] if lost not in report.losses else []
+        if not options.lossy:
+            raise Loss(
+                f"{missing.text(source)}: without it, an agent of {target.label} has forgotten "
+                "them",
+                f"{remedy(source, missing.example)}; or {_WITHOUT_SUMMARY[marked]}",
+            )
+    warning = missing.warning(source)
+    report.warnings += [warning] if warning not in report.warnings else []
 
 
 def _listed(kinds: Counter[str] | None) -> str:

@@ -26,7 +26,7 @@ from memctl.ops.copy import CopyOptions, copy, same_store
 from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
-from memctl.ops.losses import refuse_losses
+from memctl.ops.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
@@ -39,6 +39,7 @@ from memctl.shard import Shard
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.wrappers.all_messages import AllMessages
+from memctl.wrappers.answered import answered
 from memctl.wrappers.converted import in_one_dialect
 from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
@@ -214,11 +215,13 @@ class CopyRun:
         Raises:
             Busy: another run writes to the target.
             Loss: as ``examine``, if the layout of the target became known only when it was opened;
-                or facts need vectors, and no embedder is given.
+                the summary of compressed messages is in neither store; or facts need vectors, and
+                no embedder is given.
         """
         target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
             await self._refuse_losses(source, target)
+        await refuse_missing_summaries(source, target, self.where, self.report, self.options)
         made = self.report.embedding
         made.warnings.clear()
         self._fitted = await embedded(source, target, self.where, made, dry_run=self._dry_run)
@@ -440,6 +443,7 @@ class Migration:
                 if options.on_conflict is OnConflict.REPLACE:
                     options.holds.read(target)  # a damaged record is an error before any write
                 await self._copy.begin(source, target)
+                source = answered(source, target)
                 self._retries.reached = True
                 await self._copy.copy(source, target, following=interval is not None)
                 if not self.report.memories.selected:
@@ -536,7 +540,7 @@ class Migration:
             if isinstance(self._target, Location):
                 again = self._timed(make_store(self._target))
                 target = await stack.enter_async_context(opened(again, self._observer))
-            yield source, target
+            yield answered(source, target), target
 
     async def _verify(self, source: Store, target: Store) -> None:
         """Compare source and target; raise ``Different`` if they differ."""

@@ -18,6 +18,7 @@ from memctl.layouts.files import SUFFIX, stem_of, unfit
 from memctl.location import visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
+from memctl.ops.compare import share_names
 from memctl.ops.marks import SUMMARY
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
@@ -53,8 +54,12 @@ class MissingSummaries(NamedTuple):
         )
 
 
-async def missing_summaries(store: Store, where: Selection) -> MissingSummaries | None:
+async def missing_summaries(
+    store: Store, where: Selection, target: Store | None = None
+) -> MissingSummaries | None:
     """Return the messages whose summaries are missing; None without such messages.
+
+    A summary in ``target``, the open target of a copy, is not missing: the target keeps it.
 
     A store without messages marked ``compressed`` is not read whole, if it finds marks quickly.
 
@@ -71,10 +76,10 @@ async def missing_summaries(store: Store, where: Selection) -> MissingSummaries 
         or COMPRESSED in where.exclude_marks
     ):
         return None
-    return await leaving_damaged(partial(_found, store, where))
+    return await leaving_damaged(partial(_found, store, where, target))
 
 
-async def _found(store: Store, where: Selection) -> MissingSummaries | None:
+async def _found(store: Store, where: Selection, target: Store | None) -> MissingSummaries | None:
     marked = where
     if where.whole:
         marked = replace(where, marks=frozenset({COMPRESSED, SUMMARY}))
@@ -95,6 +100,11 @@ async def _found(store: Store, where: Selection) -> MissingSummaries | None:
     for key in present:
         del compressed[key]
     compressed = +compressed
+    if compressed and target is not None:
+        await share_names(store, target, where)
+        async with aclosing(target.list_memories(Selection(keys=frozenset(compressed)))) as infos:
+            for key in [info.key async for info in infos if info.summary]:
+                del compressed[key]
     if not compressed:
         return None
     return MissingSummaries(compressed.total(), len(compressed), min(compressed))

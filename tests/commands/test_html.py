@@ -170,7 +170,7 @@ def test_html_conversation_as_people_read_it(run: Run, tmp_path: Path) -> None:
 <div class="text" dir="auto">A trip.</div>
 </div>
 <h3 class="day"><time datetime="2026-10-02">2026-10-02</time></h3>
-<article class="user" id="1-1">
+<article class="user unread" id="1-1">
 <header><span class="who"><bdi>ada</bdi></span> <span class="role"><bdi>user</bdi></span> \
 <time class="time" datetime="2026-10-02T09:14:00">09:14</time> \
 <a class="number" href="#1-1">#1</a> <span class="mark"><bdi>compressed</bdi></span></header>

@@ -286,6 +286,7 @@ def test_migrate_compressed_messages_need_their_summary(
         target = f"sqlite:///{target}.db{layout}"
     (tmp_path / "states").mkdir()
     fails(run("migrate", database, target), 9, FORGOTTEN, "?state=FOLDER", "--lossy")
+    assert not list(tmp_path.glob("new*")), "the refused copy has not made its target"
     state = {"memory": {"_compressed_summary": "", "content": []}}
     path = tmp_path / "states" / "ada_one.json"
     path.write_text(json.dumps(state))
@@ -307,6 +308,25 @@ def test_migrate_compressed_messages_need_their_summary(
         ).exit_code
         == 0
     )
+
+
+@pytest.mark.parametrize("place", ["sessions", "state.json"])
+def test_migrate_compressed_messages_may_have_their_summary_in_the_target(
+    run: Run, database: str, tmp_path: Path, place: str
+) -> None:
+    put(database, COMPRESSED)
+    target = tmp_path / place
+    path = target if target.suffix else target / "ada_one.json"
+    path.parent.mkdir(exist_ok=True)
+    state = {"agent": {"memory": {"_compressed_summary": "what was said", "content": []}}}
+    path.write_text(json.dumps(state))
+    for words in ["--dry-run"], ["--lossy", "--dry-run"], []:
+        found = report(run("migrate", database, target, *words, "--json"))
+        assert (found["losses"], found["warnings"]) == ([], [])
+    assert "what was said" in run("context", target, "--json").stdout
+    if place == "sessions":
+        asyncio.run(fill(database, {MemoryKey("bob", "two"): COMPRESSED}))
+        fails(run("migrate", database, target), 9, FORGOTTEN.replace("'ada'/'one'", "'bob'/'two'"))
 
 
 def test_migrate_export_import_and_verify_name_the_summary_left_behind(
@@ -334,16 +354,21 @@ def test_migrate_export_import_and_verify_name_the_summary_left_behind(
 
 
 def test_migrate_marks_that_a_summary_or_no_agent_needs(run: Run, tmp_path: Path) -> None:
-    """A message with the mark 'summary' is the summary; agents of LangChain see no marks."""
+    """A message with the mark 'summary' is the summary; LangChain has no marks, but notes."""
     source = tmp_path / "a.db"
     put(str(source), [*COMPRESSED, samples.entry("s", 20, ("summary",))])
     found = run("migrate", source, f"sqlite:///{tmp_path}/b.db?layout=agentscope2", "--json")
     assert report(found)["warnings"] == []
     put(str(tmp_path / "c.db"), COMPRESSED)
     lang = f"sqlite:///{tmp_path}/d.db?layout=langchain&owner=ada"
-    found = run("migrate", tmp_path / "c.db", lang, "--user", "ada", "--json")
-    [warning] = report(found)["warnings"]
-    assert "agents do not see marks" in warning
+    words = ("migrate", tmp_path / "c.db", lang, "--user", "ada", "--json")
+    fails(run(*words), 9, "an agent of", "has forgotten them", "--all-messages")
+    warnings = report(run(*words, "--lossy"))["warnings"]
+    assert "name the session states" in warnings[0]
+    assert "(9 compacted): notes keep them; --all-messages" in warnings[1]
+    every = lang.replace("d.db", "e.db")
+    words = ("migrate", tmp_path / "c.db", every, "--user", "ada", "--all-messages", "--json")
+    assert report(run(*words))["warnings"] == []
 
 
 @pytest.mark.parametrize("held", [0, 1])

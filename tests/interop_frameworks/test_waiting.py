@@ -30,7 +30,8 @@ class Played(BaseLlm):
         sent[NOW[0]] = [part.model_dump(exclude_none=True)
                         for one in request.contents for part in one.parts]
         said = request.contents[-1].parts[-1].text or ""
-        calls = {"Pay": ("pay", {"amount": 200}), "Book": ("book", {"seat": "12A"})}
+        calls = {"Pay": ("pay", {"amount": 200}), "Book": ("book", {"seat": "12A"}),
+                 "Ship": ("ship", {})}
         part = types.Part(text="Done.")
         if said.split(" ")[0] in calls:
             name, args = calls[said.split(" ")[0]]
@@ -45,13 +46,18 @@ def pay(amount: int) -> dict:
 def book(seat: str) -> dict:
     return {"status": "pending"}
 
+def ship() -> None:
+    return None
+
 async def main():
     service = DatabaseSessionService("sqlite+aiosqlite:///" + sys.argv[2])
-    tools = [FunctionTool(pay, require_confirmation=True), LongRunningFunctionTool(book)]
+    tools = [FunctionTool(pay, require_confirmation=True), LongRunningFunctionTool(book),
+             LongRunningFunctionTool(ship)]
     agent = LlmAgent(name="clerk", model=Played(model="m"), tools=tools)
     runner = Runner(app_name="shop", agent=agent, session_service=service)
     for session, text, answer in (("pays", "Pay 200.", {"confirmed": True}),
-                                  ("books", "Book 12A.", {"status": "booked"})):
+                                  ("books", "Book 12A.", {"status": "booked"}),
+                                  ("ships", "Ship it.", {"status": "sent"})):
         about = {"app_name": "shop", "user_id": "ada", "session_id": session}
         if sys.argv[1] == "write":
             await service.create_session(**about)
@@ -63,9 +69,11 @@ async def main():
             part = types.Part(function_response=types.FunctionResponse(
                 id=call.id, name=call.name, response=answer))
         NOW[0] = session
-        said = types.Content(role="user", parts=[part])
-        async for _ in runner.run_async(user_id="ada", session_id=session, new_message=said):
-            pass
+        more = [types.Part(text="Fine.")] * (session == "ships")
+        for one in [part, *more]:
+            said = types.Content(role="user", parts=[one])
+            async for _ in runner.run_async(user_id="ada", session_id=session, new_message=said):
+                pass
     print(json.dumps(sent))
 
 asyncio.run(main())
@@ -131,14 +139,15 @@ def said(place: Path, session: str) -> list[Any]:
 
 
 def test_a_confirmation_of_adk_comes_after_a_repair(run: Any, tmp_path: Path) -> None:
-    """A copy has what ADK sends: no request to the user, and the last of two results."""
+    """A copy has what ADK sends: no request to the user, the last result, behind its call."""
     path, copy = tmp_path / "adk.db", tmp_path / "copy.db"
     ask(ADK, "write", path)
     found = report(run("doctor", path, "--repair", "--yes", "--json"))
     assert [(one["code"], one["session"]) for one in found["findings"]] == [
-        ("waiting-call", "pays")
+        ("waiting-call", "pays"),
+        ("waiting-call", "ships"),
     ]
-    fails(run("migrate", path, copy), 9, "calls that wait", "adk_request_confirmation 1")
+    fails(run("migrate", path, copy), 9, "calls that wait", "adk_request_confirmation 1", "ship 1")
     assert run("migrate", path, copy, "--lossy").exit_code == 0
     assert said(copy, "books")[1:3] == [{"book": {"seat": "12A"}}, '{"status":"pending"}']
     sent = ask(ADK, "answer", path)
@@ -147,6 +156,12 @@ def test_a_confirmation_of_adk_comes_after_a_repair(run: Any, tmp_path: Path) ->
     assert run("migrate", path, copy).exit_code == 0
     assert said(copy, "pays") == ["Pay 200.", {"pay": {"amount": 200}}, '{"paid":200}', "Done."]
     assert said(copy, "books")[1:3] == [{"book": {"seat": "12A"}}, '{"status":"booked"}']
+    shipped = ["Ship it.", {"ship": {}}, '{"status":"sent"}', "Fine.", "Done.", "Done.", "Fine."]
+    assert [next(iter(one)) for one in sent["ships"]] == [
+        *("text", "function_call", "function_response"),
+        *["text"] * 4,
+    ]
+    assert said(copy, "ships") == [*shipped, "Done."]
     codes = [one["code"] for one in report(run("doctor", copy, "--json"))["findings"]]
     assert codes == ["no-session-index"]
     back = f"sqlite:///{tmp_path}/back.db?layout=adk&app=shop"

@@ -25,6 +25,11 @@ def test_a_thread_that_waits_is_sound(
     assert run("migrate", url, target, "--lossy").exit_code == 0
     copied = report(run("doctor", target, "--json"))["findings"]
     assert [one["code"] for one in copied] == ["no-session-index"]
+    chats = f"sqlite:///{tmp_path}/chats.db?layout=langchain"
+    assert run("migrate", url, chats, "--lossy").exit_code == 0
+    assert report(run("doctor", chats, "--json"))["findings"] == []
     assert graphs("go", url)["chat-asks"][0][1] == []  # the graph has ended its step
     again = run("migrate", url, target, "--session", "chat-asks", "--lossy", "--json")
     assert report(again)["verified"]
+    assert report(run("migrate", url, chats, "--lossy", "--json"))["verified"]
+    assert report(run("doctor", chats, "--json"))["findings"] == []

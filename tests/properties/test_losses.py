@@ -1,7 +1,7 @@
-"""What a message cannot hold becomes a word that is reported, in every pair of dialects.
+"""The losses of a copy in every pair of dialects: reported, with a word in the place of each.
 
-No text of a copy is anything but a text of its source, or such a word; nobody's words become those
-of the assistant; and the copy of a healthy memory is healthy.
+A text of a copy is a text of the source, or such a word.  Words of others never become words of the
+assistant.  The copy of a healthy memory is healthy.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from memctl.dialects.view import TOOL, Block, Dialect, TextBlock, ToolResultBloc
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS, Severity
+from memctl.wrappers.answered import before_waiting
 from tests.properties.test_conversion import convert
 
 MEMORY = Memory(MemoryKey("u", "s"), summary="")
@@ -116,6 +118,9 @@ HEALTHY: dict[str, list[Any]] = {
         {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": "{}", "id": "f1"},
         {"type": "function_call_output", "call_id": "c1", "output": '{"text": "Visa"}'},
         {"role": "assistant", "content": [{"type": "output_text", "text": "Done."}], "id": "m1"},
+        {"type": "function_call", "call_id": "c4", "name": "ship", "arguments": "{}", "id": "f4"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "On."}], "id": "m2"},
+        {"type": "function_call_output", "call_id": "c4", "output": "Shipped."},
         {"type": "reasoning", "id": "rs_1", "summary": []},
         {"type": "function_call", "call_id": "c2", "name": "pay", "arguments": "{}", "id": "f2"},
         {"type": "function_call", "call_id": "c3", "name": "pay", "arguments": "{}", "id": "f3"},
@@ -160,6 +165,19 @@ HEALTHY: dict[str, list[Any]] = {
             "user",
             {"function_response": {"id": "c2", "name": "book", "response": {"status": "booked"}}},
             id="8",
+        ),
+        event(
+            "clerk",
+            {"function_call": {"id": "c4", "name": "ship", "args": {}}},
+            id="10",
+            long_running_tool_ids=["c4"],
+        ),
+        event("clerk", {"text": "I have asked."}, id="11"),
+        event("user", {"text": "Fine."}, id="12"),
+        event(
+            "user",
+            {"function_response": {"id": "c4", "name": "ship", "response": {"status": "sent"}}},
+            id="13",
         ),
         event(
             "clerk",
@@ -268,3 +286,12 @@ def test_a_copy_says_nothing_that_its_source_does_not_say(source: str, target: s
         assert [jsonio.canonical(one.message) for one in back] == [
             jsonio.canonical(one.message) for one in entries
         ]
+
+
+def test_a_thread_of_langgraph_before_a_call_that_waits_is_healthy() -> None:
+    """LangChain's own tables get these messages, in the same dialect."""
+    dialect, entries = DIALECTS["langchain"], stored("langchain")
+    thread = replace(MEMORY, waits=True)
+    kept = [before_waiting(dialect, thread, entries[:end]) for end in range(len(entries) + 1)]
+    assert list(map(len, kept)) == [0, 1, 1, 3, 4], "the second message is a call"
+    assert [codes(dialect, some) for some in kept] == [[]] * len(kept)

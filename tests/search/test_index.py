@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,13 @@ from typer.testing import Result
 
 from memctl.errors import Unavailable
 from memctl.index import folder
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, Page
 from memctl.ops.index import Target, update
 from memctl.ops.index_builder import BLOCK_MESSAGES
+from memctl.ops.search import SearchOptions, search
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
+from memctl.wrappers.wrapper import StoreWrapper
 from tests.search.finding import ADA, find, ids, index_files, make, settled, talk
 from tests.support.cli import add, fill, report
 
@@ -55,8 +57,6 @@ def test_index_of_a_file_that_did_not_change_needs_no_store(store: Path) -> None
     def make_none() -> None:
         raise AssertionError("the store was opened")
 
-    from memctl.ops.search import SearchOptions, search
-
     target = Target(location, make_none)  # type: ignore[arg-type]
     found = asyncio.run(search([target], "umbrella", Selection(), SearchOptions()))
     assert len(found.hits) >= 3
@@ -65,8 +65,7 @@ def test_index_of_a_file_that_did_not_change_needs_no_store(store: Path) -> None
 def test_index_of_a_file_that_was_just_written_is_looked_at_again(store: Path) -> None:
     """A change within the resolution of the times of files would not show in them."""
     find(store, query="umbrella")
-    with sqlite3.connect(store) as database:
-        database.execute("DELETE FROM message WHERE id LIKE '%m2'")
+    execute(store, "DELETE FROM message WHERE id LIKE '%m2'")
     assert "m2" not in ids(find(store, query="stand"))
 
 
@@ -77,6 +76,28 @@ def test_index_has_what_came_since(store: Path) -> None:
     assert ids(found)[0] == "m3"
     assert (found.index.new, found.index.messages) == (1, 5)
     assert found.hits[0].position == 4
+
+
+def test_index_loses_a_memory_that_goes_while_it_is_read(store: Path) -> None:
+    """The memory has changed in the outline, and is gone before its messages are read."""
+    find(store, query="umbrella")
+    execute(store, "DELETE FROM message WHERE id LIKE '%m0'")
+
+    class Losing(StoreWrapper):
+        def read(self, where: Selection) -> AsyncGenerator[Page]:
+            execute(store, f"DELETE FROM message WHERE session_id = '{ADA.session}'")
+            execute(store, f"DELETE FROM session WHERE id = '{ADA.session}'")
+            return super().read(where)
+
+    location = parse(str(store))
+    target = Target(location, lambda: Losing(make_store(location)))
+    found = asyncio.run(search([target], "umbrella", Selection(), SearchOptions()))
+    assert ADA not in {hit.key for hit in found.hits}
+
+
+def execute(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(sql)
 
 
 def test_index_reads_only_the_memories_that_changed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
-from tests.support.cli import contents, fails
+from tests.support.cli import contents, fails, report
 
 SERVICE = """
 CREATE TABLE app_states (app_name TEXT PRIMARY KEY, state TEXT NOT NULL, update_time REAL NOT NULL);
@@ -114,6 +114,41 @@ def test_adk_undo_leaves_every_byte_as_it_was(run: Any, path: Path, chosen: list
     assert dump(path) != before
     assert run("undo", "--store", str(path), "-y").exit_code == 0
     assert dump(path) == before
+
+
+@pytest.mark.parametrize("target", ["copy.db", "copy.db?layout=langchain&owner=ada"])
+def test_adk_moves_a_late_result_behind_its_call(
+    run: Any, path: Path, tmp_path: Path, target: str
+) -> None:
+    """A tool that runs long returns nothing at first, and the conversation goes on."""
+
+    def say(id: str, author: str, part: dict[str, Any], **more: Any) -> None:
+        at = START + ord(id)
+        value = json.loads(event(id, "", at)) | {"author": author} | more
+        value["content"] = {"parts": [part], "role": "user" if author == "user" else "model"}
+        row = (id, "weather", "ada", "kyoto", "i1", at, json.dumps(value))
+        execute(path, "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+
+    place = f"sqlite:///{tmp_path}/{target}"
+    names = {"id": "c1", "name": "book"}
+    say("e", "clerk", {"function_call": {**names, "args": {}}}, long_running_tool_ids=["c1"])
+    say("f", "clerk", {"text": "I have asked."})
+    say("g", "user", {"text": "Fine."})
+    assert run("migrate", path, place, "--lossy").exit_code == 0
+    say("h", "user", {"function_response": {**names, "response": {"result": "booked"}}})
+    say("i", "clerk", {"text": "Done."})
+    done = report(run("migrate", path, place, "--json"))
+    assert (done["verified"], done["failures"]) == (True, [])
+    assert run("verify", path, place).exit_code == 0
+    found = report(run("doctor", place, "--json"))["findings"]
+    assert [one for one in found if one["severity"] != "notice"] == []
+    [copied] = contents(place).values()
+    ids = [one.id for one in copied]
+    assert ids[4:] == ["e", "h", "f", "g", "i"]
+    back = f"sqlite:///{tmp_path}/back.db?layout=adk&app=weather"
+    assert run("migrate", place, back).exit_code == 0
+    assert run("verify", path, back).exit_code == 0
+    assert [one.id for one in contents(back).popitem()[1]][4:] == ["e", "f", "g", "h", "i"]
 
 
 def test_adk_keeps_the_order_where_another_row_has_got_the_place(run: Any, path: Path) -> None:

@@ -64,7 +64,7 @@ def extension(code: int, *parts: Any) -> ormsgpack.Ext:
 
 
 def message(kind: str, content: Any, **fields: Any) -> ormsgpack.Ext:
-    name = {"human": "HumanMessage", "ai": "AIMessage"}[kind]
+    name = {"human": "HumanMessage", "ai": "AIMessage", "tool": "ToolMessage"}[kind]
     data = {"content": content, "additional_kwargs": {}, "response_metadata": {}}
     data |= {"type": kind, "name": None, "id": None} | fields
     module = f"langchain_core.messages.{kind}"
@@ -532,6 +532,37 @@ def test_a_copy_of_an_unfinished_step_is_a_loss(
     assert [one["code"] for one in report(run("doctor", kept, "--json"))["findings"]] == [
         "waiting-call"
     ]
+
+
+@pytest.mark.parametrize("way", ["straight", "by an archive"])
+def test_a_copy_to_langchain_leaves_an_unfinished_step_for_a_later_copy(
+    run: Any, only_sqlite: Checkpoints, tmp_path: Path, way: str
+) -> None:
+    asked = [message("human", "Pay", id="h"), message("ai", "Sure.", id="a"), CALL]
+    result = message("tool", "Paid", tool_call_id="1", id="r")
+    chats = f"sqlite:///{tmp_path}/chats.db?layout=langchain"
+
+    def copy(*words: str) -> dict[str, Any]:
+        source = only_sqlite.url
+        if way == "by an archive":
+            source = str(tmp_path / "kept.ndjson")
+            assert run("export", only_sqlite.url, "-o", source, "--force").exit_code == 0
+        return report(run("migrate", source, chats, "--json", *words))
+
+    only_sqlite.put("asks", {"messages": asked})
+    only_sqlite.interrupt("asks")
+    only_sqlite.put("new", {"messages": asked[2:]})
+    only_sqlite.interrupt("new")
+    first = copy("--lossy")
+    assert (first["verified"], first["messages"]["written"]) == (True, 2)
+    assert [(one["kind"], one["memories"]) for one in first["losses"]] == [("waiting-calls", 2)]
+    assert any("left for a copy after the answer" in text for text in first["warnings"])
+    assert report(run("doctor", chats, "--json"))["findings"] == []
+    only_sqlite.put("asks", {"messages": [*asked, result]})
+    only_sqlite.put("new", {"messages": [*asked[2:], result]})
+    assert copy()["messages"]["written"] == 4
+    assert report(run("doctor", chats, "--json"))["findings"] == []
+    assert run("verify", only_sqlite.url, chats).exit_code == 0
 
 
 def test_doctor_promises_no_repair(run: Any, only_sqlite: Checkpoints) -> None:

@@ -126,7 +126,7 @@ class Column(NamedTuple):
     computed: bool = False
     """True if the database computes every value and accepts none."""
     form: TextForm = TextForm()
-    """How to exchange values with the database."""
+    """The form in which the driver exchanges texts."""
 
     @property
     def filled(self) -> bool:
@@ -295,9 +295,9 @@ def columns_of(database: Database, table: str, connection: Connection) -> dict[s
 async def filled_zone(
     database: Database, connection: AsyncConnection, column: Column
 ) -> tzinfo | None:
-    """Return the zone of the times without one that a database writes into a column.
+    """Return the zone of a column's times without a zone, as the database fills the column.
 
-    None if the database does not write them: then programs do.
+    None if programs fill the column.
     """
     default = column.default_sql.lower()
     if found := _AT_ZONE.search(column.default_sql):
@@ -398,7 +398,7 @@ class TimeFormat(NamedTuple):
     separator: str = " "
     """The character between date and time of a text."""
     local: tzinfo | None = None
-    """The zone of times without one; None for the local zone of this machine."""
+    """The zone of times that include no zone; None for the local zone of this machine."""
     exact: bool = False
     """True if the driver accepts and returns ``datetime`` objects."""
 
@@ -407,7 +407,7 @@ class TimeFormat(NamedTuple):
         """Return the format of a column's times.
 
         ``sample`` is a value of the column, None if the column has no value.  ``local`` is the zone
-        of times without one; None for the local zone of this machine.
+        of times that include no zone; None for the local zone of this machine.
         """
         if column.typed and isinstance(column.type, DateTime):
             return cls(zone=column.type.timezone, local=local, exact=True)

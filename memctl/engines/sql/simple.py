@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import Contended, RejectedValue, make_database
+from memctl.engines.sql.database import Contended, RejectedValue
+from memctl.engines.sql.store import DatabaseStore
 from memctl.errors import BadData
 from memctl.location import Location
-from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 
 
-class SqlSimpleStore(SimpleStore):
+class SqlSimpleStore(DatabaseStore, SimpleStore):
     """A store in a SQL database that reads and saves each memory as a whole.
 
     A subclass defines ``prepare``, ``keys``, ``load`` and ``save``.  ``load`` gets its connection
@@ -24,21 +23,10 @@ class SqlSimpleStore(SimpleStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.kind = location.kind
-        self.database = make_database(location, self.label)
-        self.details = self.database.details
         self._idle: list[AsyncConnection] = []
         """The open connections that are not in use."""
         self._opened = AsyncExitStack()
         """Closes all open connections."""
-
-    @abstractmethod
-    async def prepare(self) -> None:
-        """Check the tables of the store; create missing tables if the open mode is to create.
-
-        Raises:
-            MemctlError: as ``Store.open``.
-        """
 
     async def connect(self, mode: OpenMode) -> None:
         await self.database.start(mode, self.prepare)
@@ -48,21 +36,6 @@ class SqlSimpleStore(SimpleStore):
             await self._opened.aclose()
         finally:
             await self.database.close()
-
-    async def lock(self, owner: str) -> None:
-        await self.database.lock(owner, self.warnings, self.shard)
-
-    async def generation(self) -> str:
-        return await self.database.generation()
-
-    async def check_integrity(
-        self,
-        where: Selection,  # noqa: ARG002 - the database is checked whole
-        *,
-        complete: bool = False,
-    ) -> None:
-        if complete:
-            await self.database.check_structure(self.warnings)
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:

@@ -1,4 +1,4 @@
-"""Stores in a SQL database, which read and write by statements of their own."""
+"""Stores in a SQL database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 
-class SqlStore(Store):
-    """A store in a SQL database."""
+class DatabaseStore(Store):
+    """The base class of stores in a SQL database."""
 
     def __init__(
         self,
@@ -33,18 +33,11 @@ class SqlStore(Store):
             MemctlError: as ``Store.open``.
         """
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.database.start(mode, self.prepare)
-
-    async def close(self) -> None:
-        await self.database.close()
-
     async def lock(self, owner: str) -> None:
         await self.database.lock(owner, self.warnings, self.shard)
 
-    async def identity(self) -> str:
-        return await self.database.identity()
+    async def generation(self) -> str:
+        return await self.database.generation()
 
     async def check_integrity(
         self,
@@ -55,5 +48,16 @@ class SqlStore(Store):
         if complete:
             await self.database.check_structure(self.warnings)
 
-    async def generation(self) -> str:
-        return await self.database.generation()
+
+class SqlStore(DatabaseStore):
+    """A store in a SQL database that reads and writes by statements of its own."""
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.database.start(mode, self.prepare)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def identity(self) -> str:
+        return await self.database.identity()

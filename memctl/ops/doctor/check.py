@@ -20,6 +20,7 @@ from typing import NamedTuple
 from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
+from memctl.dialects.live import WaitingCalls
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
     COMPRESSED,
@@ -64,13 +65,6 @@ _SUMMARY_ELSEWHERE = "summary-elsewhere"
 AT_WORK = timedelta(hours=1)
 """The time after the last message of a memory in which an agent may still be at work."""
 
-INTERRUPTED = "The tool call has been interrupted"
-"""The text of the result that AgentScope writes for an interrupted call, between tags.
-
-Source: ``agent/_react_agent.py`` of 1.0.21, ``agent/_agent.py`` of 2.0.11.
-"""
-_SHORT = 100
-
 _WAITING = 10_000
 """The largest number of tool calls to remember without a result, and of calls with a result.
 
@@ -111,8 +105,8 @@ class Result(NamedTuple):
     """A tool result in a message: ``block`` is its index among the blocks of the message.
 
     ``id`` is the id of the call, ``name`` the name of the tool, ``size`` the size in bytes.
-    ``said`` is a hash of the texts, None if they were not read.  ``is_interrupted`` is True if the
-    result only says that the call was interrupted.
+    ``said`` is a hash of the texts, None if they were not read.  ``is_interrupted`` is that of the
+    block.
     """
 
     block: int
@@ -202,7 +196,7 @@ def examine_view(view: MessageView, text: bytes, dialect: Dialect) -> ExaminedMe
 def _call(index: int, block: ToolCallBlock, dialect: Dialect) -> Call:
     given = block.input
     has_arguments = given is None or given == "" or isinstance(given, dict)
-    tool = ToolCallBlock(block.id, block.name, waits=block.waits)
+    tool = ToolCallBlock(block.id, block.name)
     return Call(index, tool, dialect.is_answerable(block), has_arguments)
 
 
@@ -216,9 +210,8 @@ def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) ->
     said = tuple(
         one.text if isinstance(one, TextBlock) else repr(one.value) for one in block.output
     )
-    interrupted = len(said) == 1 and INTERRUPTED in said[0][:_SHORT]
     size = dialect.output_bytes(block)
-    return Result(index, block.id, block.name, size, hash(said), interrupted)
+    return Result(index, block.id, block.name, size, hash(said), block.is_interrupted)
 
 
 @dataclass(slots=True)
@@ -373,8 +366,9 @@ class MemoryExaminer:
         """The findings so far, by code."""
         self._step = 0
         """The number of messages, except results, that the model would have seen so far."""
+        self._waiting = WaitingCalls(dialect, memory)
         self._open: dict[str, _Exchange] = {}
-        """The tool calls that wait for a result, by id."""
+        """The tool calls without a result, by id."""
         self._answered: dict[str, _Exchange] = {}
         """The latest tool calls with a result, by id."""
         self._settled: set[int] = set()
@@ -507,6 +501,7 @@ class MemoryExaminer:
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
         """Pair the tool results of a message with earlier calls."""
+        self._waiting.add(found.blocks)
         # An item of OpenAI's API is a part of a step: its calls are items of their own.
         stepped = self._dialect.holds_items and found.only_tools
         for side in found.sides:
@@ -610,7 +605,8 @@ class MemoryExaminer:
         expected = False
         if not (exchange.results or exchange.came_early):
             is_last = at_end and call.step == self._step
-            if self._waits(call, is_last=is_last):
+            waits = call.call.tool.id in self._waiting.names
+            if waits and (is_last or not self._dialect.results_follow):
                 since = call.moment and f"the first since {call.moment:%Y-%m-%d %H:%M}"
                 self._note(WAITING, call.spot, since or "")
                 expected = True
@@ -632,13 +628,6 @@ class MemoryExaminer:
         if kept is not None or not exchange.results:
             for other in others:
                 self._remove("repeated-tool-call", other.spot, other.call.block)
-
-    def _waits(self, call: _MadeCall, *, is_last: bool) -> bool:
-        """Return whether a call without a result waits; ``is_last`` if only results follow it."""
-        dialect = self._dialect
-        if is_last and (dialect.may_wait or dialect.waits(self._memory)):
-            return True
-        return call.call.tool.waits and (is_last or not dialect.results_follow)
 
     def _unanswered(self, call: _MadeCall, exchange: _Exchange) -> None:
         code = ANSWERED

@@ -17,6 +17,7 @@ from memctl import jsonio
 from memctl.dialects.live import understood
 from memctl.dialects.view import (
     COMPRESSED,
+    INTERRUPTED,
     Block,
     Dialect,
     TextBlock,
@@ -39,7 +40,6 @@ from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.doctor.check import (
     ANSWERED,
-    INTERRUPTED,
     UNMARKED,
     Limits,
     MemoryExaminer,

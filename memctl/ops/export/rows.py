@@ -126,9 +126,9 @@ def _fact(key: MemoryKey, entry: StoredMessage, dialect: Dialect) -> list[Any]:
 
 
 def moment(time: str | None, zone: tzinfo | None = None) -> datetime | None:
-    """Return a stored time in UTC; None for None and for an unreadable text.
+    """Return a stored time in UTC; None if ``time`` is None or unreadable.
 
-    ``zone`` is the zone of a time without one; None for the local zone.
+    ``zone`` is the zone of a time that includes no zone; None for the local zone.
     """
     try:
         found = datetime.fromisoformat(time or "")
