@@ -222,16 +222,16 @@ def detect(connection: Connection) -> list[Proposal]:
 def _live(sample: Sequence[Mapping[str, Any]], columns: Mapping[str, str | list[str]]) -> str:
     """Return the condition of the rows that the program seems to read; empty without a flag."""
     for name in sample[0] if sample else ():
-        plain, values = name.lower(), {row[name] for row in sample}
+        plain = name.lower()
         if name in columns.values() or plain not in (*_READ, *_LEFT_OUT):
             continue
+        values = [row[name] for row in sample]
         if plain.endswith("_at"):
             if None in values:
                 return str(Flag(name, None))
-        elif values <= {0, 1}:
+        elif all(value in (0, 1) for value in values):
             wanted = plain in _READ
-            booleans = any(isinstance(value, bool) for value in values)
-            return str(Flag(name, wanted if booleans else int(wanted)))
+            return str(Flag(name, wanted if isinstance(values[0], bool) else int(wanted)))
     return ""
 
 
