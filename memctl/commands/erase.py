@@ -28,6 +28,7 @@ from memctl.commands._rewrites import remove_unreferred
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
+from memctl.holds import LIST
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -287,7 +288,7 @@ class _Outcome:
         if self.dry_run:
             return "nothing was erased: this was a dry run"
         if all_held(failed.run.report.failures):
-            return "the rest was done; list the holds with: memctl hold list"
+            return f"the rest was done; {LIST}"
         if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"

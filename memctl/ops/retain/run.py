@@ -24,7 +24,7 @@ from memctl.errors import (
     Partial,
     UsageError,
 )
-from memctl.holds import HELD
+from memctl.holds import HELD, LIST
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -110,9 +110,8 @@ class PolicyTask:
         first = f"{key}: {failure.message}"
         if self.held == len(failures):
             which = f"{count(len(failures), 'memory')} held; the first: {first}"
-            hint = "list the holds with: memctl hold list"
             nothing = self.state == NOTHING or (self.state == PLANNED and not self.found.messages)
-            self.error = Loss(which, hint) if nothing else Partial(which, hint)
+            self.error = Loss(which, LIST) if nothing else Partial(which, LIST)
             return
         hint = DOCTOR if failure.code == "damaged" else "see the report for each"
         self.error = Partial(f"{count(len(failures), 'memory')} failed; the first: {first}", hint)
