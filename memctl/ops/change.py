@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -374,11 +375,11 @@ class ChangeRun:
                 )
             except Lost as error:
                 await self._settle_lost(store, error)
-            except MemctlError:
+            except (MemctlError, asyncio.CancelledError) as error:
                 if self.report.pending and not self.report.done.memories:
                     with suppress(MemctlError):
                         await settle_pending(store, self.journal, self.report)
-                self._refused = self._is_unchanged()
+                self._refused = isinstance(error, MemctlError) and self._is_unchanged()
                 raise
         self._refused = self._is_unchanged()
         if self.report.done.deleted and self._options.backup:

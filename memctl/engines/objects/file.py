@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
+from hashlib import file_digest, sha256
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
-from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.errors import Lost, MemctlError, Unavailable, UsageError
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
 
@@ -124,8 +125,12 @@ class ObjectFile(NamedFile):
     def remove(self) -> None:
         obstore = driver(self.label)
 
-        with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
-            obstore.delete(self.bucket, self.address.key)
+        try:
+            with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
+                obstore.delete(self.bucket, self.address.key)
+        except Lost:
+            if self.head() is not None:
+                raise
 
     def sibling(self, name: str) -> ObjectFile:
         return ObjectFile(self.address.sibling(name), self._client)
@@ -164,11 +169,13 @@ class NewObject(NewFile):
         self._piece = bytearray()
         """Written data that the upload does not have yet."""
         self._size = 0
+        self._digest = sha256()
         self._upload: _Upload | None = None
         self._done = False
 
     def write(self, data: bytes | memoryview, /) -> int:
         self._piece += data
+        self._digest.update(data)
         self._size += len(data)
         if self._size > LARGEST:
             raise Unavailable(
@@ -185,8 +192,12 @@ class NewObject(NewFile):
     def commit(self) -> None:
         """Complete the object.
 
+        The answer to the last request may be lost; the client repeats the request, which then fails
+        because the first one was carried out.  So after an error, the object itself decides.
+
         Raises:
             UsageError: the object exists, and ``replaces`` was not set.
+            Lost: the server cannot be reached; the object may be complete.
             Unavailable: another program has changed the object meanwhile, or the server refuses.
         """
         file = self._file
@@ -195,11 +206,18 @@ class NewObject(NewFile):
             raise UsageError(f"{file.label} exists", "name another object")
         if _stamp_or_none(present) != _stamp_or_none(self._before):
             raise changed(file.label)
-        if self._upload is None:
-            self._put_at_once()
-        else:
+        if self._upload is not None:
             self._upload.give(bytes(self._piece))
-            self._upload.complete()
+        try:
+            if self._upload is None:
+                self._put_at_once()
+            else:
+                self._upload.complete()
+        except BaseException as error:  # a signal, too
+            self.discard()
+            if self._is_stored(error):
+                return
+            raise
         self._done = True
         self._piece.clear()
         written = file.head()
@@ -207,6 +225,29 @@ class NewObject(NewFile):
             raise Unavailable(
                 f"{file.label} is not what memctl wrote", "run the same command again"
             )
+
+    def _is_stored(self, error: BaseException) -> bool:
+        """Return whether the object has the whole new content although its last request failed.
+
+        Raises:
+            Lost: the server cannot be reached, so that is not known.
+            Unavailable: another program has changed the object meanwhile.
+        """
+        file = self._file
+        try:
+            present = file.head()
+            if present is not None and present["size"] == self._size:
+                with os.fdopen(file.open(), "rb") as content:
+                    if file_digest(content, "sha256").digest() == self._digest.digest():
+                        return True
+        except MemctlError as unknown:
+            raise Lost(
+                f"{unknown.message}; not known whether {file.label} is complete",
+                "look at the object when the server can be reached",
+            ) from error
+        if _stamp_or_none(present) != _stamp_or_none(self._before):
+            raise changed(file.label) from error
+        return False
 
     def _put_at_once(self) -> None:
         """Write the object in one request, on condition that nobody has replaced the object.
