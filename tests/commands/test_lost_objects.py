@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from memctl.engines.objects import file as objects
 from memctl.model import MemoryKey
 from memctl.ops import lost_answer
 from memctl.testing import samples
-from tests.support.cli import Run, contents, fill, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import runs_kept
 from tests.support.servers.losing import Fault, Losing
 from tests.support.servers.objects import environment
@@ -191,3 +192,14 @@ def test_object_of_another_program_after_a_lost_answer(run: Run, bucket: Losing)
     assert done.exit_code == 3
     assert "another program changed" in done.stderr
     assert bucket.objects[KEY] == other
+
+
+def test_list_of_a_bucket_without_end(run: Run, bucket: Losing) -> None:
+    words = ("export", "before.ndjson", "-o", bucket.url("n.ndjson"), "--rotate", "last:1")
+    requests(run, bucket, lambda: words)
+    lists = [n for n, one in enumerate(bucket.requests) if "list-type" in one]
+    bucket.lose(lists[0], Fault.ENDLESS)
+    began = time.monotonic()
+    fails(run(*words, "--timeout", 1), 3, "did not answer within 1 s", "raise --timeout")
+    assert time.monotonic() - began < 10
+    bucket.gone = True

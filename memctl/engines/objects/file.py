@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any
+from typing import Any, TypeVar
 
+from memctl.concurrency import within
+from memctl.engines import objects
 from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
-from memctl.errors import Lost, MemctlError, Unavailable, UsageError
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
+
+T = TypeVar("T")
 
 MEBIBYTE = 1024 * 1024
 IN_RAM = 64 * MEBIBYTE
@@ -69,7 +74,7 @@ class ObjectFile(NamedFile):
         """Return what the server says about the object; None if there is no object."""
         obstore = driver(self.label)
 
-        with object_errors(self.address, self.label, "read"):
+        def head() -> dict[str, Any] | None:
             try:
                 return dict(obstore.head(self.bucket, self.address.key))
             except FileNotFoundError:
@@ -80,6 +85,27 @@ class ObjectFile(NamedFile):
                 # The answer to HEAD has no body, which would say why.
                 obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
                 raise
+
+        return self._ask("read", head)
+
+    def _ask(self, verb: str, call: Callable[[], T]) -> T:
+        """Return the answer of the server to a call, which may take ``objects.limit`` seconds.
+
+        ``verb`` is as for ``object_errors``.
+
+        Raises:
+            Lost: the answer took longer.
+            MemctlError: as ``object_errors``.
+        """
+        seconds = objects.limit
+        with object_errors(self.address, self.label, verb):
+            try:
+                return within(seconds, call)
+            except TimeoutError as error:
+                raise Lost(
+                    f"{self.label}: the server did not answer within {seconds:g} s",
+                    "raise --timeout, or check the server",
+                ) from error
 
     def open(self) -> int:
         self._stopped = False
@@ -126,8 +152,8 @@ class ObjectFile(NamedFile):
         obstore = driver(self.label)
 
         try:
-            with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
-                obstore.delete(self.bucket, self.address.key)
+            with suppress(NotFound):
+                self._ask("remove", partial(obstore.delete, self.bucket, self.address.key))
         except Lost:
             if self.head() is not None:
                 raise
@@ -138,10 +164,9 @@ class ObjectFile(NamedFile):
     def siblings(self) -> list[Listed]:
         obstore = driver(self.label)
 
-        folder = self.address.folder
-        with object_errors(self.address, self.label, "list"):
-            found = obstore.list_with_delimiter(self.bucket, folder or None)
-            return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found["objects"]]
+        call = partial(obstore.list_with_delimiter, self.bucket, self.address.folder or None)
+        found = self._ask("list", call)["objects"]
+        return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found]
 
     def sync(self) -> None:
         """Do nothing: an object is durable when its upload has ended."""

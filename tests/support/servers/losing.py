@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
 from enum import Enum, auto
 from hashlib import md5
@@ -26,6 +28,8 @@ class Fault(Enum):
     """The connection ends before the request is carried out."""
     UNANSWERED = auto()
     """The request is carried out; the connection ends before the answer."""
+    ENDLESS = auto()
+    """The request is carried out; the answer has no end."""
     LAST = auto()
     """The request is carried out; the server then answers nothing any more."""
 
@@ -108,6 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is None:
             self._answer(status, answer, headers)
             return
+        if fault is Fault.ENDLESS:
+            self._answer_without_end()
         self.own.gone = fault is Fault.LAST
         self.own.met()
         self.close_connection = True
@@ -121,6 +127,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def _answer_without_end(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/xml")
+        self.end_headers()
+        with suppress(OSError):
+            while not self.own.gone:
+                self.wfile.write(b"<!-- -->" * 100)
+                time.sleep(0.01)
 
     def _carry_out(
         self, key: str, query: dict[str, str], body: bytes
