@@ -36,7 +36,7 @@ from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_file
+from memctl.ops.receipt import FAILED, ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.subject import ALWAYS, Subject
@@ -46,7 +46,6 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store, refuse_missing
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.version import __version__
 
 
 @opens_stores
@@ -110,7 +109,7 @@ def erase(
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
     if not dry_run:
         refuse_unasked(yes)
-        file = prepare_file(receipt, force=force)
+        receipts = Receipt.begin(receipt, subject, force=force)
     place = blobs or read_offload(run.configuration()).to
     targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
     outcome = _Outcome(subject, targets, dry_run=dry_run)
@@ -119,7 +118,8 @@ def erase(
         mode = OpenMode.READ if dry_run else OpenMode.CHANGE
         for target in targets:
             target.attempt(output, mode, target.run.plan)
-        _refuse_nobody(output, targets, subject)
+        if dry_run or not receipts.earlier:
+            _refuse_nobody(output, targets, subject)
         _refuse_held(targets)
     if dry_run:
         outcome.end(output)
@@ -127,7 +127,7 @@ def erase(
     if not yes:
         output.show(erasing.plan(outcome.lines))
         _ask(subject, targets)
-    outcome.receipt = receipts = Receipt.of(file, subject, __version__)
+    outcome.receipt = receipts
     receipts.stores = [target.entry for target in targets]
     for target in targets:
         work = partial(target.run.execute, digests=receipts.digests, save=receipts.save)
@@ -137,9 +137,9 @@ def erase(
             if target.run.begun:
                 erased = record(run, "erase", target.entry.argument, target.location)
                 note_unrecorded(erased, output.warn)
-            if outcome.begun:
+            if outcome.begun or receipts.earlier:
                 receipts.save()
-    if not outcome.begun:
+    if not (outcome.begun or receipts.earlier):
         receipts.discard()
         outcome.receipt = None
         _refuse_nobody(output, targets, subject)
