@@ -519,6 +519,37 @@ def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None
 
 
 @pytest.mark.slow
+def test_offload_follows_no_planted_link(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
+    before = texts(store)
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
+    report(run(*words))
+    assert run("undo", "--yes").exit_code == 0
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in names(blobs):
+        (blobs / name).unlink()
+        (blobs / name).symlink_to(victim)
+    assert report(run(*words))["blobs"]["written"] == 3
+    assert victim.read_text() == "mine"
+    assert not any(path.is_symlink() for path in blobs.iterdir())
+    for path in blobs.iterdir():
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    fails(run("rehydrate", store, "--from", blobs), 7, "is a symbolic link")
+    assert texts(store) != before
+
+
+def test_offload_to_a_folder_of_everybody(run: Run, store: str, blobs: Path) -> None:
+    blobs.mkdir()
+    blobs.chmod(0o777)
+    before = texts(store)
+    words = ("offload", store, "--to", blobs, *WORDS, "--yes")
+    fails(run(*words), 3, "every user may write", "chmod o-w")
+    assert (texts(store), names(blobs)) == (before, [])
+    blobs.chmod(0o1777)  # nobody can replace the files of others
+    assert run(*words).exit_code == 0
+
+
 def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
     copy = str(tmp_path / "copy.db")
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0

@@ -17,8 +17,8 @@ from memctl.ops.offload.pieces import PIECE
 from memctl.ops.offload.references import NAME
 from memctl.ops.offload.slim import Blob
 from memctl.registry import file_of, is_object
-from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import NamedFile
+from memctl.storekit.files import refuse_shared, system_errors
+from memctl.storekit.named_file import LocalFile, NamedFile
 
 _ZSTD = ".zst"
 _LEVEL: dict[int, int] = {zstd.CompressionParameter.compression_level: 3}
@@ -43,7 +43,7 @@ class Blobs:
             self.label = f"{shown.removesuffix('/any')}{mark}{query}"
         else:
             self._folder = Path(place).expanduser()
-            self._any = file_of(str(self._folder / "any"))
+            self._any = LocalFile(self._folder / "any", follows=False)
             self.label = visible(place)
         self._whole: set[str] = set()
         """The names of files that were written or found undamaged; no need to look again."""
@@ -100,10 +100,11 @@ class Blobs:
             self._any.sibling(stored).remove()
 
     def _make_folder(self) -> None:
-        """Create the folder, unless it exists; object storage needs none."""
+        """Create the folder, unless it exists, and check it; object storage needs none."""
         if self._folder is not None:
             with system_errors(self._folder, "create"):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            refuse_shared(self._folder)
 
     def _is_there(self, name: str) -> bool:
         if name in self._whole:
