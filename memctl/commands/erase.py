@@ -24,7 +24,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import all_held, nothing_but_held
-from memctl.commands._rewrites import remove_unreferred
+from memctl.commands._rewrites import Asked, remove_unreferred
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
@@ -212,6 +212,7 @@ class _Outcome:
         self.targets = targets
         self.dry_run = dry_run
         self.receipt: Receipt | None = None
+        self.asked = Asked()
         self.blobs: list[str] | None = None
         """The names of the removed blobs; None if no place of blobs is known."""
         self._blobs_error: MemctlError | None = None
@@ -240,12 +241,14 @@ class _Outcome:
         try:
             if found and not any(target.error is not None for target in self.targets):
                 locations = [target.location for target in self.targets]
-                wait_for(remove_unreferred(run, locations, place, found, removed))
+                wait_for(remove_unreferred(run, locations, place, found, removed, self.asked))
+                self._blobs_error = self.asked.error
         except MemctlError as error:
             self._blobs_error = error
         self.blobs = sorted(removed)
         if self.receipt is not None:
             self.receipt.blobs = [self.receipt.digests.of(name) for name in self.blobs]
+            self.receipt.blobs_kept_for = list(self.asked.failed)
 
     def end(self, output: Output) -> None:
         """Write the report; raise an error if the erase of a store is incomplete.

@@ -156,6 +156,8 @@ class Receipt:
     stores: list[ErasedStore] = field(default_factory=list)
     blobs: list[str] = field(default_factory=list)
     """The digest of the name of each offloaded content that was removed."""
+    blobs_kept_for: list[str] = field(default_factory=list)
+    """The stores that may need offloaded contents of the subject, because nobody could ask them."""
     created: str = ""
     ended: str | None = None
     earlier: list[ErasedStore] = field(default_factory=list)
@@ -241,6 +243,7 @@ class Receipt:
             },
             "stores": [asdict(one) for one in self.outcomes],
             "blobs": self.blobs,
+            "blobs_kept_for": self.blobs_kept_for,
             "not_reached": list(ALWAYS),
         }
         with self.file.create(0o600) as new:

@@ -16,10 +16,12 @@ from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_error
 
 
 class Listed(NamedTuple):
-    """A file in a listing: its name without the folder, and its size in bytes."""
+    """A file in a listing: its name without the folder, its size, and when it was written."""
 
     name: str
     bytes: int
+    written: float
+    """Seconds since 1970."""
 
 
 class File(ABC):
@@ -160,11 +162,12 @@ class LocalFile(NamedFile):
     def siblings(self) -> list[Listed]:
         folder = self.path.parent
         with system_errors(folder, "read"), os.scandir(folder) as entries:
-            return [
-                Listed(entry.name, entry.stat(follow_symlinks=False).st_size)
+            found = [
+                (entry.name, entry.stat(follow_symlinks=False))
                 for entry in entries
                 if entry.is_file(follow_symlinks=False)
             ]
+            return [Listed(name, about.st_size, about.st_mtime) for name, about in found]
 
     def sync(self) -> None:
         sync_folder(self.path.parent)

@@ -166,7 +166,10 @@ class ObjectFile(NamedFile):
 
         call = partial(obstore.list_with_delimiter, self.bucket, self.address.folder or None)
         found = self._ask("list", call)["objects"]
-        return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found]
+        return [
+            Listed(one["path"].rpartition("/")[2], one["size"], one["last_modified"].timestamp())
+            for one in found
+        ]
 
     def sync(self) -> None:
         """Do nothing: an object is durable when its upload has ended."""

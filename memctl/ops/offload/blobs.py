@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -85,14 +86,19 @@ class Blobs:
             "name the folder that memctl offload wrote to with --from",
         )
 
-    def sizes(self) -> dict[str, int]:
-        """Return the stored size in bytes of each blob, by its name without a compression."""
+    def sizes(self, before: float = math.inf) -> dict[str, int]:
+        """Return the stored size in bytes of each blob, by its name without a compression.
+
+        Blobs that were written after ``before``, in seconds since 1970, are left out.
+        """
         found: dict[str, int] = {}
+        young: set[str] = set()
         for file in self._any.siblings():
             name = file.name.removesuffix(_ZSTD)
             if NAME.fullmatch(name):
                 found[name] = found.get(name, 0) + file.bytes
-        return found
+                young |= {name} if file.written > before else set()
+        return {name: size for name, size in found.items() if name not in young}
 
     def remove(self, name: str) -> None:
         """Remove the blob ``name``; do nothing if the place has no such blob."""
