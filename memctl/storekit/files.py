@@ -87,6 +87,13 @@ class NewFile(ABC):
             Unavailable: the place refuses, or lost a part of the content.
         """
 
+    def confirm(self) -> None:  # noqa: B027 - a disk has what it has synced
+        """Check that the place has the committed content, before anything rests on it.
+
+        Raises:
+            Unavailable: the place has something else.
+        """
+
     @abstractmethod
     def discard(self) -> None:
         """Drop the content, unless it was committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import time
@@ -203,3 +204,34 @@ def test_list_of_a_bucket_without_end(run: Run, bucket: Losing) -> None:
     fails(run(*words, "--timeout", 1), 3, "did not answer within 1 s", "raise --timeout")
     assert time.monotonic() - began < 10
     bucket.gone = True
+
+
+def test_nothing_rests_on_an_object_that_is_not_what_was_written(
+    run: Run, bucket: Losing, tmp_path: Path
+) -> None:
+    old = "n-20260101T000000.ndjson"
+    bucket.objects = {old: Path("before.ndjson").read_bytes()}
+    bucket.spoils = True
+    words = ("export", "before.ndjson", "-o", bucket.url("n.ndjson"), "--rotate", "last:1")
+    fails(run(*words), 3, "is not what memctl wrote")
+    assert old in bucket.objects
+    data = base64.b64encode(bytes(99_999)).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    store = str(tmp_path / "agents.db")
+    asyncio.run(
+        fill(
+            store,
+            {KEYS[0]: [samples.entry("m1", 1, content=[{"type": "image", "source": source}])]},
+        )
+    )
+    before = contents(store)
+    for more in ((), ("--no-backup",)):
+        offload = ("offload", store, "--to", bucket.url("blobs"), "--yes", *more)
+        fails(run(*offload), 3, "is not what memctl wrote")
+        assert contents(store) == before
+    bucket.spoils = False
+    assert run(*words).exit_code == 0
+    assert old not in bucket.objects
+    assert run(*offload).exit_code == 0
+    assert contents(store) != before
+    assert all(bucket.sums), "each upload tells its SHA-256"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
-from hashlib import file_digest, sha256
+from hashlib import file_digest, md5, sha256
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, TypeVar
@@ -197,13 +197,14 @@ class NewObject(NewFile):
         self._piece = bytearray()
         """Written data that the upload does not have yet."""
         self._size = 0
-        self._digest = sha256()
+        self._digests = sha256(), md5(usedforsecurity=False)
         self._upload: _Upload | None = None
         self._done = False
 
     def write(self, data: bytes | memoryview, /) -> int:
         self._piece += data
-        self._digest.update(data)
+        for digest in self._digests:
+            digest.update(data)
         self._size += len(data)
         if self._size > LARGEST:
             raise Unavailable(
@@ -250,9 +251,29 @@ class NewObject(NewFile):
         self._piece.clear()
         written = file.head()
         if written is None or written["size"] != self._size:
-            raise Unavailable(
-                f"{file.label} is not what memctl wrote", "run the same command again"
-            )
+            raise self._differs()
+
+    def confirm(self) -> None:
+        if not self._is_in(self._file.head()):
+            raise self._differs()
+
+    def _differs(self) -> Unavailable:
+        text = f"{self._file.label} is not what memctl wrote"
+        return Unavailable(text, "run the same command again")
+
+    def _is_in(self, present: dict[str, Any] | None) -> bool:
+        """Return whether the object, as the server describes it, has the whole new content.
+
+        The ETag of an object that was written in one request is mostly its MD5.  Any other object
+        is read back.
+        """
+        if present is None or present["size"] != self._size:
+            return False
+        sha, weak = self._digests
+        if (present["e_tag"] or "").strip('"') == weak.hexdigest():
+            return True
+        with os.fdopen(self._file.open(), "rb") as content:
+            return file_digest(content, "sha256").digest() == sha.digest()
 
     def _is_stored(self, error: BaseException) -> bool:
         """Return whether the object has the whole new content although its last request failed.
@@ -264,10 +285,8 @@ class NewObject(NewFile):
         file = self._file
         try:
             present = file.head()
-            if present is not None and present["size"] == self._size:
-                with os.fdopen(file.open(), "rb") as content:
-                    if file_digest(content, "sha256").digest() == self._digest.digest():
-                        return True
+            if self._is_in(present):
+                return True
         except MemctlError as unknown:
             raise Lost(
                 f"{unknown.message}; not known whether {file.label} is complete",

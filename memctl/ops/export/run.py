@@ -275,6 +275,7 @@ class Export:
             with self._new(new, replace=False) as output:
                 yield output
                 self._publish(output)
+                output.confirm()
             self._refuse_shrunk(before)
             self._rotate(series, self._rotation, new)
 

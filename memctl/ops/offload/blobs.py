@@ -130,6 +130,7 @@ class Blobs:
             for piece in pieces:
                 file.write(piece)
             file.commit()
+            file.confirm()
         self._whole.add(name)
 
 

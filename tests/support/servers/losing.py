@@ -45,6 +45,10 @@ class Losing:
         """The method and the query of each request since ``lose``."""
         self.met: Callable[[], None] = lambda: None
         """Called when the request to lose was carried out, or is ignored."""
+        self.spoils = False
+        """True if the server stores other bytes than it gets."""
+        self.sums: list[str | None] = []
+        """The SHA-256 of each content or part that came, as the client tells it."""
         self.gone = False
         self._fault: tuple[int, Fault] | None = None
         self._count = 0
@@ -106,6 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(parts.query, True).items()}
         key = unquote(parts.path).lstrip("/").partition("/")[2]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.command == "PUT":
+            self.own.sums.append(self.headers.get("x-amz-checksum-sha256"))
         fault = self.own.fault(f"{self.command} {'&'.join(query)}".strip())
         if fault is not Fault.UNHEARD:
             status, answer, headers = self._carry_out(key, query, body)
@@ -166,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return _error(404, "NoSuchUpload")
             case "POST":
                 made = uploads.pop(query["uploadId"])
-                objects[key] = b"".join(made[number] for number in sorted(made))
+                objects[key] = self._stored(b"".join(made[number] for number in sorted(made)))
                 about = _xml("CompleteMultipartUploadResult", ETag=_tag(objects[key]))
                 return 200, about, {}
             case "PUT" if "partNumber" in query:
@@ -178,8 +184,11 @@ class _Handler(BaseHTTPRequestHandler):
             wanted and (there is None or _tag(there) != wanted)
         ):
             return _error(412, "PreconditionFailed")
-        objects[key] = body
-        return 200, b"", {"ETag": _tag(body)}
+        objects[key] = self._stored(body)
+        return 200, b"", {"ETag": _tag(objects[key])}
+
+    def _stored(self, content: bytes) -> bytes:
+        return content[:-1] + b"?" if self.own.spoils else content
 
     def _read(self, content: bytes) -> tuple[int, bytes, dict[str, str]]:
         about = {
