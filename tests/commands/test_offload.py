@@ -551,6 +551,14 @@ def test_offload_to_a_folder_of_everybody(run: Run, store: str, blobs: Path) -> 
     assert run(*words).exit_code == 0
 
 
+def test_offload_to_a_url_that_is_no_bucket(run: Run, store: str) -> None:
+    before = texts(store)
+    for place in ("http://example.org/blobs", "file:///srv/blobs"):
+        fails(run("offload", store, "--to", place, *WORDS, "--yes"), 2, "neither a folder nor")
+    assert texts(store) == before
+    assert not any(path.name.startswith(("http", "file")) for path in Path().iterdir())
+
+
 def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
     copy = str(tmp_path / "copy.db")
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0

@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 
 from memctl import zstd
-from memctl.errors import BadData, NotFound
-from memctl.location import visible
+from memctl.errors import BadData, NotFound, UsageError
+from memctl.location import redact, visible
 from memctl.ops.offload.pieces import PIECE
 from memctl.ops.offload.references import NAME
 from memctl.ops.offload.slim import Blob
@@ -34,7 +34,11 @@ class Blobs:
     """
 
     def __init__(self, place: str) -> None:
-        """``place`` is the path of the folder, or a URL such as ``s3://BUCKET/PREFIX``."""
+        """``place`` is the path of the folder, or a URL such as ``s3://BUCKET/PREFIX``.
+
+        Raises:
+            UsageError: the URL is not that of object storage.
+        """
         if is_object(place):
             url, mark, query = place.partition("?")
             scheme, _, rest = url.partition("://")
@@ -42,6 +46,11 @@ class Blobs:
             self._folder = None
             shown, mark, query = self._any.label.partition("?")
             self.label = f"{shown.removesuffix('/any')}{mark}{query}"
+        elif "://" in place:
+            raise UsageError(
+                f"{redact(place)} is neither a folder nor a place in object storage",
+                "name a folder, or s3://BUCKET/PREFIX",
+            )
         else:
             self._folder = Path(place).expanduser()
             self._any = LocalFile(self._folder / "any", follows=False)
