@@ -530,9 +530,8 @@ async def erase(
     from memctl.journal.runs import Runs
     from memctl.ops.erase import EraseRun
     from memctl.ops.places import is_on
-    from memctl.ops.receipt import ErasedStore, Receipt, prepare_file
+    from memctl.ops.receipt import ErasedStore, Receipt
     from memctl.ops.subject import Subject
-    from memctl.version import __version__
 
     subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)
@@ -545,11 +544,7 @@ async def erase(
     if dry_run:
         await run.plan(store)
     else:
-        kept = Receipt.of(
-            prepare_file(None if receipt is None else str(receipt), force=False),
-            subject,
-            __version__,
-        )
+        kept = Receipt.begin(None if receipt is None else str(receipt), subject)
         kept.stores = [entry]
         try:
             await run.execute(store, kept.digests, kept.save)

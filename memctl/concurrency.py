@@ -6,7 +6,9 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextlib import aclosing, suppress
+from threading import Thread
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -52,6 +54,24 @@ async def in_thread(call: Callable[[], T], interrupt: Callable[[], None] | None 
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([future])
         raise
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return the result of a function, which is left to itself if it takes too long.
+
+    Raises:
+        TimeoutError: the function has not returned within ``seconds``.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return done.result(seconds)
 
 
 def cut_short() -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
+from unicodedata import normalize
 
 from memctl.errors import Failure
 from memctl.location import visible
@@ -13,6 +14,8 @@ from memctl.model import MemoryKey
 
 HELD = "held"
 """The code of the failure of a memory that a hold protects."""
+LIST = "list the holds with: memctl hold list"
+"""The hint of an error about held memories."""
 _SHOWN = 200
 """The number of characters of a reason that a failure shows."""
 
@@ -64,6 +67,10 @@ def _alone(key: MemoryKey) -> Iterable[MemoryKey]:
     return (key,)
 
 
+def _one_form(name: str | None) -> str | None:
+    return None if name is None else normalize("NFC", name)
+
+
 class Holds:
     """The holds that are in force on one store."""
 
@@ -75,24 +82,28 @@ class Holds:
         """``readings`` returns a key and all other keys that the store writes under its name."""
         self._holds: dict[tuple[str | None, str | None], Hold] = {}
         for hold in holds:
-            self._holds.setdefault((hold.user, hold.session), hold)
+            self._holds.setdefault((_one_form(hold.user), _one_form(hold.session)), hold)
         self._failures = {id(hold): hold.failure for hold in self._holds.values()}
-        self._readings = readings
+        self.readings = readings
 
     def on(self, key: MemoryKey) -> Hold | None:
-        """Return a hold on the memory ``key``, or None."""
+        """Return a hold on the memory ``key``, or None.
+
+        Names are compared as people read them: their Unicode form does not count.
+        """
         if not self._holds:
             return None
-        for user, session, _ in self._readings(key):
+        for one in self.readings(key):
+            user, session = _one_form(one.user), _one_form(one.session)
             for names in ((user, session), (user, None), (None, session), (None, None)):
                 if (hold := self._holds.get(names)) is not None:
                     return hold
         return None
 
-    def failure(self, key: MemoryKey) -> Failure | None:
-        """Return the failure of the memory ``key`` if there is a hold on it, else None."""
-        hold = self.on(key)
-        return None if hold is None else self._failures[id(hold)]
+    def failure(self, key: MemoryKey | None) -> Failure | None:
+        """Return the failure of the memory ``key`` if there is a hold on it, else None.
 
-    def __bool__(self) -> bool:
-        return bool(self._holds)
+        Data whose memory is not known, for which ``key`` is None, may be those of any hold.
+        """
+        hold = next(iter(self._holds.values()), None) if key is None else self.on(key)
+        return None if hold is None else self._failures[id(hold)]

@@ -51,6 +51,8 @@ class Location:
     """The word and colon before ``path`` that name the kind, such as ``mem0:``."""
     encryption: Encryption = field(default=Encryption(), compare=False, repr=False)
     """The keys for an archive that is encrypted."""
+    follows: bool = field(default=True, compare=False)
+    """False if a symbolic link at ``path`` may be planted: it is then no archive."""
 
     @property
     def encrypts(self) -> bool:

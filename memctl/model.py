@@ -39,6 +39,10 @@ class MemoryKey(NamedTuple):
         return f"{name} ({self.part})" if self.part else name
 
 
+NO_MEMORY = MemoryKey("", "")
+"""Stands for the memory of data that belong to no known memory."""
+
+
 class StoredMessage(NamedTuple):
     """A message as a store holds it.
 

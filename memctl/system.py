@@ -29,7 +29,9 @@ READ_FLAGS = (
 )
 """The flags to open an existing file for reading."""
 
-WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+"""The flag that makes the system refuse to open a symbolic link; 0 on Windows."""
+WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | NO_LINKS
 """The flags to open one of memctl's own files for writing; a symbolic link is refused."""
 
 _LOCKED_BYTE = 0x7FFF_0000

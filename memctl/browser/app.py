@@ -633,7 +633,7 @@ class Browser(App[None]):
             self.copied.append(event.command)
 
     def _copy(self, text: str) -> None:
-        if text:
+        if text := visible(text):  # a control character would act where the text is pasted
             self.copy_to_clipboard(text)
             self._tell(f"copied: {text}")
 

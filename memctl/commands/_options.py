@@ -18,6 +18,7 @@ from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
 from memctl.commands._values import rate
+from memctl.engines import objects
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
@@ -215,10 +216,16 @@ TRANSFER: Any = None
 """The default of a parameter that ``takes_options`` replaces with options."""
 
 
+def _limit_buckets(seconds: float) -> float:
+    objects.limit = seconds
+    return seconds
+
+
 TimeoutOption = Annotated[
     float,
     connecting(
         "--timeout",
+        callback=_limit_buckets,
         metavar="SECONDS",
         min=1,
         help="Treat a connection as lost after SECONDS without an answer.",

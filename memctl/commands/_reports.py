@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
-from memctl.holds import HELD
+from memctl.holds import HELD, LIST
 from memctl.journal.runs import Run
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -144,7 +144,7 @@ def nothing_but_held(failures: list[tuple[MemoryKey, Failure]]) -> Loss:
     number = len(failures)
     return Loss(
         first if number == 1 else f"{number:,} memories are held; the first: {first}",
-        "nothing was changed; list the holds with: memctl hold list",
+        f"nothing was changed; {LIST}",
     )
 
 
@@ -290,6 +290,11 @@ class ChangeOutcome:
         about = self.changes, self.target, self.run
         return changes.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
+    @property
+    def something(self) -> bool:
+        """True if the run changed something, or would in a dry run."""
+        return bool(self.changes.planned.memories if self.dry_run else self.change.done())
+
     def reason(self, failure: Failure) -> str:
         """Return the reason of a failure, for the error."""
         return failure.message
@@ -305,9 +310,8 @@ class ChangeOutcome:
                 f"{count(len(failures), 'memory')} left unchanged: {key}: {failure.message}",
                 "undo later runs on it first; see the report for each",
             )
-        seen = self.changes.planned if self.dry_run else self.changes.done
         part = self.change.where.shard is not None  # other parts may have something to do
-        if not seen.memories and all_held(failures) and not part:
+        if not self.something and all_held(failures) and not part:
             return nothing_but_held(failures)
         if not self.changes.planned.memories and only_damage(failures):
             return BadData(f"{key} is damaged: {failure.message}", DOCTOR)

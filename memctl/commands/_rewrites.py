@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,16 @@ from memctl.commands._context import Run
 from memctl.commands._journal import runs_on
 from memctl.commands._reports import ChangeOutcome, flat_row
 from memctl.concurrency import in_thread
+from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.journal.runs import Runs
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import kept_by_undo, referred
 from memctl.ops.offload.run import OffloadRun, RewriteRun, Sizes
+from memctl.ops.retain.ledger import ABSENT, Ledger
 from memctl.output import offloading
 from memctl.registry import make_store
 from memctl.store import OpenMode, Store
@@ -90,17 +93,69 @@ async def referred_on(run: Run, store: Store) -> set[str]:
     return found
 
 
+@dataclass(slots=True)
+class Asked:
+    """The stores that were asked whether they need blobs, and those that could not be asked."""
+
+    stores: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """The reason why a store could not be asked, by its label."""
+
+    def data(self) -> dict[str, Any]:
+        """Return the lists of both for JSON reports."""
+        failed = [{"store": label, "message": why} for label, why in self.failed.items()]
+        return {"asked": self.stores, "not_asked": failed}
+
+    @property
+    def error(self) -> Unavailable | None:
+        """The error that a store could not be asked, so that all blobs stay; None without one."""
+        for label, why in self.failed.items():
+            return Unavailable(f"{label} could not be asked, and may need them: {why}")
+        return None
+
+
+async def referred_elsewhere(run: Run, locations: Sequence[Location], asked: Asked) -> set[str]:
+    """Return the names of the blobs that further stores need, with what was asked in ``asked``.
+
+    These are the stores of the configuration and the archives of retention, apart from the stores
+    at ``locations``.  A store that does not exist needs nothing.
+    """
+    asked.stores += [one.label for one in locations]
+    entries = Ledger().read()[0]
+    archives = [one.archive for one in entries if one.event != ABSENT]
+    found: set[str] = set()
+    for name in dict.fromkeys([*run.configuration().stores, *archives]):
+        label = visible(name)
+        try:
+            location = run.locate(name)
+            label = location.label
+            if label in asked.stores:
+                continue
+            async with opened(make_store(location), run.output) as store:
+                if not store.dialect.facts:
+                    found |= await referred_on(run, store)
+        except NotFound:
+            continue
+        except MemctlError as error:
+            asked.failed[label] = error.message
+        else:
+            asked.stores.append(label)
+    return found
+
+
 async def remove_unreferred(
     run: Run,
     locations: Sequence[Location],
     blobs: Blobs,
     some: Mapping[str, int],
     removed: dict[str, int],
+    asked: Asked,
 ) -> None:
-    """Remove those of ``some`` blobs that neither the stores nor undo runs on them need.
+    """Remove those of ``some`` blobs that no store and no undo run needs.
 
-    The stores are locked meanwhile: a run of ``offload`` writes a blob before its message refers to
-    the blob.  Each removed blob is added to ``removed``, with its size in bytes.
+    The given stores are locked meanwhile: a run of ``offload`` writes a blob before its message
+    refers to the blob.  Each removed blob is added to ``removed``, with its size in bytes.  If a
+    further store cannot be asked (see ``referred_elsewhere``), all blobs stay.
 
     Raises:
         Busy: another run writes to a store.
@@ -113,7 +168,8 @@ async def remove_unreferred(
             await stack.enter_async_context(opened(store, run.output))
             await lock(store)
             kept |= await referred_on(run, store)
+        kept |= await referred_elsewhere(run, locations, asked)
         for name, number in some.items():
-            if name not in kept:
+            if name not in kept and not asked.failed:
                 await in_thread(partial(blobs.remove, name))
                 removed[name] = number

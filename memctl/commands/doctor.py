@@ -162,6 +162,10 @@ class RepairOutcome(ChangeOutcome):
         self._repair = run
 
     @property
+    def something(self) -> bool:
+        return bool(self.repaired())
+
+    @property
     def quarantine(self) -> str | None:
         """The path of the file with damaged data; None if no damaged data were moved."""
         path = self._repair.quarantine

@@ -24,10 +24,11 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import all_held, nothing_but_held
-from memctl.commands._rewrites import remove_unreferred
+from memctl.commands._rewrites import Asked, remove_unreferred
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
+from memctl.holds import LIST
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -35,7 +36,7 @@ from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.receipt import FAILED, ErasedStore, Receipt, prepare_file
+from memctl.ops.receipt import FAILED, ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.subject import ALWAYS, Subject
@@ -45,7 +46,6 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store, refuse_missing
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.version import __version__
 
 
 @opens_stores
@@ -109,7 +109,7 @@ def erase(
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
     if not dry_run:
         refuse_unasked(yes)
-        file = prepare_file(receipt, force=force)
+        receipts = Receipt.begin(receipt, subject, force=force)
     place = blobs or read_offload(run.configuration()).to
     targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
     outcome = _Outcome(subject, targets, dry_run=dry_run)
@@ -118,7 +118,8 @@ def erase(
         mode = OpenMode.READ if dry_run else OpenMode.CHANGE
         for target in targets:
             target.attempt(output, mode, target.run.plan)
-        _refuse_nobody(output, targets, subject)
+        if dry_run or not receipts.earlier:
+            _refuse_nobody(output, targets, subject)
         _refuse_held(targets)
     if dry_run:
         outcome.end(output)
@@ -126,7 +127,7 @@ def erase(
     if not yes:
         output.show(erasing.plan(outcome.lines))
         _ask(subject, targets)
-    outcome.receipt = receipts = Receipt.of(file, subject, __version__)
+    outcome.receipt = receipts
     receipts.stores = [target.entry for target in targets]
     for target in targets:
         work = partial(target.run.execute, digests=receipts.digests, save=receipts.save)
@@ -136,9 +137,9 @@ def erase(
             if target.run.begun:
                 erased = record(run, "erase", target.entry.argument, target.location)
                 note_unrecorded(erased, output.warn)
-            if outcome.begun:
+            if outcome.begun or receipts.earlier:
                 receipts.save()
-    if not outcome.begun:
+    if not (outcome.begun or receipts.earlier):
         receipts.discard()
         outcome.receipt = None
         _refuse_nobody(output, targets, subject)
@@ -211,6 +212,7 @@ class _Outcome:
         self.targets = targets
         self.dry_run = dry_run
         self.receipt: Receipt | None = None
+        self.asked = Asked()
         self.blobs: list[str] | None = None
         """The names of the removed blobs; None if no place of blobs is known."""
         self._blobs_error: MemctlError | None = None
@@ -239,12 +241,14 @@ class _Outcome:
         try:
             if found and not any(target.error is not None for target in self.targets):
                 locations = [target.location for target in self.targets]
-                wait_for(remove_unreferred(run, locations, place, found, removed))
+                wait_for(remove_unreferred(run, locations, place, found, removed, self.asked))
+                self._blobs_error = self.asked.error
         except MemctlError as error:
             self._blobs_error = error
         self.blobs = sorted(removed)
         if self.receipt is not None:
             self.receipt.blobs = [self.receipt.digests.of(name) for name in self.blobs]
+            self.receipt.blobs_kept_for = list(self.asked.failed)
 
     def end(self, output: Output) -> None:
         """Write the report; raise an error if the erase of a store is incomplete.
@@ -287,7 +291,7 @@ class _Outcome:
         if self.dry_run:
             return "nothing was erased: this was a dry run"
         if all_held(failed.run.report.failures):
-            return "the rest was done; list the holds with: memctl hold list"
+            return f"the rest was done; {LIST}"
         if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"

@@ -13,11 +13,13 @@ from rich.text import Text
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import YesOption, group, selecting, takes_options
+from memctl.commands._run import wait_for
 from memctl.errors import UsageError
 from memctl.holds import Hold
 from memctl.journal.holds import HoldRecord, RecordedHold
 from memctl.journal.runs import describe_run
 from memctl.location import visible
+from memctl.ops.holds import note_nowhere
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
 from memctl.storekit.files import missing
@@ -33,8 +35,8 @@ _IN_FORCE, _ENDED, _REMOVED = "in-force", "ended", "removed"
 def _hold() -> None:
     """Add, remove or list holds, which keep memories from deletion.
 
-    delete, erase, retain, compress --mode replace and --on-conflict replace leave a held memory
-    alone and report it: exit code 7, or 9 if all that was selected is held.
+    Every command that would remove or replace something of a held memory leaves it alone and
+    reports it: exit code 7, or 9 if all that was selected is held.
 
     Examples:
       memctl hold add --user ada --reason "case 17" --until 2027-06-30
@@ -91,6 +93,9 @@ def add(
     added = HoldRecord().add(hold)
     run.output.report = _changed("added", added, f"Hold {added.hold.id} added.")
     run.output.emit()
+    stores = run.configuration().stores if store is None else [store]
+    if stores and (user, session) != (None, None):
+        wait_for(note_nowhere(hold, stores, run.locate, run.output))
 
 
 @app.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,13 @@ from memctl.commands._options import (
     opens_stores,
     selecting,
 )
-from memctl.commands._rewrites import RewriteOutcome, referred_on, remove_unreferred
+from memctl.commands._rewrites import (
+    Asked,
+    RewriteOutcome,
+    referred_elsewhere,
+    referred_on,
+    remove_unreferred,
+)
 from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
@@ -35,7 +42,7 @@ from memctl.output.report import Report
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.system import at_terminal
-from memctl.values import deletion_limit
+from memctl.values import age, deletion_limit
 
 
 @opens_stores
@@ -67,6 +74,12 @@ def offload(
         bool,
         typer.Option("--prune", help="Remove the files that no message of the stores refers to."),
     ] = False,
+    grace: Annotated[
+        str,
+        typer.Option(
+            "--grace", metavar="AGE", help="With --prune: keep files younger than AGE, such as 12h."
+        ),
+    ] = "7d",
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     backup: BackupOption = True,
@@ -102,7 +115,9 @@ def offload(
             raise UsageError(
                 "--prune cannot be combined with a selection", "it looks at all messages"
             )
-        _prune(run, stores, blobs, yes=yes, dry_run=dry_run)
+        before = age("--grace", grace, datetime.now())
+        assert before is not None
+        _prune(run, stores, blobs, before.timestamp(), yes=yes, dry_run=dry_run)
         return
     if len(stores) > 1:
         raise UsageError("offload changes one store at a time", "run it once for each store")
@@ -130,26 +145,35 @@ def offload(
     change(run.output, rewrite, location, outcome, asks=not yes and at_terminal())
 
 
-def _prune(run: Run, stores: list[str], blobs: Blobs, *, yes: bool, dry_run: bool) -> None:
+def _prune(
+    run: Run, stores: list[str], blobs: Blobs, before: float, *, yes: bool, dry_run: bool
+) -> None:
+    asked = Asked()
     locations = [run.locate(name) for name in stores]
     found: dict[str, int] = {}
     removed: dict[str, int] = {}
     shown = found if dry_run else removed
     run.output.report = Report(
         "offload",
-        lambda: {"dry_run": dry_run, "target": blobs.label, "removed": _rows(shown)},
+        lambda: {"dry_run": dry_run, "target": blobs.label, "removed": _rows(shown)} | asked.data(),
         lambda: _rows(shown),
-        lambda: offloading.pruned(shown, blobs.label, dry_run=dry_run),
+        lambda: offloading.pruned(shown, blobs.label, asked.stores, dry_run=dry_run),
         of_run=not dry_run,
     )
     if dry_run or not yes:
-        found |= wait_for(_unreferred(run, locations, blobs))
+        found |= wait_for(_unreferred(run, locations, blobs, before, asked))
+        if asked.error is not None:
+            raise asked.error
     if found and not dry_run:
-        run.output.show(offloading.pruned(found, blobs.label, dry_run=True))
+        run.output.show(offloading.pruned(found, blobs.label, asked.stores, dry_run=True))
         total = f"{count(len(found), 'file')} ({size(sum(found.values()))})"
         confirm(f"remove {total} of {blobs.label}? this cannot be undone;")
     if not dry_run and (yes or found):
-        wait_for(remove_unreferred(run, locations, blobs, found or blobs.sizes(), removed))
+        asked = Asked()
+        some = found or blobs.sizes(before)
+        wait_for(remove_unreferred(run, locations, blobs, some, removed, asked))
+        if asked.error is not None:
+            raise asked.error
     run.output.emit()
 
 
@@ -157,8 +181,12 @@ def _rows(blobs: Mapping[str, int]) -> list[dict[str, Any]]:
     return [{"blob": name, "bytes": number} for name, number in blobs.items()]
 
 
-async def _unreferred(run: Run, locations: list[Location], blobs: Blobs) -> dict[str, int]:
+async def _unreferred(
+    run: Run, locations: list[Location], blobs: Blobs, before: float, asked: Asked
+) -> dict[str, int]:
     """Return the sizes in bytes of the blobs that nothing refers to, by name.
+
+    ``before`` is as for ``Blobs.sizes``, ``asked`` as for ``referred_elsewhere``.
 
     Raises:
         MemctlError: as ``referred_on``.
@@ -167,4 +195,5 @@ async def _unreferred(run: Run, locations: list[Location], blobs: Blobs) -> dict
     for location in locations:
         async with opened(make_store(location), run.output) as store:
             kept |= await referred_on(run, store)
-    return {name: number for name, number in blobs.sizes().items() if name not in kept}
+    kept |= await referred_elsewhere(run, locations, asked)
+    return {name: number for name, number in blobs.sizes(before).items() if name not in kept}

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from queue import Empty, Queue
+from threading import Thread
+from typing import IO, Any, NamedTuple
 
 from memctl import system
 from memctl.errors import UsageError
 
 COMMAND_TIMEOUT = 30.0
 """The maximum number of seconds for a command or the keyring."""
+_MOST = 64 * 1024
+"""The maximum number of bytes that a command or the keyring may print."""
 _NOT_FOUND = 44
 # A separate process reads the keyring.  A backend that would prompt for a password finds no
 # terminal.  A backend that waits is stopped.  Backends are plugins and may raise anything; every
@@ -164,7 +170,8 @@ def _run(
     ``secrets``.  With ``shell``, a shell runs the command, and may ask at the terminal.
 
     Raises:
-        UsageError: the command cannot be started, or takes longer than ``timeout`` seconds.
+        UsageError: the command cannot be started, takes longer than ``timeout`` seconds, or prints
+            more than ``_MOST`` bytes.
     """
     try:
         process = subprocess.Popen(
@@ -173,18 +180,38 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            bufsize=0,  # a pipe can be closed while a thread reads it
             env=system.child_environment(secrets),
             # A shell command may prompt at the terminal.
             start_new_session=not shell,
         )
     except (OSError, ValueError) as error:
         raise UsageError(f"{what} failed", str(error)) from error
+    printed: Queue[tuple[int, bytes]] = Queue()
+    until = time.monotonic() + timeout
+    output: dict[int, bytes] = {}
     with process:
         try:
-            output, stderr = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired as error:
+            for number, pipe in enumerate((process.stdout, process.stderr)):
+                Thread(target=_read, args=(number, pipe, printed), daemon=True).start()
+            while len(output) < 2:
+                number, text = printed.get(timeout=max(0, until - time.monotonic()))
+                if len(text) > _MOST:
+                    raise UsageError(f"{what} failed", f"it printed more than {_MOST >> 10} KiB")
+                output[number] = text
+            process.wait(max(0, until - time.monotonic()))
+        except (Empty, subprocess.TimeoutExpired) as error:
             raise UsageError(f"{what} failed", f"it took longer than {timeout:g} s") from error
         finally:
             # Do not wait for the end of the pipes: child processes may hold them open.
             process.kill()
-    return process.returncode, output, stderr
+    return process.returncode, output[0], output[1]
+
+
+def _read(number: int, pipe: IO[bytes], printed: Queue[tuple[int, bytes]]) -> None:
+    """Put what a pipe gives into ``printed``, with its number: all, or a little too much."""
+    text = b""
+    with suppress(OSError, ValueError):  # closed meanwhile
+        while len(text) <= _MOST and (piece := pipe.read(_MOST)):
+            text += piece
+    printed.put((number, text))

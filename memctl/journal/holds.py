@@ -18,7 +18,7 @@ from typing import Any
 
 from memctl import system
 from memctl.errors import BadData, NotFound
-from memctl.holds import Hold
+from memctl.holds import LIST, Hold
 from memctl.journal.files import locked, new_folder, refusals, replace_file
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.runs import Runs
@@ -26,7 +26,6 @@ from memctl.journal.runs import Runs
 _NAME = "holds.ndjson"
 _LOCK = "holds.lock"
 _ADD, _REMOVE = "add", "remove"
-_LIST = "list the holds with: memctl hold list"
 _SHOWN = 10
 """The number of damaged lines that an error names."""
 
@@ -171,9 +170,9 @@ class HoldRecord:
 def _found(holds: dict[str, RecordedHold], id: str) -> RecordedHold:
     found = holds.get(id)
     if found is None:
-        raise NotFound(f"there is no hold {id!r}", _LIST)
+        raise NotFound(f"there is no hold {id!r}", LIST)
     if found.removed is not None:
-        raise NotFound(f"the hold {id} was removed by {found.removed.by}", _LIST)
+        raise NotFound(f"the hold {id} was removed by {found.removed.by}", LIST)
     return found
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memctl.errors import Failure, Interrupted
-from memctl.holds import Holds
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, WriteResult
@@ -35,6 +34,9 @@ ATTEMPTS = 5
 
 Planner = Callable[[Store, Selection], AsyncGenerator[Edit]]
 """Plans the edits of the selected memories; called again for memories that changed meanwhile."""
+
+Held = Callable[[MemoryKey | None], Failure | None]
+"""Returns why a memory must stay as it is, or None; as ``Holds.failure``."""
 
 Preparation = Callable[[Store, Sequence[Edit]], Awaitable[None]]
 """Called before the store gets some edits, whose deletions have the deleted texts."""
@@ -151,7 +153,7 @@ async def plan(
 
 
 async def without_held(
-    edits: AsyncGenerator[Edit], holds: Holds, held: dict[MemoryKey, Failure]
+    edits: AsyncGenerator[Edit], why: Held, held: dict[MemoryKey, Failure]
 ) -> AsyncGenerator[Edit]:
     """Yield the edits of memories that are not held; add the others to ``held``, with the reason.
 
@@ -160,7 +162,7 @@ async def without_held(
     async with aclosing(edits):
         async for edit in edits:
             key = edit.memory.key
-            if (failure := holds.failure(key)) is None:
+            if (failure := why(key)) is None:
                 yield edit
             elif _changes_anything(edit):
                 held[key] = failure
@@ -195,14 +197,14 @@ async def apply_plan(
     progress: Progress | None = None,
     stop: Stop | None = None,
     most: float = math.inf,
-    holds: Holds | None = None,
+    held: Held = lambda _: None,
     prepare: Preparation | None = None,
 ) -> None:
     """Carry out the last plan of the journal; plan memories again that agents changed meanwhile.
 
     ``planner`` plans the memories again; ``where`` is the selection of the first plan.  ``most`` is
     the largest number of messages to delete.  A new plan with more deletions is not carried out,
-    and its memories become failures of ``report``, and so do planned memories that ``holds`` holds.
+    and its memories become failures of ``report``, and so do planned memories that are held.
     ``prepare`` is called before the store gets edits, with these edits; the store then compares the
     texts of deleted messages, if it can.
 
@@ -214,7 +216,7 @@ async def apply_plan(
     progress = progress or SilentProgress()
     report.left = report.planned.memories - report.done.memories
     for left in reversed(range(ATTEMPTS)):
-        changed = await _apply(store, journal, report, progress, stop, holds or Holds(), prepare)
+        changed = await _apply(store, journal, report, progress, stop, held, prepare)
         if stop.asked:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
         if not changed:
@@ -248,7 +250,7 @@ async def _apply(
     report: ChangeReport,
     progress: Progress,
     stop: Stop,
-    holds: Holds,
+    held: Held,
     prepare: Preparation | None,
 ) -> dict[MemoryKey, tuple[Failure, ChangeCounts]]:
     """Carry out the last plan of the journal once.
@@ -271,11 +273,11 @@ async def _apply(
                     edit = some[-1]
                     if stop.asked and edit.offset == 0:
                         return
-                    if (held := holds.failure(edit.memory.key)) is not None:
+                    if (failure := held(edit.memory.key)) is not None:
                         if edit.last:
                             report.left -= 1
-                            report.failures.append((edit.memory.key, held))
-                            journal.note(WriteResult(edit.memory.key, failure=held))
+                            report.failures.append((edit.memory.key, failure))
+                            journal.note(WriteResult(edit.memory.key, failure=failure))
                         some.pop()
                         continue
                     pending.setdefault(edit.memory.key, ChangeCounts()).add(edit)

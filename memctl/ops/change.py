@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +22,7 @@ from memctl.model import MemoryKey
 from memctl.ops.apply import (
     MOST_IDS,
     ChangeReport,
+    Held,
     Planner,
     Preparation,
     apply_plan,
@@ -29,7 +32,7 @@ from memctl.ops.apply import (
     without_held,
 )
 from memctl.ops.evidence import record_evidence
-from memctl.ops.holds import HoldSource, NoHolds
+from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.marks import MarkChange, plan_marks
@@ -79,8 +82,6 @@ class ChangeRun:
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
     """The mode in which the store must be open."""
-    heeds_holds: ClassVar[bool] = True
-    """True if held memories are left alone."""
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class ChangeRun:
         self._refused = False
         """True if the store is known to have refused every planned change of messages."""
         self._options = options
-        self._holds = options.holds if self.heeds_holds else NoHolds()
         self._observer = options.observer
         self._journal: Journal | None = None
 
@@ -132,6 +132,22 @@ class ChangeRun:
     def changed(self) -> bool:
         """Return whether the run may have changed the store, so that the journal must be kept."""
         return self.begun and not (self._refused and not self.done())
+
+    def removes(self, key: MemoryKey) -> bool:  # noqa: ARG002 - every memory, unless overridden
+        """Return whether the plan removes or replaces anything in a memory."""
+        return True
+
+    def held(self, store: Store) -> Held:
+        """Return a function that says why a memory must stay: a hold, as it is in force now.
+
+        The holds are read when the function is first asked about a memory that loses anything.
+        """
+        holds = cache(partial(self._options.holds.read, store))
+
+        def held(key: MemoryKey | None) -> Failure | None:
+            return holds().failure(key) if key is None or self.removes(key) else None
+
+        return held
 
     @property
     def concerned(self) -> Selection:
@@ -227,7 +243,6 @@ class ChangeRun:
             MemctlError: as ``Store.read``; or the disk has no room for the journal.
         """
         runs.record_found(self.record, store.location)
-        holds = self._holds.read(store)
         held: dict[MemoryKey, Failure] = {}
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
@@ -237,7 +252,7 @@ class ChangeRun:
                 self.report.planned = replace(before[0])
                 self.report.planned_by_memory = dict(before[1])
                 held.clear()
-                edits = without_held(self.planner(store, self.where), holds, held)
+                edits = without_held(self.planner(store, self.where), self.held(store), held)
                 if self._journal is None:
                     return await preview(edits, self.report, progress)
                 return await plan(edits, self._journal, self.report, progress)
@@ -350,22 +365,21 @@ class ChangeRun:
             Unavailable: the store cannot be reached any more; ``report`` counts the made changes.
             Interrupted: a stop was asked for; no memory is half changed.
         """
-        holds = self._holds.read(store)
         self.begin()
         total = Total(self.report.planned.memories, self.report.planned.messages)
         with self._observer.progress("changing", lambda: total) as progress:
             try:
                 await apply_plan(
                     *(store, self.where, self.planner, self.journal, self.report),
-                    *(progress, self.stop, self.most, holds, self.prepare),
+                    *(progress, self.stop, self.most, self.held(store), self.prepare),
                 )
             except Lost as error:
                 await self._settle_lost(store, error)
-            except MemctlError:
+            except (MemctlError, asyncio.CancelledError) as error:
                 if self.report.pending and not self.report.done.memories:
                     with suppress(MemctlError):
                         await settle_pending(store, self.journal, self.report)
-                self._refused = self._is_unchanged()
+                self._refused = isinstance(error, MemctlError) and self._is_unchanged()
                 raise
         self._refused = self._is_unchanged()
         if self.report.done.deleted and self._options.backup:
@@ -426,8 +440,6 @@ class ChangeRun:
 class MarkRun(ChangeRun):
     """A run that changes the marks of the selected messages."""
 
-    heeds_holds = False
-
     def __init__(
         self, record: runs.Run, where: Selection, remark: MarkChange, options: RunOptions
     ) -> None:
@@ -436,3 +448,6 @@ class MarkRun(ChangeRun):
         )
         if remark.old is not None:
             self.named_marks = frozenset({remark.old})
+
+    def removes(self, key: MemoryKey) -> bool:  # noqa: ARG002 - a mark is no part of a message
+        return False

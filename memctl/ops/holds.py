@@ -9,16 +9,20 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 
-from memctl.errors import MemctlError, UsageError
+from memctl.errors import Failure, MemctlError, NotFound, UsageError
 from memctl.holds import Hold, Holds
 from memctl.journal.holds import HoldRecord
 from memctl.layouts.files import SUFFIX, split_stem
 from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
+from memctl.ops.names import list_names, refuse_absent
+from memctl.ops.observer import Observer, opened
 from memctl.ops.places import Locate, is_at
 from memctl.ops.subject import readings
-from memctl.registry import parse
+from memctl.registry import file_of, make_store, parse
+from memctl.selection import Selection
 from memctl.store import Store
+from memctl.storekit.named_file import NamedFile
 
 _OF_SESSIONS = {"state", "sessions", "agentscope2-files"}
 """The kinds of folders of sessions, and of the files in them."""
@@ -61,13 +65,43 @@ class HoldSource:
             UsageError: a hold is not valid, or names a store that is not known.
             Unavailable: the operating system refuses to read the record.
         """
-        recorded = [one.hold for one in self._record.all() if one.removed is None]
-        holds = (self._on(hold, store.location) for hold in (*self._given(), *recorded))
+        holds = (self._on(hold, store.location) for hold in self._all())
         found = [hold for hold in holds if hold is not None]
         today = date.today()
         self._note_ended([hold for hold in found if hold.ended(today)])
         in_force = (hold for hold in found if not hold.ended(today))
         return Holds(in_force, partial(_readings, store))
+
+    def on_file(self, file: NamedFile) -> Failure | None:
+        """Return why an archive must not be replaced or removed: a hold names it as its store.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        today = date.today()
+        for hold in self._all():
+            if hold.store is not None and not hold.ended(today):
+                files = (file_of(one) for one in self._named(hold) if one.kind == "archive")
+                if any(one.identity == file.identity for one in files):
+                    return hold.failure
+        return None
+
+    def _all(self) -> list[Hold]:
+        recorded = (one.hold for one in self._record.all() if one.removed is None)
+        return [*self._given(), *recorded]
+
+    def _named(self, hold: Hold) -> list[Location]:
+        """Return the locations that the store of a hold means: as it is named now, and was then."""
+        known = []
+        for locate, text in ((self._locate, hold.store), (parse, hold.place)):
+            with suppress(MemctlError):
+                known += [locate(text)] if text else []
+        if not known:
+            raise UsageError(
+                f"the hold {hold.id} is on a store that is not known: {visible(hold.store or '')}",
+                "name the store in the configuration again, or remove the hold",
+            )
+        return known
 
     def _on(self, hold: Hold, location: Location) -> Hold | None:
         """Return a hold as it is on the store at ``location``; None if it is on another store.
@@ -78,15 +112,7 @@ class HoldSource:
         """
         if hold.store is None:
             return hold
-        known = []
-        for locate, text in ((self._locate, hold.store), (parse, hold.place)):
-            with suppress(MemctlError):
-                known += [locate(text)] if text else []
-        if not known:
-            raise UsageError(
-                f"the hold {hold.id} is on a store that is not known: {visible(hold.store)}",
-                "name the store in the configuration again, or remove the hold",
-            )
+        known = self._named(hold)
         if any(is_at(one, location) or _is_in(location, one) for one in known):
             return hold
         file = next((one for one in known if _is_in(one, location)), None)
@@ -111,6 +137,33 @@ class HoldSource:
         self._note = None
 
 
+async def note_nowhere(
+    hold: Hold, stores: Iterable[str], locate: Locate, observer: Observer
+) -> None:
+    """Note that no store has a memory of the user or session of a hold, with similar names."""
+    users, sessions = (frozenset(filter(None, [one])) for one in (hold.user, hold.session))
+    where = Selection(users, sessions)
+    asked: list[Location] = []
+    names: list[MemoryKey] = []
+    for text in stores:
+        try:
+            place = locate(text)
+            async with opened(make_store(place), observer) as store:
+                some = await list_names(store, Selection())
+                if any(map(Holds([hold], partial(_readings, store)).on, some)):
+                    return
+        except MemctlError as error:
+            observer.note(f"{visible(text)} was not asked for the held names: {error.message}")
+        else:
+            names += some
+            asked.append(place)
+    try:
+        if asked:
+            refuse_absent(where, 0, *asked, names=names)
+    except NotFound as error:
+        observer.note(f"{error.message}: {error.hint}")
+
+
 def _is_in(file: Location, folder: Location) -> bool:
     """Return whether one location is a file in the folder of sessions at the other."""
     if not {file.kind, folder.kind} <= _OF_SESSIONS:
@@ -127,14 +180,3 @@ def _readings(store: Store, key: MemoryKey) -> Iterable[MemoryKey]:
     if store.kind in _OF_SESSIONS and store.location.path.suffix == SUFFIX:
         named = MemoryKey(*split_stem(store.location.path.stem), key.part)
         yield from readings("sessions", named)
-
-
-class NoHolds(HoldSource):
-    """The source for an operation that holds do not hinder, such as an undo."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def read(self, store: Store) -> Holds:  # noqa: ARG002 - there are none on any store
-        """Return no holds."""
-        return Holds()

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from memctl.errors import MemctlError
 from memctl.journal.runs import Run
-from memctl.location import Location, same_file
+from memctl.location import Location, is_one_file
 from memctl.registry import as_recorded, file_of, parse, spec_of, state_of
 
 Locate = Callable[[str], Location]
@@ -62,10 +62,10 @@ def recorded_location(kept: Run, locate: Locate = parse) -> Location:
 
 
 def _is_one_place(one: Location, other: Location) -> bool:
+    if one.path.name and other.path.name:
+        return is_one_file(one.path, other.path)
     if one.kind == other.kind == "archive":
         return file_of(one).identity == file_of(other).identity
-    if one.path.name and other.path.name:
-        return same_file(one.path) == same_file(other.path)
     servers = _server(one), _server(other)
     if None in servers or one.path.name or other.path.name:
         return one.label == other.label

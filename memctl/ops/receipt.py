@@ -18,8 +18,8 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from contextlib import aclosing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import NamedFile
+from memctl.version import __version__
 
 SCHEMA = "memctl/erase-receipt/1"
 LEAST_ID = 16
@@ -72,6 +73,21 @@ class ErasedStore:
     """The digest of the name of each memory that stayed because it was held."""
     not_reached: list[str] = field(default_factory=list)
     """The kinds of data about the user that an erase leaves in a store of this ``kind``."""
+
+    def after(self, before: ErasedStore) -> ErasedStore:
+        """Return the outcome together with ``before``, that of an earlier run on the store."""
+        if self.state == PENDING:
+            return before
+        state = self.state
+        if before.messages or before.memories:
+            state = {NOTHING: ERASED, FAILED: PARTIAL}.get(state, state)
+        return replace(
+            self,
+            state=state,
+            memories=before.memories + self.memories,
+            messages=before.messages + self.messages,
+            runs={name: before.runs.get(name, 0) + number for name, number in self.runs.items()},
+        )
 
 
 class Digests:
@@ -116,7 +132,7 @@ class Digests:
 
     def _sort(self) -> None:
         if not self._is_sorted:
-            self._ids = array("Q", sorted(self._ids))
+            self._ids = array("Q", sorted({*self._ids}))
             self._is_sorted = True
 
     def _of_id(self, id: str) -> int:
@@ -140,17 +156,49 @@ class Receipt:
     stores: list[ErasedStore] = field(default_factory=list)
     blobs: list[str] = field(default_factory=list)
     """The digest of the name of each offloaded content that was removed."""
+    blobs_kept_for: list[str] = field(default_factory=list)
+    """The stores that may need offloaded contents of the subject, because nobody could ask them."""
     created: str = ""
     ended: str | None = None
+    earlier: list[ErasedStore] = field(default_factory=list)
+    """The outcomes of the runs of memctl that did not finish this erase."""
     saved: bool = False
 
     @classmethod
-    def of(cls, file: NamedFile, subject: Subject, version: str) -> Receipt:
-        """Return a new receipt, not yet saved; ``version`` is the version of memctl."""
-        digests = Digests()
+    def begin(cls, place: str | None, subject: Subject, *, force: bool = False) -> Receipt:
+        """Return the receipt for an erase; ``place`` is a path or the URL of an object.
+
+        If the file has the receipt of an erase of the same subject that is not complete, the erase
+        goes on with this receipt.  Without ``place``, the file gets a new name in the default
+        folder, which is created.  ``force`` replaces an existing file.
+
+        Raises:
+            UsageError: the file exists, and is no such receipt; or the URL is not valid.
+            Unavailable: the operating system refuses to create the default folder.
+        """
+        file = _file_at(place)
         names = (subject.user,) if subject.session is None else (subject.user, subject.session)
         scope = "user" if subject.session is None else "session"
-        return cls(file, version, scope, digests.of(*names), digests, created=_now())
+        if place is not None and not force and file.exists():
+            with suppress(BadData):
+                found = read_receipt(place)
+                own = scope == found.scope and found.digests.of(*names) == found.subject
+                if own and not found.complete:
+                    found.file, found.ended = file, None
+                    found.earlier, found.stores = found.stores, []
+                    return found
+            hint = "name another file, or use --force to replace it"
+            raise UsageError(f"{file.label} exists", hint)
+        digests = Digests()
+        return cls(file, __version__, scope, digests.of(*names), digests, created=_now())
+
+    @property
+    def outcomes(self) -> list[ErasedStore]:
+        """The outcome of the erase in each store, over all runs of memctl."""
+        found = {one.store: one for one in self.earlier}
+        for one in self.stores:
+            found[one.store] = one.after(found[one.store]) if one.store in found else one
+        return [*found.values()]
 
     def names(self, key: MemoryKey) -> bool:
         """Return whether the memory ``key`` belongs to the erased user or session."""
@@ -168,7 +216,7 @@ class Receipt:
     @property
     def complete(self) -> bool:
         """True if the erase has ended, and erased the user or session from all its stores."""
-        return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.stores)
+        return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.outcomes)
 
     def end(self) -> None:
         """Set the end of the erase to the present time."""
@@ -193,8 +241,9 @@ class Receipt:
                 "subject": self.subject,
                 "messages": base64.b64encode(self.digests.packed).decode(),
             },
-            "stores": [asdict(one) for one in self.stores],
+            "stores": [asdict(one) for one in self.outcomes],
             "blobs": self.blobs,
+            "blobs_kept_for": self.blobs_kept_for,
             "not_reached": list(ALWAYS),
         }
         with self.file.create(0o600) as new:
@@ -251,25 +300,13 @@ def default_path() -> Path:
     return folder / f"erase-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}.json"
 
 
-def prepare_file(place: str | None, *, force: bool) -> NamedFile:
-    """Return the file of a new receipt; ``place`` is a path or the URL of an object.
-
-    Without ``place``, this is a new name in the default folder, which is created.  ``force``
-    accepts an existing file.
-
-    Raises:
-        UsageError: the file exists, and ``force`` is not set; or the URL is not valid.
-        Unavailable: the operating system refuses to create the default folder.
-    """
+def _file_at(place: str | None) -> NamedFile:
     if place is None:
         path = default_path()
         with system_errors(path, "write"):
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
         return file_of(str(path))
-    file = file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
-    if file.exists() and not force:
-        raise UsageError(f"{file.label} exists", "name another file, or use --force to replace it")
-    return file
+    return file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
 
 
 def _now() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memctl.errors import Failure
+from memctl.holds import Holds
 from memctl.journal import runs
 from memctl.journal.changes import read_changes
 from memctl.location import Location
@@ -16,7 +17,6 @@ from memctl.ops.apply import ChangeReport
 from memctl.ops.change import RunOptions
 from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
 from memctl.ops.copy import CopyOptions, copy
-from memctl.ops.holds import NoHolds
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
 from memctl.ops.undo import UndoRun, as_recorded
@@ -49,6 +49,7 @@ class RestoreRun:
         self._archive = Location("archive", str(archive), path=archive)
         self._recording = Recording(record, options.keep)
         self._warn = options.observer.warn
+        self._holds = options.holds
         self._keys = frozenset[MemoryKey]()
         """The memories to restore."""
 
@@ -84,7 +85,10 @@ class RestoreRun:
                 (key, Failure("conflict", "it has changed since it was replaced"))
                 for key in sorted(keys - good - as_before)
             ]
-            self._keys = good
+            holds = self._holds.read(store) if good else Holds()
+            held = {key: failure for key in sorted(good) if (failure := holds.failure(key))}
+            self.report.failures += held.items()
+            self._keys = good - held.keys()
             return keys
 
     async def carry_out(self, store: Store) -> None:
@@ -100,11 +104,11 @@ class RestoreRun:
             async with make_store(self._archive) as source:
                 self._recording.begin(store, self._warn)
                 options = CopyOptions(
-                    OnConflict.REPLACE, checksum=True, exact=True, holds=NoHolds()
+                    OnConflict.REPLACE, checksum=True, exact=True, holds=self._holds
                 )
                 chosen = Selection(keys=self._keys)
                 await copy(source, store, chosen, options, copied, recorder=self._recording)
-            await self._tidy(store, self._keys)
+            await self._tidy(store, self._keys - {key for key, _ in copied.failures})
             for counted in (self.report.planned, self.report.done):
                 counted.memories += copied.memories.written
                 counted.restored += copied.messages.written

@@ -29,7 +29,7 @@ from memctl.journal import runs
 from memctl.journal.changes import read_changes
 from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
-from memctl.model import Change, Edit, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import NO_MEMORY, Change, Edit, Memory, MemoryKey, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.apply import ChangeReport
 from memctl.ops.change import ChangeRun, RunOptions
@@ -56,21 +56,26 @@ async def plan_undo(
     where: Selection,
     refused: UndoConflicts,
     notes: Callable[[MemoryKey], Note] = lambda _: Note(),
+    removing: set[MemoryKey] | None = None,
 ) -> AsyncGenerator[Edit]:
     """Yield edits that undo a run in the memories that ``where`` selects.
 
     ``parts`` are the files with the changes of the run, in the order of writing.  If several files
     have changes of a memory, the store refused all but the changes in the last file.  A memory that
     cannot be undone is added to ``refused``.  ``notes`` returns the note that the store made on a
-    memory during the run.
+    memory during the run.  A memory from which the edits remove something is added to ``removing``
+    before its first edit.
 
     Raises:
         BadData: a file is damaged.
         MemctlError: as ``Store.read``.
     """
+    removing = set() if removing is None else removing
     for number, path in enumerate(reversed(parts), 1):
         done: set[MemoryKey] | None = set() if number < len(parts) else None
-        async with aclosing(_reversals(store, path, where, refused, done, notes)) as edits:
+        async with aclosing(
+            _reversals(store, path, where, refused, done, notes, removing)
+        ) as edits:
             async for edit in edits:
                 if edit.offset == 0:
                     note = notes(edit.memory.key)
@@ -89,6 +94,7 @@ async def _reversals(
     refused: UndoConflicts,
     done: set[MemoryKey] | None,
     notes: Callable[[MemoryKey], Note],
+    removing: set[MemoryKey],
 ) -> AsyncGenerator[Edit]:
     """Yield edits that undo the changes in the file ``path``; add their memories to ``done``."""
     for group in _groups(path, where, notes):
@@ -96,6 +102,7 @@ async def _reversals(
         if done is not None:
             done.update(cases)
         await _look(store, group)
+        removing.update(key for key, case in cases.items() if case.removes)
         group.compare()
         await _compare_replaced(store, path, cases)
         for key, case in cases.items():
@@ -106,7 +113,7 @@ async def _reversals(
             del cases[key]
         facts = store.dialect.facts
         keys = {key for key, case in cases.items() if case.verdict(refused, key, facts=facts)}
-        added = frozenset(key for key in keys if cases[key].changes and cases[key].only_adds)
+        added = frozenset(key for key in keys if cases[key].changes == cases[key].additions > 0)
         if added:
             async with aclosing(select_with_anchors(store, group.selection(added))) as pages:
                 async for page in pages:
@@ -132,11 +139,11 @@ class _RunEffect:
         "_shared",
         "_shared_anchors",
         "_stays",
+        "additions",
         "changes",
         "found",
         "noted",
         "number",
-        "only_adds",
         "records",
         "replaced",
         "shared_ids",
@@ -159,8 +166,8 @@ class _RunEffect:
         """The number of records of the memory so far."""
         self.changes = 0
         """The number of changes that the run made in the memory."""
-        self.only_adds = True
-        """True if every change of the run in the memory inserted a message."""
+        self.additions = 0
+        """The number of changes that inserted a message."""
         self.summary = (edit.summary, edit.memory.summary)
         """The summaries before and after the run; the second is None if the run changed none."""
         self._now: str | None = None
@@ -189,8 +196,8 @@ class _RunEffect:
     def add(self, edit: Edit) -> None:
         """Count the changes of the run's next edit of the memory."""
         self.records += edit.offset == 0
+        self.additions += sum(change.old is None for change in edit.changes)
         self.changes += len(edit.changes)
-        self.only_adds = self.only_adds and all(change.old is None for change in edit.changes)
 
     def look(self, page: Page) -> None:
         """Note from a page that the memory exists, and its summary."""
@@ -291,6 +298,11 @@ class _RunEffect:
             refused.append((key, Failure("conflict", why)))
             return False
         return True
+
+    @property
+    def removes(self) -> bool:
+        """Return whether the undo removes messages, or the memory if the run created it empty."""
+        return bool(self.additions) or (self.noted and not self.changes)
 
     @property
     def is_half_done(self) -> bool:
@@ -655,7 +667,6 @@ class UndoRun(ChangeRun):
     """A run that reverses an earlier run: its edits, and the repairs that the store made itself."""
 
     mode = OpenMode.RESTORE
-    heeds_holds = False
 
     def __init__(
         self,
@@ -682,6 +693,8 @@ class UndoRun(ChangeRun):
         self._note_of = notes.of if notes is not None else lambda _: runs.Note()
         self._planned: set[MemoryKey] = set()
         """The memories with a change to undo."""
+        self._removing: set[MemoryKey] = set()
+        """The memories of which the undo removes or replaces something."""
         self._folder = folder
         self._undone = undone
         self._repaired = (folder / REPAIRS).exists()
@@ -690,12 +703,15 @@ class UndoRun(ChangeRun):
 
     async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         failures = self.report.failures
-        edits = plan_undo(store, self._parts, where, failures, self._note_of)
+        edits = plan_undo(store, self._parts, where, failures, self._note_of, self._removing)
         async with aclosing(edits):
             async for edit in edits:
                 self._planned.add(edit.memory.key)
                 yield edit
                 del edit  # free a large edit before the next read
+
+    def removes(self, key: MemoryKey) -> bool:
+        return key in self._removing
 
     @property
     def concerned(self) -> Selection:
@@ -731,10 +747,17 @@ class UndoRun(ChangeRun):
                 "repairs of the store itself belong to no single user: they are kept"
             )
             self._repaired = False
+        self._leave_repairs(store)
         if self._skips_damage:
             store.skip_damage()
         something = await super().plan(as_recorded(store, self.record))
         return something or self._repaired
+
+    def _leave_repairs(self, store: Store) -> None:
+        """Leave the repairs of the store as they are if there is any hold on it."""
+        if self._repaired and (failure := self.held(store)(None)) is not None:
+            self.report.failures.append((NO_MEMORY, failure))
+            self._repaired = False
 
     async def check(self, store: Store) -> None:
         """Refuse to insert messages into a store that was recreated since the run."""
@@ -743,6 +766,7 @@ class UndoRun(ChangeRun):
 
     async def carry_out(self, store: Store) -> None:
         """Undo the repairs that the store made itself, then the edits."""
+        self._leave_repairs(store)
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:

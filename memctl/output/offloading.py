@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
@@ -80,9 +80,15 @@ def plan(found: RewriteReport) -> RenderableType:
     )
 
 
-def pruned(found: Mapping[str, int], place: str, *, dry_run: bool) -> RenderableType:
-    """Draw removed blobs with their sizes in bytes; with ``dry_run``, blobs that would go."""
+def pruned(
+    found: Mapping[str, int], place: str, asked: Sequence[str], *, dry_run: bool
+) -> RenderableType:
+    """Draw removed blobs with their sizes in bytes; with ``dry_run``, blobs that would go.
+
+    ``asked`` are the labels of the stores that were asked whether they need them.
+    """
     text = Text(visible(place), "bold")
+    text.append(f"\nasked: {', '.join(map(visible, asked))}", "not bold dim")
     if not found:
         return text.append(
             "\nno file to remove: messages or undo runs need all of them", "not bold"

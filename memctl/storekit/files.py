@@ -87,6 +87,13 @@ class NewFile(ABC):
             Unavailable: the place refuses, or lost a part of the content.
         """
 
+    def confirm(self) -> None:  # noqa: B027 - a disk has what it has synced
+        """Check that the place has the committed content, before anything rests on it.
+
+        Raises:
+            Unavailable: the place has something else.
+        """
+
     @abstractmethod
     def discard(self) -> None:
         """Drop the content, unless it was committed."""
@@ -97,7 +104,8 @@ class AtomicFile(NewFile):
 
     Leaving the context removes an uncommitted file.  A new file has mode 0600.  A replacement has
     the mode and the owner of the replaced file.  If the target is a symbolic link, the linked file
-    is replaced.  Compressors can write to the file through ``write`` and ``flush``.
+    is replaced; a link that may be planted is not followed.  Compressors can write to the file
+    through ``write`` and ``flush``.
 
     Raises:
         NotFound: the folder of the target does not exist.
@@ -105,17 +113,27 @@ class AtomicFile(NewFile):
             system), or the target is not a regular file.
     """
 
-    def __init__(self, path: Path, mode: int | None = None, *, replaces: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mode: int | None = None,
+        *,
+        replaces: bool = True,
+        follows: bool = True,
+    ) -> None:
         """Create the temporary file for the target ``path``.
 
         ``mode`` is the mode of the file, even if it replaces a file with another mode.  Without
-        ``replaces``, a target that exists at the end is refused.
+        ``replaces``, a target that exists at the end is refused.  Without ``follows``, a link is
+        the target itself, not what it leads to.
         """
         self.path = path
         self._replaces = replaces
         self._target = os.path.realpath(path)
+        if not follows:
+            self._target = os.path.join(os.path.realpath(path.parent), path.name)
         with system_errors(path, "write"):
-            present = _replaceable(path)
+            present = None if os.path.islink(self._target) else _replaceable(self._target, path)
             handle, self._temporary = _new_file(os.path.dirname(self._target))
         self._file = os.fdopen(handle, "wb", buffering=_BUFFER)
         self._done = False
@@ -152,15 +170,28 @@ class AtomicFile(NewFile):
         Raises:
             UsageError: the target exists, and ``replaces`` was not set.
         """
-        if not self._replaces and os.path.lexists(self._target):
-            raise UsageError(f"{visible(str(self.path))} exists", "name another file")
         with system_errors(self.path, "write"):
             self._file.flush()
             if not system.POSIX:
                 self._file.close()  # Windows cannot rename an open file
-            os.replace(self._temporary, self._target)
+            if self._replaces:
+                os.replace(self._temporary, self._target)
+            else:
+                self._link()
             self._done = True
             self._file.close()  # after the rename: other runs remove unlocked temporary files
+
+    def _link(self) -> None:
+        """Give the temporary file the name of the target, which must be free."""
+        try:
+            os.link(self._temporary, self._target)
+            os.unlink(self._temporary)
+        except FileExistsError:
+            raise UsageError(f"{visible(str(self.path))} exists", "name another file") from None
+        except OSError:  # a file system without hard links
+            if os.path.lexists(self._target):
+                raise
+            os.rename(self._temporary, self._target)
 
     def commit(self) -> None:
         """Replace the target with the temporary file, durably."""
@@ -179,15 +210,34 @@ class AtomicFile(NewFile):
             Path(self._temporary).unlink(missing_ok=True)
 
 
-def _replaceable(path: Path) -> os.stat_result | None:
-    """Return the status of a file to replace, or None if it does not exist.
+def refuse_shared(folder: Path) -> None:
+    """Refuse a folder in which other users can replace what memctl relies on.
+
+    Raises:
+        Unavailable: the folder is another user's, or every user may replace files in it.
+    """
+    with system_errors(folder, "read"):
+        found = folder.stat()
+    if not system.POSIX:
+        return
+    name = visible(str(folder))
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise Unavailable(f"every user may write in {name}", f"permit it less: chmod o-w {name}")
+    if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
+        raise Unavailable(f"{name} belongs to another user", "name a folder of your own")
+
+
+def _replaceable(target: str, path: Path) -> os.stat_result | None:
+    """Return the status of the file to replace, or None if it does not exist.
+
+    ``path`` is the path to name in the error.
 
     Raises:
         OSError: the user may not write the file.
         Unavailable: the path is not a regular file.
     """
     try:
-        present = os.stat(os.path.realpath(path))
+        present = os.stat(target)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(present.st_mode):
@@ -195,7 +245,7 @@ def _replaceable(path: Path) -> os.stat_result | None:
             f"{visible(str(path))} is not a regular file and cannot be replaced",
             "name a file; '-' is standard output",
         )
-    if not os.access(os.path.realpath(path), os.W_OK):
+    if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "no permission to write", str(path))
     return present
 

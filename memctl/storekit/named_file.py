@@ -16,10 +16,12 @@ from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_error
 
 
 class Listed(NamedTuple):
-    """A file in a listing: its name without the folder, and its size in bytes."""
+    """A file in a listing: its name without the folder, its size, and when it was written."""
 
     name: str
     bytes: int
+    written: float
+    """Seconds since 1970."""
 
 
 class File(ABC):
@@ -110,8 +112,10 @@ class NamedFile(File):
 class LocalFile(NamedFile):
     """A file on a disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, follows: bool = True) -> None:
+        """Without ``follows``, a symbolic link is no file: it may be planted."""
         self.path = path
+        self._follows = follows
         self.name = path.name
         self.label = visible(str(path))
 
@@ -126,7 +130,7 @@ class LocalFile(NamedFile):
     def stamp(self) -> Hashable | None:
         with system_errors(self.path, "read"):
             try:
-                found = self.path.stat()
+                found = self.path.stat(follow_symlinks=self._follows)
             except FileNotFoundError:
                 return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -136,30 +140,34 @@ class LocalFile(NamedFile):
 
     def open(self) -> int:
         with system_errors(self.path, "read"):
-            handle = os.open(self.path, system.READ_FLAGS)
+            if not self._follows and self.path.is_symlink():
+                raise BadData(f"{self.label} is a symbolic link", "remove it: memctl made none")
+            links = 0 if self._follows else system.NO_LINKS
+            handle = os.open(self.path, system.READ_FLAGS | links)
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 return handle
             os.close(handle)
         raise BadData(f"{self.label} is not a file", "'-' reads an archive from a pipe")
 
     def create(self, mode: int | None = None, *, replace: bool = True) -> NewFile:
-        return AtomicFile(self.path, mode, replaces=replace)
+        return AtomicFile(self.path, mode, replaces=replace, follows=self._follows)
 
     def remove(self) -> None:
         with system_errors(self.path, "remove"):
             self.path.unlink(missing_ok=True)
 
     def sibling(self, name: str) -> LocalFile:
-        return LocalFile(self.path.with_name(name))
+        return LocalFile(self.path.with_name(name), follows=self._follows)
 
     def siblings(self) -> list[Listed]:
         folder = self.path.parent
         with system_errors(folder, "read"), os.scandir(folder) as entries:
-            return [
-                Listed(entry.name, entry.stat(follow_symlinks=False).st_size)
+            found = [
+                (entry.name, entry.stat(follow_symlinks=False))
                 for entry in entries
                 if entry.is_file(follow_symlinks=False)
             ]
+            return [Listed(name, about.st_size, about.st_mtime) for name, about in found]
 
     def sync(self) -> None:
         sync_folder(self.path.parent)

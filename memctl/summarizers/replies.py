@@ -36,6 +36,7 @@ def read_summary(text: str, nonce: str, usage: Usage | None = None) -> Summary:
     """
     text = _without_thoughts(text)
     _check(text, nonce, usage)
+    _refuse_several(text.strip(), usage)
     found: list[Summary] = []
     for value in _objects(text):
         summary = _summary(value, usage)
@@ -67,6 +68,7 @@ def read_any(text: str, nonce: str, usage: Usage | None = None) -> Summary | str
         return read_summary(text, nonce, usage)
     text = clean(_without_thoughts(text)).strip()
     _check(text, nonce, usage)
+    _refuse_several(text, usage)
     if len(text) > MAX_TEXT:
         raise bad_reply(f"the summary has {len(text)} characters, more than {MAX_TEXT}", usage)
     return text
@@ -80,6 +82,19 @@ def _check(text: str, nonce: str, usage: Usage | None) -> None:
     # A reply with the nonce shows that the conversation steers the model.
     if nonce and nonce in text:
         raise bad_reply("the reply repeats the code that fences the conversation", usage)
+
+
+def _refuse_several(text: str, usage: Usage | None) -> None:
+    """Refuse a reply that is a JSON list, or begins with two different JSON objects."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        return
+    rest = text[end:].lstrip()
+    if isinstance(value, list) and not rest:
+        raise bad_reply("the reply is a list, not one summary", usage)
+    if isinstance(value, dict) and rest.startswith("{") and rest != text[:end]:
+        raise bad_reply("the reply contains two summaries", usage)
 
 
 def _without_thoughts(text: str) -> str:

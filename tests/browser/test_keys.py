@@ -159,6 +159,8 @@ async def test_browser_keys_copy_names_ids_and_commands(
 
         await driver.press("y")
         assert copied() == "ada"
+        browser._copy("rm -r x\n\x1b[2J")
+        assert copied() == "rm -r x\\n\\x1b[2J"
         await driver.press("down", "y")
         assert copied() == "kyoto"
         await driver.press("enter", "y")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -360,6 +361,23 @@ command = "sleep 30"
     assert found["slow"]["error"]["hint"] == "it took longer than 0.5 s"
     assert found["slow2"]["error"]["code"] == "timeout"
     assert max(row["seconds"] for row in found.values()) < 15
+
+
+@pytest.mark.parametrize(
+    "command", ["cat /dev/zero", "yes 1>&2", "sleep 60 & cat /dev/zero", "head -c 65537 /dev/zero"]
+)
+def test_config_command_that_prints_without_end(
+    run: Run, write: Path, filled: str, command: str
+) -> None:
+    write.write_text(f"[stores.prod]\nurl = 'redis://h'\npassword_command = '{command}'\n")
+    began = time.monotonic()
+    fails(run("inspect", "prod"), 2, "password_command failed", "printed more than 64 KiB")
+    write.write_text(f"[encryption]\nidentity_command = '{command}'\n")
+    archive = write.with_name("a.ndjson.age")
+    key = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+    assert run("export", filled, "-o", archive, "--encrypt-to", key).exit_code == 0
+    fails(run("inspect", archive), 3, "identity_command failed", "printed more than 64 KiB")
+    assert time.monotonic() - began < 10
 
 
 def test_config_row_of_a_check_has_all_its_keys() -> None:

@@ -629,6 +629,26 @@ def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: 
     fails(run("verify", "--receipt", tmp_path / "none"), 4, "does not exist")
 
 
+def test_erase_goes_on_with_its_receipt(run: Run, filled: str, target: str, tmp_path: Path) -> None:
+    assert run("migrate", filled, target).exit_code == 0
+    receipt = tmp_path / "receipt.json"
+    words = ("erase", "--user", "user1", filled, target, "--receipt", receipt, "--yes")
+    with lock_elsewhere(target, "pid 42 since then"):
+        fails(run(*words), 7, "1 store of 2", "run the same command again")
+    before = json.loads(receipt.read_text())
+    assert [one["state"] for one in before["stores"]] == ["erased", "failed"]
+    other = ("erase", "--user", "user0", filled, "--receipt", receipt, "--yes")
+    fails(run(*other), 2, "exists", "--force")
+    assert run(*words).exit_code == 0
+    after = json.loads(receipt.read_text())
+    assert (after["complete"], after["created"]) == (True, before["created"])
+    assert after["digests"]["subject"] == before["digests"]["subject"]
+    assert [one["state"] for one in after["stores"]] == ["erased", "erased"]
+    assert len({one["messages"] for one in after["stores"]}) == 1
+    assert run("verify", "--receipt", receipt).exit_code == 0
+    fails(run(*words), 2, "exists", "--force")
+
+
 def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("erase", filled, "--yes"), 2, "--user")
     before = contents(filled)

@@ -62,14 +62,35 @@ def test_markdown_no_text_is_obeyed(text: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "link",
+    [
+        "[x](javascript:alert(1))",
+        "[x](JaVaScRiPt&#58;alert(1))",
+        "[x]\n\n[x]: vbscript:go",
+        "<javascript:alert(1)>",
+        "[x](data:text/html;base64,AAAA)",
+    ],
+)
+def test_markdown_no_link_runs_a_script(link: str) -> None:
+    parser = MarkdownIt("commonmark")
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
+    tokens = parser.parse(rendered(link))
+    assert not [
+        child for one in tokens for child in one.children or () if child.type == "link_open"
+    ]
+    kept = "[page](https://example.org/a?b=c), [here](notes.md), [me](mailto:a@b.org)"
+    assert kept in rendered(kept)
+
+
 def test_markdown_large_text_is_the_same_in_pieces() -> None:
     text = rendered("<b>![x](y) é\r\n\t\x1b" * 50_000)
-    assert text.count("> &lt;b>!\\[x](y) é\n> \t\\x1b&lt;b>") == 1
-    assert text.count("&lt;b>!\\[x](y) é\n> \t\\x1b") == 50_000
+    assert text.count("> &lt;b>!\\[x]\\(y) é\n> \t\\x1b&lt;b>") == 1
+    assert text.count("&lt;b>!\\[x]\\(y) é\n> \t\\x1b") == 50_000
     assert not kinds(text) & ACTIVE
     for length in range(64 * 1024 - 4, 64 * 1024 + 2):
         text = rendered("x" * length + "!![y](z)\n" + "x" * 300_000)
-        assert "!!\\[y](z)\n" in text
+        assert "!!\\[y]\\(z)\n" in text
 
 
 def test_markdown_markup_stays_inside_its_message_and_code_as_it_is() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -519,12 +520,51 @@ def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None
 
 
 @pytest.mark.slow
+def test_offload_follows_no_planted_link(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
+    before = texts(store)
+    words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
+    report(run(*words))
+    assert run("undo", "--yes").exit_code == 0
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in names(blobs):
+        (blobs / name).unlink()
+        (blobs / name).symlink_to(victim)
+    assert report(run(*words))["blobs"]["written"] == 3
+    assert victim.read_text() == "mine"
+    assert not any(path.is_symlink() for path in blobs.iterdir())
+    for path in blobs.iterdir():
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    fails(run("rehydrate", store, "--from", blobs), 7, "is a symbolic link")
+    assert texts(store) != before
+
+
+def test_offload_to_a_folder_of_everybody(run: Run, store: str, blobs: Path) -> None:
+    blobs.mkdir()
+    blobs.chmod(0o777)
+    before = texts(store)
+    words = ("offload", store, "--to", blobs, *WORDS, "--yes")
+    fails(run(*words), 3, "every user may write", "chmod o-w")
+    assert (texts(store), names(blobs)) == (before, [])
+    blobs.chmod(0o1777)  # nobody can replace the files of others
+    assert run(*words).exit_code == 0
+
+
+def test_offload_to_a_url_that_is_no_bucket(run: Run, store: str) -> None:
+    before = texts(store)
+    for place in ("http://example.org/blobs", "file:///srv/blobs"):
+        fails(run("offload", store, "--to", place, *WORDS, "--yes"), 2, "neither a folder nor")
+    assert texts(store) == before
+    assert not any(path.name.startswith(("http", "file")) for path in Path().iterdir())
+
+
 def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> None:
     copy = str(tmp_path / "copy.db")
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
     assert run("migrate", store, copy, "--user", "bob").exit_code == 0
     every = names(blobs)
-    prune = ["offload", "--prune", "--to", blobs, "--json"]
+    prune = ["offload", "--prune", "--grace", "0d", "--to", blobs, "--json"]
     assert report(run(*prune, store, "--yes"))["removed"] == []
     removal = report(run("delete", store, "--user", "bob", "--yes", "--json"))["run"]
     # An undo would bring back messages that refer to all of them.
@@ -542,6 +582,66 @@ def test_offload_prune(run: Run, store: str, blobs: Path, tmp_path: Path) -> Non
     assert "notes.txt" in names(blobs)
 
 
+def shared(run: Run, store: str, blobs: Path, write: Path, tmp_path: Path) -> str:
+    """Offload bob's messages of a store, and of a copy in the configuration; return the copy."""
+    copy = str(tmp_path / "copy.db")
+    write.touch()
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes", "--no-backup").exit_code == 0
+    assert run("migrate", store, copy, "--user", "bob", "--no-backup").exit_code == 0
+    text = f"[offload]\nto = '{blobs}'\n[stores.prod]\nurl = '{store}'\n[stores.copy]\n"
+    write.write_text(f"{text}url = '{copy}'\n")
+    return copy
+
+
+def test_erase_keeps_what_another_store_refers_to(
+    run: Run, store: str, blobs: Path, write: Path, tmp_path: Path
+) -> None:
+    copy = shared(run, store, blobs, write, tmp_path)
+    every = names(blobs)
+    assert report(run("erase", "--user", "bob", "prod", "--yes", "--json"))["blobs"] == []
+    assert names(blobs) == every
+    prune = ("offload", "prod", "--prune", "--json")
+    found = report(run(*prune, "--grace", "0d", "--yes"))
+    assert (found["removed"], found["not_asked"]) == ([], [])
+    assert len(found["asked"]) == 2
+    assert run("delete", copy, "--all", "--yes", "--no-backup").exit_code == 0
+    assert report(run(*prune, "--yes"))["removed"] == [], "they are young"
+    assert len(report(run(*prune, "--grace", "0d", "--yes"))["removed"]) == 1
+
+
+def test_erase_keeps_what_a_store_may_need_that_cannot_be_asked(
+    run: Run, store: str, blobs: Path, write: Path, tmp_path: Path
+) -> None:
+    copy = shared(run, store, blobs, write, tmp_path)
+    Path(copy).write_text("no database")
+    every = names(blobs)
+    receipt = tmp_path / "r.json"
+    words = ("erase", "--user", "bob", "prod", "--yes", "--receipt", receipt)
+    fails(run(*words), 7, "contents were not removed", "copy.db could not be asked")
+    assert names(blobs) == every
+    assert json.loads(receipt.read_text())["blobs_kept_for"] == [copy]
+    words = ("offload", "prod", "--prune", "--grace", "0d", "--yes")
+    fails(run(*words), 3, "copy.db could not be asked")
+    assert names(blobs) == every
+
+
+def test_erase_keeps_what_an_archive_of_retention_refers_to(
+    run: Run, store: str, blobs: Path, write: Path, tmp_path: Path
+) -> None:
+    Path(shared(run, store, blobs, write, tmp_path)).unlink()
+    write.write_text(
+        f"{write.read_text()}[[retention]]\nname = 'p'\nstore = 'prod'\naction = 'delete'\n"
+        f"select = {{ user = 'bob', last = 9 }}\narchive = '{tmp_path}/p-{{date}}.ndjson'\n"
+    )
+    assert run("retain", "--yes").exit_code == 0
+    every = names(blobs)
+    for kept in (Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "runs").iterdir():
+        shutil.rmtree(kept, ignore_errors=True)
+    words = ("offload", "prod", "--prune", "--grace", "0d", "--yes", "--json")
+    assert report(run(*words))["removed"] == []
+    assert names(blobs) == every
+
+
 def test_offload_leaves_held_memories_alone(run: Run, store: str, blobs: Path) -> None:
     before = texts(store)
     assert run("hold", "add", "--user", "ada", "--reason", "case 17").exit_code == 0
@@ -555,10 +655,11 @@ def test_offload_prune_waits_for_no_other_run(run: Run, store: str, blobs: Path)
     assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
     assert run("delete", store, "--user", "bob", "--yes", "--no-backup").exit_code == 0
     every = names(blobs)
+    prune = ("offload", "--prune", "--grace", "0d", "--to", blobs, store, "--yes")
     with lock_elsewhere(store, "pid 42 since then"):  # it may refer to any of them
-        fails(run("offload", "--prune", "--to", blobs, store, "--yes"), 75, "pid 42")
+        fails(run(*prune), 75, "pid 42")
     assert names(blobs) == every
-    found = report(run("offload", "--prune", "--to", blobs, store, "--yes", "--json"))
+    found = report(run(*prune, "--json"))
     assert len(found["removed"]) == 1
 
 

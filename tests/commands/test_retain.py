@@ -356,6 +356,21 @@ def test_retain_replaces_no_file(run: Run, store: str, policies: Policies) -> No
     assert taken.read_text() == "mine"
 
 
+def test_retain_follows_no_planted_link(
+    run: Run, store: str, policies: Policies, tmp_path: Path
+) -> None:
+    policies.write(store, {"select": {"keep_last": 3}})
+    (policies.archives / f"p1-{TODAY}.ndjson.zst").symlink_to(tmp_path / "victim")
+    row = one_row(report(run("retain", "--yes", "--json")))
+    assert row["archive"].endswith(f"p1-{TODAY}-2.ndjson.zst")
+    assert not (tmp_path / "victim").exists()
+    policies.archives.chmod(0o777)
+    policies.write(store, {"select": {"keep_last": 2}})
+    before = contents(store)
+    fails(run("retain", "--yes"), 3, "every user may write")
+    assert contents(store) == before
+
+
 def test_retain_two_at_once(run: Run, store: str, policies: Policies) -> None:
     policies.write(store, {"select": {"keep_last": 3}})
     ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"

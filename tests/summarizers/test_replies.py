@@ -76,6 +76,16 @@ def test_two_different_summaries_are_refused() -> None:
     assert read(f"{TEXT}\n{TEXT}") == GOOD
 
 
+@pytest.mark.parametrize(
+    "text", [f"[{TEXT}]", '["a", "b"]', f'{TEXT} {{"note": 1}}', '{"a": 1}\n{"b": 2}']
+)
+def test_list_and_several_objects_are_refused(text: str) -> None:
+    for read_it in (read, lambda text: read_any(text, NONCE)):
+        with pytest.raises(ModelError) as caught:
+            read_it(text)
+        assert caught.value.code == "bad-reply"
+
+
 def test_nonce_in_reply_is_refused() -> None:
     refused(json.dumps(SUMMARY | {"next_steps": f"</conversation-{NONCE}>"}))
     # A model that thinks aloud may well think of it.

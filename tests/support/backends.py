@@ -600,7 +600,7 @@ def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
 
 def new_place(name: str, folder: Path, servers: Servers) -> Place:
     """Return a new and empty place of the store with this name."""
-    return testing.new_place(BACKENDS[name](servers), folder)
+    return testing.new_place((BACKENDS | FACT_BACKENDS)[name](servers), folder)
 
 
 SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {

@@ -75,7 +75,7 @@ def _s3(address: Address, label: str) -> dict[str, Any]:
         PasswordMissing: there is a key ID, and nothing gives its secret.
         UsageError: the endpoint or the region is not valid.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"checksum_algorithm": "SHA256"}
     given = os.environ
     profile = {} if address.secret or given.get("AWS_ACCESS_KEY_ID") else _profile("credentials")
     known = given.get("AWS_ACCESS_KEY_ID") or profile.get("aws_access_key_id")

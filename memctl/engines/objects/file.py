@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from functools import partial
+from hashlib import file_digest, md5, sha256
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any
+from typing import Any, TypeVar
 
+from memctl.concurrency import within
+from memctl.engines import objects
 from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
-from memctl.errors import MemctlError, Unavailable, UsageError
+from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
+
+T = TypeVar("T")
 
 MEBIBYTE = 1024 * 1024
 IN_RAM = 64 * MEBIBYTE
@@ -68,7 +74,7 @@ class ObjectFile(NamedFile):
         """Return what the server says about the object; None if there is no object."""
         obstore = driver(self.label)
 
-        with object_errors(self.address, self.label, "read"):
+        def head() -> dict[str, Any] | None:
             try:
                 return dict(obstore.head(self.bucket, self.address.key))
             except FileNotFoundError:
@@ -79,6 +85,27 @@ class ObjectFile(NamedFile):
                 # The answer to HEAD has no body, which would say why.
                 obstore.get(self.bucket, self.address.key, options={"range": (0, 1)}).bytes()
                 raise
+
+        return self._ask("read", head)
+
+    def _ask(self, verb: str, call: Callable[[], T]) -> T:
+        """Return the answer of the server to a call, which may take ``objects.limit`` seconds.
+
+        ``verb`` is as for ``object_errors``.
+
+        Raises:
+            Lost: the answer took longer.
+            MemctlError: as ``object_errors``.
+        """
+        seconds = objects.limit
+        with object_errors(self.address, self.label, verb):
+            try:
+                return within(seconds, call)
+            except TimeoutError as error:
+                raise Lost(
+                    f"{self.label}: the server did not answer within {seconds:g} s",
+                    "raise --timeout, or check the server",
+                ) from error
 
     def open(self) -> int:
         self._stopped = False
@@ -124,8 +151,12 @@ class ObjectFile(NamedFile):
     def remove(self) -> None:
         obstore = driver(self.label)
 
-        with object_errors(self.address, self.label, "remove"), suppress(FileNotFoundError):
-            obstore.delete(self.bucket, self.address.key)
+        try:
+            with suppress(NotFound):
+                self._ask("remove", partial(obstore.delete, self.bucket, self.address.key))
+        except Lost:
+            if self.head() is not None:
+                raise
 
     def sibling(self, name: str) -> ObjectFile:
         return ObjectFile(self.address.sibling(name), self._client)
@@ -133,10 +164,12 @@ class ObjectFile(NamedFile):
     def siblings(self) -> list[Listed]:
         obstore = driver(self.label)
 
-        folder = self.address.folder
-        with object_errors(self.address, self.label, "list"):
-            found = obstore.list_with_delimiter(self.bucket, folder or None)
-            return [Listed(one["path"].rpartition("/")[2], one["size"]) for one in found["objects"]]
+        call = partial(obstore.list_with_delimiter, self.bucket, self.address.folder or None)
+        found = self._ask("list", call)["objects"]
+        return [
+            Listed(one["path"].rpartition("/")[2], one["size"], one["last_modified"].timestamp())
+            for one in found
+        ]
 
     def sync(self) -> None:
         """Do nothing: an object is durable when its upload has ended."""
@@ -164,11 +197,14 @@ class NewObject(NewFile):
         self._piece = bytearray()
         """Written data that the upload does not have yet."""
         self._size = 0
+        self._digests = sha256(), md5(usedforsecurity=False)
         self._upload: _Upload | None = None
         self._done = False
 
     def write(self, data: bytes | memoryview, /) -> int:
         self._piece += data
+        for digest in self._digests:
+            digest.update(data)
         self._size += len(data)
         if self._size > LARGEST:
             raise Unavailable(
@@ -185,8 +221,12 @@ class NewObject(NewFile):
     def commit(self) -> None:
         """Complete the object.
 
+        The answer to the last request may be lost; the client repeats the request, which then fails
+        because the first one was carried out.  So after an error, the object itself decides.
+
         Raises:
             UsageError: the object exists, and ``replaces`` was not set.
+            Lost: the server cannot be reached; the object may be complete.
             Unavailable: another program has changed the object meanwhile, or the server refuses.
         """
         file = self._file
@@ -195,18 +235,66 @@ class NewObject(NewFile):
             raise UsageError(f"{file.label} exists", "name another object")
         if _stamp_or_none(present) != _stamp_or_none(self._before):
             raise changed(file.label)
-        if self._upload is None:
-            self._put_at_once()
-        else:
+        if self._upload is not None:
             self._upload.give(bytes(self._piece))
-            self._upload.complete()
+        try:
+            if self._upload is None:
+                self._put_at_once()
+            else:
+                self._upload.complete()
+        except BaseException as error:  # a signal, too
+            self.discard()
+            if self._is_stored(error):
+                return
+            raise
         self._done = True
         self._piece.clear()
         written = file.head()
         if written is None or written["size"] != self._size:
-            raise Unavailable(
-                f"{file.label} is not what memctl wrote", "run the same command again"
-            )
+            raise self._differs()
+
+    def confirm(self) -> None:
+        if not self._is_in(self._file.head()):
+            raise self._differs()
+
+    def _differs(self) -> Unavailable:
+        text = f"{self._file.label} is not what memctl wrote"
+        return Unavailable(text, "run the same command again")
+
+    def _is_in(self, present: dict[str, Any] | None) -> bool:
+        """Return whether the object, as the server describes it, has the whole new content.
+
+        The ETag of an object that was written in one request is mostly its MD5.  Any other object
+        is read back.
+        """
+        if present is None or present["size"] != self._size:
+            return False
+        sha, weak = self._digests
+        if (present["e_tag"] or "").strip('"') == weak.hexdigest():
+            return True
+        with os.fdopen(self._file.open(), "rb") as content:
+            return file_digest(content, "sha256").digest() == sha.digest()
+
+    def _is_stored(self, error: BaseException) -> bool:
+        """Return whether the object has the whole new content although its last request failed.
+
+        Raises:
+            Lost: the server cannot be reached, so that is not known.
+            Unavailable: another program has changed the object meanwhile.
+        """
+        file = self._file
+        try:
+            present = file.head()
+            if self._is_in(present):
+                return True
+        except MemctlError as unknown:
+            raise Lost(
+                f"{unknown.message}; not known whether {file.label} is complete",
+                "look at the object when the server can be reached",
+            ) from error
+        if _stamp_or_none(present) != _stamp_or_none(self._before):
+            raise changed(file.label) from error
+        return False
 
     def _put_at_once(self) -> None:
         """Write the object in one request, on condition that nobody has replaced the object.

@@ -14,10 +14,9 @@ from datetime import datetime
 
 from memctl.dialects.view import COMPRESSED, Dialect
 from memctl.errors import Lost, MemctlError
-from memctl.holds import Holds
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
-from memctl.ops.apply import ChangeCounts
+from memctl.ops.apply import ChangeCounts, Held
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressMode,
@@ -130,16 +129,16 @@ class SummaryCommitter:
         watching: SummaryProgress,
         note: Callable[[WriteResult], None],
         warn: Callable[[str], None],
-        holds: Callable[[], Holds],
+        held: Callable[[], Held],
     ) -> None:
         """``note`` records the result of each written memory in the journal.
 
-        ``warn`` shows a warning.  ``holds`` returns the present holds.  ``spool`` has the messages
-        of the memories.  ``writer`` writes their changes to the journal.
+        ``warn`` shows a warning.  ``held`` returns what asks the present holds.  ``spool`` has the
+        messages of the memories.  ``writer`` writes their changes to the journal.
         """
         self._note = note
         self._warn = warn
-        self._holds = holds
+        self._held = held
         self._store = store
         self._spool = spool
         self._summarizer = summarizer
@@ -224,12 +223,10 @@ class SummaryCommitter:
 
     def _without_held(self, group: list[SummarizedMemory]) -> list[SummarizedMemory]:
         """Return the memories that are not held since they were found; the others have failed."""
-        if not any(done.case.deleted(done.mode) for done in group):
-            return group
-        holds, rest = self._holds(), []
+        held, rest = self._held(), []
         for done in group:
             key = done.case.memory.key
-            failure = holds.failure(key) if done.case.deleted(done.mode) else None
+            failure = held(key) if done.case.removes(done.mode) else None
             if failure is None:
                 rest.append(done)
             else:

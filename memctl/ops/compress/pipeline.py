@@ -17,11 +17,11 @@ from typing import Any
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
-from memctl.holds import Holds
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.location import without_secrets
 from memctl.model import Page
+from memctl.ops.apply import Held
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, summarized
 from memctl.ops.compress.plan import (
@@ -110,14 +110,14 @@ async def plan_compression(
     report: CompressReport,
     seen: Callable[[CompressionPlan], None],
     progress: Progress,
-    holds: Holds,
+    held: Held,
     permits: Permits | None = None,
 ) -> None:
     """Read the selected memories, and add the memories to compress to the spool and the report.
 
     ``seen`` is called with the plan of each memory to compress.  ``spool`` is None for a dry run.
     A memory without a place for a summary that its agent reads becomes a failure of the report, and
-    so does a memory of ``holds`` that would lose messages.
+    so does a held memory that would lose messages or a summary.
     ``permits`` says which messages may be summarized; None permits all.
     ``count`` counts the tokens of a text.  A few bytes of each message are in RAM until the end of
     its memory.
@@ -163,9 +163,9 @@ async def plan_compression(
             if case and options.mode is CompressMode.MARK and not await store.keeps_summary(key):
                 case = None
                 report.changes.failures.append((key, _NO_STATE))
-            if case and case.deleted(options.mode) and (held := holds.failure(key)):
+            if case and case.removes(options.mode) and (failure := held(key)):
                 case = None
-                report.changes.failures.append((key, held))
+                report.changes.failures.append((key, failure))
             if spool is not None:
                 spool.keep(case) if case is not None else spool.drop()
             if case is not None:

@@ -139,6 +139,10 @@ class CompressionPlan:
         """Return the number of messages that a compression in this mode deletes."""
         return self.gone + (self.messages if mode is CompressMode.REPLACE else 0)
 
+    def removes(self, mode: CompressMode) -> bool:
+        """Return whether a compression in this mode deletes messages or replaces a summary."""
+        return bool(self.deleted(mode) or self.memory.summary)
+
     def goes(self, line: PlannedMessage) -> bool:
         """Return whether the new summary stands for the message from now on."""
         if line.kind is MessageStatus.SELECTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 from memctl.errors import Unavailable
 from memctl.journal import runs
@@ -173,7 +174,7 @@ class CompressRun(ChangeRun):
         with self._observer.progress("reading") as progress:
             await plan_compression(
                 *(store, self.where, self.wanted, self.summarizer.count, spool),
-                *(report, found, progress, self._holds.read(store), self.permits),
+                *(report, found, progress, self.held(store), self.permits),
             )
         if deletes and first:
             await self.refuse_missing_right(store, first[0])
@@ -191,7 +192,7 @@ class CompressRun(ChangeRun):
         ):
             commits = SummaryCommitter(
                 *(store, spool, self.summarizer, writer, self.compressed, watching),
-                *(self.journal.note, self._observer.warn, lambda: self._holds.read(store)),
+                *(self.journal.note, self._observer.warn, partial(self.held, store)),
             )
             try:
                 await commits.run(ready)

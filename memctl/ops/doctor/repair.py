@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Set
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from memctl.errors import UsageError
+from memctl.errors import Failure, UsageError
 from memctl.journal import runs
 from memctl.journal.repairs import (
     QUARANTINE,
@@ -34,8 +34,17 @@ from memctl.journal.repairs import (
     quarantine_of,
     read_records,
 )
-from memctl.model import Change, Edit, Finding, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.apply import ChangeReport
+from memctl.model import (
+    NO_MEMORY,
+    Change,
+    Edit,
+    Finding,
+    Memory,
+    MemoryKey,
+    Page,
+    StoredMessage,
+)
+from memctl.ops.apply import ChangeReport, Held
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.delete import most_deletions
 from memctl.ops.doctor.check import (
@@ -52,6 +61,7 @@ from memctl.ops.doctor.check import (
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
 from memctl.ops.select import places
 from memctl.ops.side_effects import refuse_side_effects
+from memctl.ops.subject import readings
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
 
@@ -62,6 +72,9 @@ QUARANTINED = frozenset(
     code for code, kind in KINDS.items() if kind.repair is RepairMethod.QUARANTINE
 )
 """The codes of the findings whose repair moves damaged data into the quarantine file of the run."""
+
+_ADDING = frozenset({"user-row-missing", "no-session-index"})
+"""The codes of the findings whose repair by the store removes and replaces nothing."""
 
 _AFTER = timedelta(microseconds=1)
 
@@ -362,15 +375,22 @@ class StoreRepairs:
 
     def __init__(self, codes: frozenset[str]) -> None:
         self._codes = codes
-        self.planned: Counter[str] = Counter()
+        self._found: dict[MemoryKey | None, Counter[str]] = {}
+        """The planned repairs of each memory, by code; for None, of data of no known memory."""
         self.done: Counter[str] = Counter()
         self.noted = 0
         """The number of parts recorded for undo, each of which may have been repaired since."""
 
     @property
+    def planned(self) -> Counter[str]:
+        """The number of planned repairs, by code."""
+        return sum(self._found.values(), Counter[str]())
+
+    @property
     def quarantined(self) -> int:
         """The number of damaged data that planned repairs move into the quarantine file."""
-        return sum(self.planned[code] for code in QUARANTINED)
+        planned = self.planned
+        return sum(planned[code] for code in QUARANTINED)
 
     async def plan(self, store: Store, where: Selection) -> bool:
         """Count the repairs to make in ``planned``; return False if there are none.
@@ -380,12 +400,32 @@ class StoreRepairs:
         Raises:
             MemctlError: as ``Maintenance.check``.
         """
-        self.planned.clear()
+        self._found.clear()
         async with aclosing(store.maintenance().check(where)) as findings:
             async for finding in findings:
                 if finding.code in self._codes & store.features.repairs:
-                    self.planned[finding.code] += finding.count
-        return bool(self.planned)
+                    self._found.setdefault(finding.key, Counter())[finding.code] += finding.count
+        return bool(self._found)
+
+    def leave_held(self, held: Held) -> list[tuple[MemoryKey, Failure]]:
+        """Drop the planned repairs that remove or replace something held; return the failures.
+
+        Damaged data of no known memory may be those of any hold: then all data with this code stay.
+        """
+        failures: list[tuple[MemoryKey, Failure]] = []
+        nameless: Set[str] = frozenset()
+        for key in sorted(self._found, key=lambda key: key is not None):  # None first
+            codes = self._found[key]
+            touched = codes.keys() - _ADDING
+            asked = NO_MEMORY if key is None and not touched & QUARANTINED else key
+            failure = held(asked) if touched - nameless else None
+            if failure is not None:
+                failures.append((key or NO_MEMORY, failure))
+                nameless = touched if key is None else nameless
+            for code in touched if failure is not None else nameless:
+                codes.pop(code, None)
+        self._found = {key: codes for key, codes in self._found.items() if codes}
+        return failures
 
     async def carry_out(self, store: Store, where: Selection, folder: Path) -> None:
         """Have the store make the planned repairs.
@@ -397,6 +437,7 @@ class StoreRepairs:
             MemctlError: as ``Maintenance.repair``; each recorded part is either repaired or
                 unchanged.
         """
+        planned = self.planned
         repairs, quarantine = RecordWriter(folder / REPAIRS), RecordWriter(folder / QUARANTINE)
         with repairs, quarantine:
 
@@ -406,7 +447,7 @@ class StoreRepairs:
                 self.noted += 1
 
             for code in KINDS:  # marks before the expiries of their lists
-                if code in self.planned:
+                if code in planned:
                     self.done[code] += await store.maintenance().repair(code, where, note)
 
 
@@ -435,8 +476,6 @@ def count_records(folder: Path, code: str) -> int:
 
 class RepairRun(ChangeRun):
     """A run that repairs the findings with the given codes: by edits, and by the store itself."""
-
-    heeds_holds = False
 
     def __init__(
         self,
@@ -502,7 +541,7 @@ class RepairRun(ChangeRun):
             self._observer.warn(
                 f"{memories} left as found: after a repair of some findings there would be others"
             )
-        if await self._store_repairs.plan(store, self.where):
+        if await self._store_repairs.plan(store, self.where) and self._leave_held(store):
             await refuse_side_effects(store, self.where, Deletion.REPAIRS)
             something = True
         if self._store_repairs.quarantined and not self._options.backup:
@@ -520,9 +559,19 @@ class RepairRun(ChangeRun):
         """Edit the messages, then have the store make its own repairs."""
         if self.report.planned.memories:
             await super().carry_out(store)
+        if not self._leave_held(store):
+            return
         self.begin()
         with self._observer.progress("repairing"):
             await self._store_repairs.carry_out(store, self.where, self.journal.folder)
+
+    def _leave_held(self, store: Store) -> bool:
+        """Leave held memories as they are; return whether repairs of the store are left to do."""
+        failures = self._store_repairs.leave_held(self.held(store))
+        self.report.failures += failures
+        held = (one for key, _ in failures for one in readings(store.kind, key))
+        self.where = self.where.without(frozenset(held))
+        return bool(self._store_repairs.planned)
 
     @property
     def quarantine(self) -> Path | None:

@@ -25,15 +25,17 @@ from memctl.ops.export.blocks import folded_texts, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
 
-_SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[")
+_SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[|\](?:\(|:)")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})
+_SAFE_LINK = re.compile(r"(?:https?|mailto):|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
+"""A link to a page or an address, or one without a scheme."""
 
 
 def harmless(lines: list[str]) -> list[str]:
-    """Return the lines of a Markdown quotation, with HTML and images escaped.
+    """Return the lines of a Markdown quotation, with HTML, images and links to scripts escaped.
 
-    Lines without HTML or images, or with HTML only in code, stay unchanged.  If a viewer would
-    still interpret some HTML, all lines are escaped.
+    Lines without these, or with them only in code, stay unchanged.  If a viewer would still
+    interpret some, all lines are escaped.
     """
     if not any(map(_SUSPECT.search, lines)):
         return lines
@@ -43,21 +45,28 @@ def harmless(lines: list[str]) -> list[str]:
 
 
 def _active(lines: list[str]) -> set[int]:
-    """Return the indexes of the lines with active HTML or images."""
+    """Return the indexes of the lines with active HTML, images or links of other schemes."""
     from markdown_it import MarkdownIt  # not needed by other formats
 
     found: set[int] = set()
-    for token in MarkdownIt("commonmark").parse("\n".join(f"> {line}" for line in lines)):
-        kinds = {token.type} | {child.type for child in token.children or ()}
-        if kinds & _ACTIVE:
+    parser = MarkdownIt("commonmark")
+    # Not every viewer refuses links to scripts.
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
+    for token in parser.parse("\n".join(f"> {line}" for line in lines)):
+        children = token.children or ()
+        kinds = {token.type} | {child.type for child in children}
+        links = (str(child.attrs["href"]) for child in children if child.type == "link_open")
+        if kinds & _ACTIVE or not all(map(_SAFE_LINK.match, links)):
             start, end = token.map or (0, len(lines))
             found.update(range(start, end))
     return found
 
 
 def escaped(text: str) -> str:
-    """Return Markdown text in which all HTML and images are escaped, even in code."""
-    return text.replace("<", "&lt;").replace("![", "!\\[")
+    """Return Markdown text in which all HTML, images and links are escaped, even in code."""
+    for mark, safe in (("<", "&lt;"), ("![", "!\\["), ("](", "]\\("), ("]:", "]\\:")):
+        text = text.replace(mark, safe)
+    return text
 
 
 _FENCES = re.compile(r"`{3,}")
@@ -149,7 +158,7 @@ def _pieces(text: str) -> Iterator[str]:
     start = 0
     while start < len(text):
         end = start + _PIECE
-        while text[end - 1 : end] in ("\r", "!"):
+        while text[end - 1 : end] in ("\r", "!", "]"):
             end += 1  # keep pairs together
         yield _cleaned(text[start:end].replace("\r\n", "\n"))
         start = end

@@ -86,6 +86,15 @@ class Output(File):
         if self._content is not None and self._content.whole:
             self._content.new.commit()
 
+    def confirm(self) -> None:
+        """Check that the place has the content, before older files are removed.
+
+        Raises:
+            Unavailable: the place has something else.
+        """
+        if self._content is not None and self._content.whole:
+            self._content.new.confirm()
+
     @property
     def bytes(self) -> int | None:
         """The size of the content so far; None without content, and in a dry run."""

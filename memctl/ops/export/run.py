@@ -20,6 +20,7 @@ from memctl.concurrency import in_thread
 from memctl.dialects.live import understood
 from memctl.encryption import Encryption, plain_name
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
+from memctl.holds import LIST
 from memctl.location import Location
 from memctl.model import Memory, MemoryKey, OnConflict
 from memctl.numbers import count
@@ -228,6 +229,12 @@ class Export:
             self._file = file_at(output)
         if not rotates:
             await in_thread(partial(refuse_taken, output, shape, shard, force=options.force))
+            if options.force and self._file is not None:
+                held = await in_thread(partial(options.holds.on_file, self._file))
+                if held is not None:
+                    raise Loss(
+                        f"{self._file.label}: {held.message}", f"nothing was changed; {LIST}"
+                    )
         else:
             await in_thread(partial(refuse_as_rotation, output))
 
@@ -272,6 +279,7 @@ class Export:
             with self._new(new, replace=False) as output:
                 yield output
                 self._publish(output)
+                output.confirm()
             self._refuse_shrunk(before)
             self._rotate(series, self._rotation, new)
 
@@ -388,7 +396,12 @@ class Export:
         if not report.copied.memories.written:
             self._observer.warn("no memory found: older files are kept")
             return
-        expired = series.expired(rotation, new)
+        expired: list[NamedFile] = []
+        for file in series.expired(rotation, new):
+            if (held := self._options.holds.on_file(file)) is not None:
+                self._observer.warn(f"{file.label} is kept: {held.message}")
+            else:
+                expired.append(file)
         for file in expired if self._options.dry_run else series.remove(expired):
             report.removed.append(file.text)
 

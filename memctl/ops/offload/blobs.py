@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -11,14 +12,14 @@ from itertools import chain
 from pathlib import Path
 
 from memctl import zstd
-from memctl.errors import BadData, NotFound
-from memctl.location import visible
+from memctl.errors import BadData, NotFound, UsageError
+from memctl.location import redact, visible
 from memctl.ops.offload.pieces import PIECE
 from memctl.ops.offload.references import NAME
 from memctl.ops.offload.slim import Blob
 from memctl.registry import file_of, is_object
-from memctl.storekit.files import system_errors
-from memctl.storekit.named_file import NamedFile
+from memctl.storekit.files import refuse_shared, system_errors
+from memctl.storekit.named_file import LocalFile, NamedFile
 
 _ZSTD = ".zst"
 _LEVEL: dict[int, int] = {zstd.CompressionParameter.compression_level: 3}
@@ -33,7 +34,11 @@ class Blobs:
     """
 
     def __init__(self, place: str) -> None:
-        """``place`` is the path of the folder, or a URL such as ``s3://BUCKET/PREFIX``."""
+        """``place`` is the path of the folder, or a URL such as ``s3://BUCKET/PREFIX``.
+
+        Raises:
+            UsageError: the URL is not that of object storage.
+        """
         if is_object(place):
             url, mark, query = place.partition("?")
             scheme, _, rest = url.partition("://")
@@ -41,9 +46,14 @@ class Blobs:
             self._folder = None
             shown, mark, query = self._any.label.partition("?")
             self.label = f"{shown.removesuffix('/any')}{mark}{query}"
+        elif "://" in place:
+            raise UsageError(
+                f"{redact(place)} is neither a folder nor a place in object storage",
+                "name a folder, or s3://BUCKET/PREFIX",
+            )
         else:
             self._folder = Path(place).expanduser()
-            self._any = file_of(str(self._folder / "any"))
+            self._any = LocalFile(self._folder / "any", follows=False)
             self.label = visible(place)
         self._whole: set[str] = set()
         """The names of files that were written or found undamaged; no need to look again."""
@@ -85,14 +95,19 @@ class Blobs:
             "name the folder that memctl offload wrote to with --from",
         )
 
-    def sizes(self) -> dict[str, int]:
-        """Return the stored size in bytes of each blob, by its name without a compression."""
+    def sizes(self, before: float = math.inf) -> dict[str, int]:
+        """Return the stored size in bytes of each blob, by its name without a compression.
+
+        Blobs that were written after ``before``, in seconds since 1970, are left out.
+        """
         found: dict[str, int] = {}
+        young: set[str] = set()
         for file in self._any.siblings():
             name = file.name.removesuffix(_ZSTD)
             if NAME.fullmatch(name):
                 found[name] = found.get(name, 0) + file.bytes
-        return found
+                young |= {name} if file.written > before else set()
+        return {name: size for name, size in found.items() if name not in young}
 
     def remove(self, name: str) -> None:
         """Remove the blob ``name``; do nothing if the place has no such blob."""
@@ -100,10 +115,11 @@ class Blobs:
             self._any.sibling(stored).remove()
 
     def _make_folder(self) -> None:
-        """Create the folder, unless it exists; object storage needs none."""
+        """Create the folder, unless it exists, and check it; object storage needs none."""
         if self._folder is not None:
             with system_errors(self._folder, "create"):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            refuse_shared(self._folder)
 
     def _is_there(self, name: str) -> bool:
         if name in self._whole:
@@ -123,6 +139,7 @@ class Blobs:
             for piece in pieces:
                 file.write(piece)
             file.commit()
+            file.confirm()
         self._whole.add(name)
 
 

@@ -41,7 +41,7 @@ class CompressionAction(MessageAction):
         )
 
     async def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
-        report, holds = CompressReport(), self.around.holds.read(store)
+        report, held = CompressReport(), self.around.holds.read(store).failure
         with (
             temporary_folder() as folder,
             Spool(folder) as spool,
@@ -49,7 +49,7 @@ class CompressionAction(MessageAction):
         ):
             await plan_compression(
                 *(store, self.policy.where, self._options, self._summarizer.count, spool),
-                *(report, lambda _: None, progress, holds),
+                *(report, lambda _: None, progress, held),
             )
             found.held |= {
                 key: failure for key, failure in report.changes.failures if failure.code == HELD

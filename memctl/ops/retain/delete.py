@@ -22,9 +22,9 @@ class DeletionAction(MessageAction):
     """The action of a policy that deletes messages, as ``memctl delete`` does."""
 
     async def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
-        holds = self.around.holds.read(store)
+        why = self.around.holds.read(store).failure
         planned = plan_deletions(store, self.policy.where, self.policy.pairs)
-        edits = tidy(without_held(planned, holds, found.held))
+        edits = tidy(without_held(planned, why, found.held))
         async with aclosing(edits):
             async for edit in edits:
                 yield _page(edit)
@@ -45,7 +45,8 @@ class DeletionAction(MessageAction):
             find = run.planner
 
             def plan(store: Store, where: Selection) -> AsyncGenerator[Edit]:
-                return without_held(find(store, where), self.around.holds.read(store), held)
+                why = self.around.holds.read(store).failure
+                return without_held(find(store, where), why, held)
 
             async def guarded(store: Store, where: Selection) -> AsyncGenerator[Edit]:
                 if self.policy.pairs is not ToolPairPolicy.SPLIT:

@@ -9,7 +9,7 @@ from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.erase import EraseRun
-from memctl.ops.receipt import ErasedStore, Receipt, prepare_file
+from memctl.ops.receipt import ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found
 from memctl.ops.retain.guard import Guard
@@ -17,7 +17,6 @@ from memctl.ops.retain.messages import MessageAction
 from memctl.ops.subject import Subject
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.version import __version__
 
 
 class ErasureAction(MessageAction):
@@ -78,7 +77,7 @@ class ErasureAction(MessageAction):
         if not await self._is_archived(store, guard, subject):
             acted.left += 1
             return
-        receipt = Receipt.of(prepare_file(None, force=False), subject, __version__)
+        receipt = Receipt.begin(None, subject)
         receipt.stores = [entry]
         try:
             await run.execute(store, receipt.digests, receipt.save)

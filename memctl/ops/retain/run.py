@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from memctl.concurrency import in_thread
@@ -24,7 +24,7 @@ from memctl.errors import (
     Partial,
     UsageError,
 )
-from memctl.holds import HELD
+from memctl.holds import HELD, LIST
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.numbers import count
@@ -45,6 +45,7 @@ from memctl.ops.retain.offload import OffloadAction
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
+from memctl.storekit.files import refuse_shared
 from memctl.storekit.locks import FileLock, lock_owner
 
 ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
@@ -110,9 +111,8 @@ class PolicyTask:
         first = f"{key}: {failure.message}"
         if self.held == len(failures):
             which = f"{count(len(failures), 'memory')} held; the first: {first}"
-            hint = "list the holds with: memctl hold list"
             nothing = self.state == NOTHING or (self.state == PLANNED and not self.found.messages)
-            self.error = Loss(which, hint) if nothing else Partial(which, hint)
+            self.error = Loss(which, LIST) if nothing else Partial(which, LIST)
             return
         hint = DOCTOR if failure.code == "damaged" else "see the report for each"
         self.error = Partial(f"{count(len(failures), 'memory')} failed; the first: {first}", hint)
@@ -141,8 +141,12 @@ class Retention:
         """``locate`` returns the location of an archive of a policy; ``now`` is the local time."""
         self.tasks = tasks
         self.ledger = ledger or Ledger()
-        self._locate = locate
+        self._located = locate
         self._now = now or datetime.now()
+
+    def _locate(self, policy: Policy, name: str) -> Location:
+        """Return the location of an archive, where no link is followed."""
+        return replace(self._located(policy, name), follows=False)
 
     def check(self) -> None:
         """Check, before anything runs, that each policy has an action, and keys for its archive.
@@ -288,6 +292,8 @@ class Retention:
             name = _absolute(policy.archive_name(self._now, number))
             location = self._locate(policy, name)
             if not await _exists(location):
+                if location.path.name and location.path.parent.is_dir():
+                    refuse_shared(location.path.parent)
                 return name, location
             number += 1
 
@@ -323,4 +329,4 @@ async def _exists(archive: Location) -> bool:
     Raises:
         Unavailable: the place of the archive cannot be reached, or refuses the access.
     """
-    return await in_thread(file_of(archive).stamp) is not None
+    return await in_thread(file_of(archive).exists)

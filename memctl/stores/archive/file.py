@@ -17,12 +17,13 @@ def file_of(place: Location | str) -> NamedFile:
     Raises:
         UsageError: the URL is not valid.
     """
+    follows = True
     if isinstance(place, Location):
-        url, path = place.url, place.path
+        url, path, follows = place.url, place.path, place.follows
     else:
         url, path = (place, Path()) if is_object(place) else ("", Path(place).expanduser())
     if not url:
-        return LocalFile(path)
+        return LocalFile(path, follows=follows)
     from memctl.engines.objects.file import ObjectFile  # only for objects
 
     return ObjectFile(parse_address(url))

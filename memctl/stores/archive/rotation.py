@@ -126,7 +126,7 @@ class Series:
         """
         found = [
             RotatedFile(self._file.sibling(name), time, size)
-            for name, size in self._file.siblings()
+            for name, size, _ in self._file.siblings()
             if (time := self._time(name)) is not None
         ]
         return sorted(found, key=lambda one: one.time, reverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TypeVar
 from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
 from memctl.encryption import EXTENSION, is_encrypted, plain_name, read_recipients
-from memctl.errors import Unavailable
+from memctl.errors import MemctlError, Unavailable
 from memctl.location import Location
 from memctl.model import (
     Edit,
@@ -103,18 +103,22 @@ class ArchiveStore(Store):
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
         try:
-            self._opened = await in_thread(self._file.stamp)
-            if self._opened is not None or not mode.creates:
-                archive = await self._open_file()
-                with system_errors(self._file.on_disk, "read"):
-                    self._contents = await in_thread(partial(verify, archive))
-                    self.dialect = self._contents.dialect
-                    self.embedding = self._contents.embedding
+            await self._load()
             if mode.writes and is_encrypted(self._form()):
                 read_recipients(self.location.encryption, self.label)
         except BaseException:
             self._close_file()
             raise
+
+    async def _load(self) -> None:
+        """Check the whole archive, and learn its contents."""
+        self._opened = await in_thread(self._file.stamp)
+        if self._opened is not None or not self.mode.creates:
+            archive = await self._open_file()
+            with system_errors(self._file.on_disk, "read"):
+                self._contents = await in_thread(partial(verify, archive))
+                self.dialect = self._contents.dialect
+                self.embedding = self._contents.embedding
 
     async def lock(self, owner: str) -> None:
         if self._is_new:
@@ -244,7 +248,7 @@ class ArchiveStore(Store):
                 if incoming.changes or not incoming.results:
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.results and archive is None):
-                await in_thread(partial(self._publish, file))
+                await self._publish(file)
                 self._contents = replace(
                     self._contents, memories=incoming.after, marks=None, dialect=self.dialect
                 )
@@ -351,7 +355,7 @@ class ArchiveStore(Store):
                 if revision.changed:
                     await in_thread(revision.finish)
             if revision.changed:
-                await in_thread(partial(self._publish, file))
+                await self._publish(file)
                 self._contents = replace(
                     self._contents, memories=revision.after, marks=None, dialect=self.dialect
                 )
@@ -369,18 +373,27 @@ class ArchiveStore(Store):
             with self._sink(form, file) as sink:
                 old = MemorySections(archive)
                 await in_thread(partial(copy_without, self._writer(sink), old, gone.keys()))
-            await in_thread(partial(self._publish, file))
+            await self._publish(file)
         left = {key: n for key, n in self._contents.memories.items() if key not in gone}
         self._contents = replace(self._contents, memories=left)
         for key, messages in gone.items():
             yield WriteResult(key, deleted=messages)
 
-    def _publish(self, file: NewFile) -> None:
+    async def _publish(self, file: NewFile) -> None:
         """Replace the old archive by the new archive in ``file``.
 
         Raises:
             Unavailable: another program has changed the old archive meanwhile.
         """
+        try:
+            await in_thread(partial(self._replace, file))
+        except BaseException:
+            self._close_file()
+            with suppress(MemctlError):  # whoever looks again must see what is there
+                await self._load()
+            raise
+
+    def _replace(self, file: NewFile) -> None:
         if self._file.stamp() != self._opened:
             raise Unavailable(
                 f"another program changed {self.label} meanwhile", "run the same command again"
