@@ -22,13 +22,16 @@ from memctl.dialects.view import Dialect
 from tests.interop_frameworks.test_frameworks import place
 from tests.support import sent
 from tests.support.cli import report
-from tests.support.model_server import RecordingServer
+from tests.support.model_server import CALLS, RecordingServer
 from tests.support.worker import Worker, for_the_session
 
 pytestmark = pytest.mark.slow
 
 SESSIONS = {
-    "adk": ("plain", "rewound", "compacted", "pending", "silent", "stopped"),
+    "adk": (
+        *("plain", "rewound", "compacted", "compacted-rewound"),
+        *("pending", "answered", "silent", "stopped", "confirmed"),
+    ),
     "openai_agents": (
         *("plain", "rewound", "compacted", "stopped", "odd"),
         *("sqlalchemy", "advanced", "branched", "other"),
@@ -36,7 +39,7 @@ SESSIONS = {
     "langchain": ("plain",),
     "langgraph": ("plain", "forked", "removed", "stopped"),
     "llamaindex": ("plain", "archived"),
-    "agno": ("plain", "stopped"),
+    "agno": ("plain", "stopped", "continued"),
 }
 DIALECTS: dict[str, Dialect] = {
     "adk": ADK,
@@ -46,6 +49,7 @@ DIALECTS: dict[str, Dialect] = {
     "llamaindex": LLAMAINDEX,
     "agno": AGNO,
 }
+WITHOUT_USERS = ("openai_agents", "langchain", "llamaindex")
 QUESTION = ("user", [("text", "And now?")])
 
 
@@ -74,6 +78,9 @@ def model() -> Iterator[RecordingServer]:
 class Talks:
     """Sessions of agents with users."""
 
+    owner = "ada"
+    """The user of the sessions of frameworks without users."""
+
     def __init__(self, run: Any, workers: dict[str, Worker], model: RecordingServer) -> None:
         self.run = run
         self._workers = workers
@@ -88,7 +95,8 @@ class Talks:
         layout = framework.replace("_", "-")
         if session in ("advanced", "branched", "other"):
             layout = "openai-agents-advanced"
-        return place(layout, path)
+        owned = self.owner and framework in WITHOUT_USERS
+        return place(layout, path) + (f"&owner={self.owner}" if owned else "")
 
     def shown(self, framework: str, session: str, path: Path) -> list[sent.Message]:
         """Return what memctl shows of a session."""
@@ -141,3 +149,56 @@ def test_context_is_what_an_agent_sends(
     talks.write(framework, session, path)
     shown = talks.shown(framework, session, path)
     assert shown == talks.sent(framework, session, path)
+
+
+COPIED = [
+    *(("adk", session) for session in ("rewound", "compacted", "answered", "stopped")),
+    *(("openai_agents", session) for session in ("plain", "compacted", "stopped")),
+    *(("langchain", "plain"), ("llamaindex", "archived")),
+    *(("agno", session) for session in ("stopped", "continued")),
+]
+
+
+@pytest.mark.parametrize("target", ["adk", "openai_agents", "langchain", "llamaindex", "agno"])
+@pytest.mark.parametrize(("framework", "session"), COPIED)
+def test_an_agent_of_another_framework_goes_on(
+    talks: Talks, tmp_path: Path, framework: str, session: str, target: str
+) -> None:
+    """It sends what memctl shows of the copy, which says the same; and so does a copy back."""
+    here, there, back = (tmp_path / f"{name}.db" for name in ("here", "there", "back"))
+    source = talks.write(framework, session, here)
+    copy, again = talks.place(target, session, there), talks.place(framework, session, back)
+    assert talks.run("migrate", source, copy, "--lossy").exit_code == 0
+    assert talks.run("migrate", copy, again, "--lossy").exit_code == 0
+    first, shown = talks.shown(framework, session, here), talks.shown(target, session, there)
+    assert said(shown) == said(first)
+    assert talks.shown(framework, session, back) == first
+    assert talks.sent(target, session, there) == shown
+
+
+@pytest.mark.parametrize("session", SESSIONS["langgraph"])
+@pytest.mark.parametrize("target", WITHOUT_USERS)
+def test_an_agent_goes_on_from_a_thread_of_langgraph(
+    talks: Talks, tmp_path: Path, session: str, target: str
+) -> None:
+    talks.owner = ""
+    here, there = tmp_path / "here.db", tmp_path / "there.db"
+    source = talks.write("langgraph", session, here)
+    assert (
+        talks.run("migrate", source, talks.place(target, session, there), "--lossy").exit_code == 0
+    )
+    shown = talks.shown(target, session, there)
+    assert said(shown) == said(talks.shown("langgraph", session, here))
+    assert talks.sent(target, session, there) == shown
+
+
+def said(messages: list[sent.Message]) -> list[sent.Part]:
+    """Return what messages say, without roles, waiting calls, and the words in their places."""
+    parts = [part for _, some in messages for part in some]
+    answered = {part[1] for part in parts if part[0] == "result"}
+    return [
+        part
+        for part in parts
+        if not (part[0] == "item" or (part[0] == "call" and part[1] not in answered))
+        and part[1] not in ("[compaction]", *(f"[{one}: waits for an answer]" for one in CALLS))
+    ]

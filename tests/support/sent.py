@@ -1,9 +1,9 @@
 """What agents send to their models, and what memctl shows of that, in one form.
 
 A message is a pair of a role and its parts.  A part is ``("text", text)``, ``("image", base64 or
-URL)``, ``("call", id, name, arguments)``, ``("result", id, text)`` or ``("item", type)``.  The role
-of a result is ``tool``.  Empty texts and reasoning are left out.  Where no id is sent, the name of
-the tool stands for it.
+URL)``, ``("call", N, name, arguments)``, ``("result", N, text)`` or ``("item", type)``.  N is the
+number of the call: some frameworks send other ids than they store, or none.  The role of a result
+is ``tool``.  Empty texts and reasoning are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shown(messages: Iterable[Any], dialect: Dialect) -> list[Message]:
         parts = [part for block in view.blocks for part in _shown(block)]
         role = view.role if view.role in ("user", "assistant") else "assistant"
         found.append(("tool" if any(one[0] == "result" for one in parts) else role, parts))
-    return found
+    return _numbered(found)
 
 
 def _shown(block: Block) -> list[Part]:
@@ -44,17 +44,31 @@ def _shown(block: Block) -> list[Part]:
         case MediaBlock("image", url, _, data):
             return [("image", url or data)]
         case ToolCallBlock(id, name, input):
-            return [("call", _id(id, name), name, input)]
+            return [("call", id or name, name, input)]
         case ToolResultBlock(id, name, output):
             texts = [one.text for one in output if isinstance(one, TextBlock)]
-            return [("result", _id(id, name), "".join(texts))]
+            return [("result", id or name, "".join(texts))]
         case UnknownBlock(kind):
             return [("item", kind)]
     return []
 
 
-def _id(id: str, name: str) -> str:
-    return name if not id or id.startswith("adk-") else id  # ADK sends none of its own ids
+def _numbered(messages: Iterable[Message]) -> list[Message]:
+    """Return messages with the numbers of calls in the place of their ids."""
+    numbers: dict[str, int] = {}
+    count = 0
+    found: list[Message] = []
+    for role, parts in messages:
+        done: list[Part] = []
+        for kind, *rest in parts:
+            if kind == "call":
+                count += 1
+                numbers[rest[0]] = count
+            if kind in ("call", "result"):
+                rest[0] = numbers.get(rest[0])
+            done.append((kind, *rest))
+        found.append((role, done))
+    return found
 
 
 def _texts(*texts: str) -> list[Part]:
@@ -85,12 +99,12 @@ def chat(messages: list[Any]) -> list[Message]:
             parts.append(("call", call["id"], function["name"], arguments))
         if message["role"] not in ("system", "developer"):
             found.append((message["role"], parts))
-    return found
+    return _numbered(found)
 
 
 def responses(items: list[Any]) -> list[Message]:
     """Return items of OpenAI's Responses."""
-    return [_item(item) for item in items]
+    return _numbered(map(_item, items))
 
 
 def _item(item: Any) -> Message:
@@ -136,7 +150,7 @@ def gemini(contents: list[Any]) -> list[Message]:
                 case {"text": text}:
                     parts += _texts(text)
         found.append((role, parts))
-    return found
+    return _numbered(found)
 
 
 def langchain(messages: list[Any]) -> list[Message]:
@@ -158,7 +172,7 @@ def langchain(messages: list[Any]) -> list[Message]:
         for call in data.get("tool_calls") or ():
             parts.append(("call", call["id"], call["name"], call["args"]))
         found.append((roles.get(kind, kind), parts))
-    return found
+    return _numbered(found)
 
 
 def llamaindex(messages: list[Any]) -> list[Message]:
@@ -178,4 +192,4 @@ def llamaindex(messages: list[Any]) -> list[Message]:
             id = message["additional_kwargs"]["tool_call_id"]
             parts = [("result", id, "".join(one[1] for one in parts))]
         found.append((message["role"], parts))
-    return found
+    return _numbered(found)

@@ -39,6 +39,7 @@ class Talk:
 
     def __init__(self, path: str, session: str, model: str) -> None:
         self.session = session
+        self.agent = "clerk"
         self.service = DatabaseSessionService(f"sqlite+aiosqlite:///{path}")
         self.model = Gemini(
             model="gemini-2.5-flash", base_url=model, client_kwargs={"api_key": "k"}
@@ -51,7 +52,7 @@ class Talk:
             LongRunningFunctionTool(book),
             LongRunningFunctionTool(call),
         ]
-        agent = LlmAgent(name="clerk", model=self.model, tools=tools, instruction="Be brief.")
+        agent = LlmAgent(name=self.agent, model=self.model, tools=tools, instruction="Be brief.")
         app = App(name=NAME, root_agent=agent, events_compaction_config=compaction)
         return Runner(app=app, session_service=self.service)
 
@@ -67,12 +68,26 @@ class Talk:
         async for _ in run:
             pass
 
+    async def reply(self, name: str, response: Any) -> None:
+        """Answer the last call of a name."""
+        calls = [
+            call
+            for event in await self.events()
+            for call in event.get_function_calls()
+            if call.name == name
+        ]
+        result = types.FunctionResponse(id=calls[-1].id, name=name, response=response)
+        await self.say(types.Part(function_response=result))
+
+    async def events(self) -> Any:
+        found = await self.service.get_session(app_name=NAME, user_id=USER, session_id=self.session)
+        return found.events
+
     async def rewind(self, text: str) -> None:
         """Rewind to before the last turn that begins with a text."""
-        found = await self.service.get_session(app_name=NAME, user_id=USER, session_id=self.session)
         turn = [
             event.invocation_id
-            for event in found.events
+            for event in await self.events()
             if event.author == "user" and event.content and event.content.parts[0].text == text
         ][-1]
         await self.runner().rewind_async(
@@ -95,15 +110,24 @@ async def write(path: str, session: str, model: str) -> None:
             await talk.say("As I meant")
             await talk.say("Another slip")
             await talk.rewind("Another slip")
-        case "compacted":
+        case "compacted" | "compacted-rewound":
             summarizer = LlmEventSummarizer(llm=talk.model)
             config = EventsCompactionConfig(
                 compaction_interval=2, overlap_size=1, summarizer=summarizer
             )
             for text in ("One", "weather then?", "Three", "Four"):
                 await talk.say(text, runner=talk.runner(config))
+            if session == "compacted-rewound":
+                await talk.rewind("Three")
         case "pending":
             await talk.say("book 12A")
+        case "answered":
+            await talk.say("book 12A")
+            await talk.say("Meanwhile?")
+            await talk.reply("book", {"status": "booked"})
+        case "confirmed":
+            await talk.say("pay 200")
+            await talk.reply("adk_request_confirmation", {"confirmed": True})
         case "silent":
             await talk.say("call 7")
         case "stopped":
@@ -111,4 +135,8 @@ async def write(path: str, session: str, model: str) -> None:
 
 
 async def ask(path: str, session: str, model: str) -> None:
-    await Talk(path, session, model).say("And now?")
+    talk = Talk(path, session, model)
+    authors = [event.author for event in await talk.events()]
+    # An agent reads as quoted what another one has said.
+    talk.agent = next(name for name in reversed(authors) if name not in ("user", "system"))
+    await talk.say("And now?")

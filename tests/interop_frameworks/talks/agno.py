@@ -44,8 +44,12 @@ async def write(path: str, session: str, model: str) -> None:
     talk.run("Hello 会话 😀")
     talk.run("weather in Kyoto?")
     talk.run("Look:", images=[PICTURE])
-    if session == "stopped":
-        talk.run("pay 200")
+    if session in ("stopped", "continued"):
+        stopped = talk.run("pay 200")
+    if session == "continued":
+        for one in stopped.active_requirements:
+            one.confirm()
+        talk.continue_run(run_response=stopped)
 
 
 async def ask(path: str, session: str, model: str) -> None:
