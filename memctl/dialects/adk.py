@@ -264,11 +264,12 @@ class Adk(RowDialect):
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]
         spoken = "user" if role == "user" or results else "model"
-        author = role if role in _AUTHORS and not results else name or role
+        author = role if role in _AUTHORS else name or role
         event: dict[str, Any] = {
             "content": {"parts": [_stored(block) for block in blocks], "role": spoken},
             "invocation_id": "",
-            "author": author,
+            # Events of another agent are quoted; a result of the user goes to whoever called.
+            "author": "user" if results else author,
             "actions": {field: {} for field in _ACTIONS},
             "id": "",
         }

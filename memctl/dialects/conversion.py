@@ -31,7 +31,7 @@ import orjson
 from memctl import jsonio
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
-from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, TextBlock, Unread
+from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, MessageView, TextBlock, Unread
 from memctl.model import Memory, StoredMessage
 
 SUMMARY, NOTHING = "summary", "nothing"
@@ -548,11 +548,13 @@ class Joiner(Converter):
         held = list(map(_parse, self._held))
         self._held = []
         made: set[int] = set()
+        views: list[MessageView] = []
         for at, one in enumerate(held):
-            note = _take_note(one.value, self.target.name)[1]
+            one.value = self._without_extras(one.value)
+            value, note = _take_note(one.value, self.target.name)
             if note is not None:
                 made.update(range(at, at + note.count))
-        views = [self.source.view_of(one.value) for one in held]
+            views.append(self.source.view_of(value))
         read = self.source.live(views) if self._leaves_out else Live(range(len(held)), {})
         order = list(read.order)
         if self._all:

@@ -11,6 +11,7 @@ from typing import Any
 
 from memctl.dialects.agentscope import string
 from memctl.dialects.rows import (
+    EXTRA,
     DocumentView,
     RowDialect,
     arguments_of,
@@ -23,12 +24,15 @@ from memctl.dialects.rows import (
 )
 from memctl.dialects.view import (
     Block,
+    Live,
     MediaBlock,
+    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    Unread,
 )
 
 _TOOL = ("tool", "function")
@@ -113,7 +117,23 @@ class LlamaIndex(RowDialect):
     view = LlamaIndexView
     tool_words = (b"tool", b"function")
     note_key = "memctl"
+    leaves_out = True
     offloads = True
+
+    def live(self, views: Sequence[MessageView]) -> Live:
+        """Return the active messages: ``Memory`` archives the others for its memory blocks.
+
+        Source: ``get_messages`` of ``storage/chat_store/sql.py``, which ``memory/memory.py`` calls
+        with the status ``active``.
+        """
+        archived = [
+            at
+            for at, view in enumerate(views)
+            if isinstance(extra := view.value.get(EXTRA), dict)
+            and extra.get("status", "active") != "active"
+        ]
+        unread = dict.fromkeys(archived, Unread.COMPACTED)
+        return Live([at for at in range(len(views)) if at not in unread], unread)
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"block_type": "text", "text": text}

@@ -140,6 +140,30 @@ class OpenAIAgentsView(DocumentView):
                 return [UnknownBlock(kind, item)]
 
 
+_OUTPUTS = {
+    _CALL: _OUTPUT,
+    "custom_tool_call": "custom_tool_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "computer_call": "computer_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "tool_search_call": "tool_search_output",
+}
+"""The types of the outputs of calls, by the types of the calls."""
+
+
+def _identity(item: dict[str, Any]) -> str:
+    """Return the id by which the SDK recognizes an item; empty for a message and without an id."""
+    kind = item.get("type", _MESSAGE)
+    if "role" in item or kind == _MESSAGE:
+        return ""
+    names = ["id", "call_id", "approval_request_id"]
+    if kind in _OUTPUTS or kind in _OUTPUTS.values():
+        names.insert(0, "call_id")
+    found = (item.get(name) for name in names)
+    return next((id for id in found if isinstance(id, str) and id != _FAKE_ID), "")
+
+
 _SUFFIXES = ("_call", "_call_output")
 """The ends of the item types of further tools: custom tools, shell, computer, patches."""
 
@@ -209,6 +233,39 @@ class OpenAIAgents(RowDialect):
 
     def leads(self, view: MessageView) -> bool:
         return isinstance(view, OpenAIAgentsView) and view.kind == _REASONING
+
+    def asked(self, views: Sequence[MessageView]) -> dict[int, int]:
+        """Return the places of the items that a run sends of its session, with the items.
+
+        A run sends no call without an output, nor reasoning before such a call.  Of several items
+        with one id, it sends the last; that of a call, or of reasoning, in the place of the first.
+
+        Source: ``prepare_input_with_session`` of ``run_internal/session_persistence.py`` of
+        openai-agents 0.24, and what it calls of ``run_internal/items.py``.
+        """
+        items = [view.document for view in views if isinstance(view, OpenAIAgentsView)]
+        answered = {(item.get("type"), item.get("call_id")) for item in items}
+        found: dict[int, int] = {}
+        places: dict[tuple[str, str], int] = {}
+        stays = True
+        for at in reversed(range(len(items))):
+            kind, id = string(items[at].get("type")), items[at].get("call_id")
+            output = _OUTPUTS.get(kind)
+            if kind != _REASONING:
+                named = isinstance(id, str) or kind != "tool_search_call"
+                stays = not (output and named) or (output, id) in answered
+            if not stays:
+                continue
+            name = kind, _identity(items[at])
+            last = places.get(name) if name[1] else None
+            if last is None:
+                found[at] = at
+            elif output or kind == _REASONING:
+                found[at] = found.pop(last)
+            else:
+                continue
+            places[name] = at
+        return dict(sorted(found.items()))
 
     def is_answerable(self, call: ToolCallBlock) -> bool:
         return isinstance(call.value, dict) and call.value.get("type") == _CALL

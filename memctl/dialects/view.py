@@ -510,6 +510,13 @@ class Dialect(ABC):
         """Return which messages of a whole memory the framework reads, whatever their marks."""
         return Live(range(len(views)), {})
 
+    def asked(self, views: Sequence[MessageView]) -> dict[int, int]:
+        """Return which messages the framework sends once the user says more, by their places.
+
+        The key is the index of the message in whose place the framework sends the other one.
+        """
+        return {at: at for at in range(len(views))}
+
     def sent_text(self, view: MessageView, blocks: Sequence[Block]) -> bytes:  # noqa: ARG002
         """Return the JSON text of a message of which the framework sends ``blocks``."""
         return jsonio.dumps(view.value)

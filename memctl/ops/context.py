@@ -121,9 +121,10 @@ async def read_context(
         async for entry, number in _listed(store, key, listed):
             yield _part(entry, number, count, store.dialect)
         return
-    if store.dialect.leaves_out and not everything:
+    dialect = store.dialect
+    if (dialect.leaves_out or dialect.holds_items) and not everything:
         async for entry, number in _sent(store, where):
-            yield _part(entry, number, count, store.dialect)
+            yield _part(entry, number, count, dialect)
         return
     if not everything:
         where = replace(where, live=True)
@@ -142,6 +143,10 @@ async def _sent(store: Store, where: Selection) -> AsyncGenerator[tuple[StoredMe
             memory = page.memory
             entries += page.messages
     views = [dialect.parse(entry.message) for entry in entries]
+    if not dialect.leaves_out:
+        for at, of in dialect.asked(views).items():
+            yield entries[of], at + 1
+        return
     found = sent(dialect, memory, views, dialect.live(views))
     for at, one in without_lone(found).items():
         yield entries[at]._replace(message=dialect.sent_text(one.view, one.blocks)), at + 1

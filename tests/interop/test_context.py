@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
 from tests.interop.test_migrate import PLACES
+from tests.support import sent as prompts
 from tests.support.agentscope import AgentScope
 from tests.support.histories import said
 from tests.support.servers.pool import Servers
@@ -27,6 +29,13 @@ WITH_STATES: dict[str, Callable[[Path, Servers], str]] = {
     "json_session": PLACES["json_session"],
 }
 SUMMARY = "<system-info>They spoke of Kyoto. 😀</system-info>"
+FIELDS = dict.fromkeys(
+    (
+        *("task_overview", "current_state", "important_discoveries"),
+        *("next_steps", "context_to_preserve"),
+    ),
+    "A trip.",
+)
 NEVER = {"threshold": 10**9, "keep_recent": 1, "summary": {}}
 """Compression that is enabled and has nothing to do yet."""
 
@@ -71,6 +80,44 @@ def test_context_it_is_what_the_model_is_sent(
         asked = {**about, "say": say, "compression": compression}
         [prompt, *_] = agentscope.reply(place, asked)["prompts"]
         assert texts(prompt[1:]) == texts(expected)
+
+
+def spoken(id: str, role: str, *content: dict[str, Any]) -> list[Any]:
+    """Return a message without marks."""
+    return [said(id, "", role)[0] | {"content": list(content)}, []]
+
+
+CALL = {"type": "tool_use", "id": "c1", "name": "search", "input": {"q": "京都"}}
+RESULT = {"type": "tool_result", "id": "c1", "name": "search", "output": "temples"}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
+TALK = [
+    spoken("a1", "user", {"type": "text", "text": "Where to?"}),
+    spoken("a2", "assistant", {"type": "text", "text": "Let me look."}, CALL),
+    spoken("a3", "system", RESULT),
+    spoken("a4", "assistant", {"type": "text", "text": "To Kyoto."}),
+    spoken("a5", "user", {"type": "text", "text": "Here?"}, {"type": "image", "source": SOURCE}),
+    spoken("a6", "assistant", CALL | {"id": "c2"}),
+    spoken("a7", "system", RESULT | {"id": "c2"}),
+]
+
+
+@pytest.mark.parametrize("kept", [1, 3, 9])
+@pytest.mark.parametrize("kind", WITH_STATES)
+def test_context_after_an_agent_has_compressed_its_memory(
+    agentscope: AgentScope, run: Run, servers: Servers, tmp_path: Path, kind: str, kept: int
+) -> None:
+    """The agent marks messages and writes the summary; calls, results and images are the same."""
+    place = WITH_STATES[kind](tmp_path, servers)
+    agentscope.write(place, [{"user": "alice", "session": "s1", "messages": TALK}])
+    compression = {"threshold": 3, "keep_recent": kept, "summary": FIELDS}
+    about = {"user": "alice", "session": "s1", "compression": compression}
+    agentscope.compress(place, [about])
+    shown = prompts.shown(sent(run, place), AGENTSCOPE1)
+    assert len(shown) == {1: 3, 3: 5, 9: 1}[kept]
+    say, _ = said("new", "And now?", "user")
+    asked = about | {"say": say, "compression": NEVER}
+    [prompt] = agentscope.reply(place, asked)["prompts"]
+    assert prompts.chat(prompt) == [*shown, ("user", [("text", "And now?")])]
 
 
 def texts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:

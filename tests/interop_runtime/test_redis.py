@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import redis
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.runtime import RUNTIME
 from tests.interop_runtime.conftest import Runtime
+from tests.support import sent
 from tests.support.cli import Run, report
 from tests.support.servers.pool import Servers
 
@@ -109,3 +112,18 @@ def test_runtime_history_is_migrated(url: str, run: Run, servers: Servers, targe
     for text in (TEXT, "temples", "To Kyoto."):
         assert text in shown
     assert run("doctor", to).exit_code == 0
+
+
+def test_context_is_what_the_services_give(url: str, run: Run, runtime: Runtime) -> None:
+    """An application hands it to its agent: the services send nothing to a model themselves."""
+    given = seen(runtime, url)
+    for service in ("history", "memory"):
+        words = ("context", f"{url}?layout=runtime", "--path", service, "--user", "u")
+        rows = report(run(*words, "--json"))["messages"]
+        shown = sent.shown([row["message"] for row in rows], RUNTIME)
+        assert said(shown) == said(sent.shown(given[service], AGENTSCOPE1))
+
+
+def said(messages: list[sent.Message]) -> list[sent.Message]:
+    """Return messages that say something: in the runtime, reasoning is a message of its own."""
+    return [one for one in messages if one[1]]
