@@ -216,7 +216,7 @@ class Adk(RowDialect):
 
     def live(self, views: Sequence[MessageView]) -> Live:
         events = [view for view in views if isinstance(view, AdkView)]
-        unread = _rewound(events)
+        unread = super().live(views).unread | _rewound(events)
         calls = {
             block.id
             for at, event in enumerate(events)

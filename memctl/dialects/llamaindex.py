@@ -24,7 +24,6 @@ from memctl.dialects.rows import (
 )
 from memctl.dialects.view import (
     Block,
-    Live,
     MediaBlock,
     MessageView,
     TextBlock,
@@ -120,20 +119,16 @@ class LlamaIndex(RowDialect):
     leaves_out = True
     offloads = True
 
-    def live(self, views: Sequence[MessageView]) -> Live:
-        """Return the active messages: ``Memory`` archives the others for its memory blocks.
+    def left_out(self, view: MessageView) -> Unread | None:
+        """Return why ``Memory`` does not read a message: it archives messages for its blocks.
 
         Source: ``get_messages`` of ``storage/chat_store/sql.py``, which ``memory/memory.py`` calls
         with the status ``active``.
         """
-        archived = [
-            at
-            for at, view in enumerate(views)
-            if isinstance(extra := view.value.get(EXTRA), dict)
-            and extra.get("status", "active") != "active"
-        ]
-        unread = dict.fromkeys(archived, Unread.COMPACTED)
-        return Live([at for at in range(len(views)) if at not in unread], unread)
+        extra = view.value.get(EXTRA)
+        if isinstance(extra, dict) and extra.get("status", "active") != "active":
+            return Unread.COMPACTED
+        return super().left_out(view)
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"block_type": "text", "text": text}

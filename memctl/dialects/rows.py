@@ -356,13 +356,16 @@ class RowDialect(Dialect):
     def full_name(self) -> str:
         return super().full_name + (FLAG + self.soft_deletion if self.flag else "")
 
+    def left_out(self, view: MessageView) -> Unread | None:
+        """Return why the framework does not read a row, as the row alone says; None if it does."""
+        extra = view.value.get(EXTRA) or {}
+        if self.flag is None or extra.get(self.flag.column) == self.flag.value:
+            return None
+        return Unread.DELETED
+
     def live(self, views: Sequence[MessageView]) -> Live:
-        if self.flag is None:
-            return super().live(views)
-        name, value = self.flag
-        found = [(view.value.get(EXTRA) or {}).get(name) == value for view in views]
-        order = [at for at, is_read in enumerate(found) if is_read]
-        return Live(order, {at: Unread.DELETED for at, one in enumerate(found) if not one})
+        found = {at: why for at, view in enumerate(views) if (why := self.left_out(view))}
+        return Live([at for at in range(len(views)) if at not in found], found)
 
     def flagged(self, flag: Flag) -> RowDialect:
         """Return the dialect of rows of which a program reads some, as a column tells."""
