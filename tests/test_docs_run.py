@@ -196,6 +196,7 @@ output_price = 0.0
     [
         ("changing", {"mark", "delete", "history", "undo", "doctor"}),
         ("compress", {"compress", "undo"}),
+        ("context", {"context", "inspect"}),
         ("holds", {"hold"}),
         ("cron", {"export", "delete", "compress", "report", "inspect", "verify", "import"}),
         ("output", {"inspect", "context", "help"}),

@@ -25,7 +25,7 @@ COLUMNS = 96
 _GUIDES = {
     "inspect": ("selection", "output"),
     "report": ("report",),
-    "context": ("compress",),
+    "context": ("context",),
     "search": ("search",),
     "browse": ("browse",),
     "export": ("copying", "analysis"),
