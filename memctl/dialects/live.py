@@ -137,13 +137,13 @@ async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGene
             if dialect.leaves_out and not page.last:
                 continue
             if page.indexes is None:
-                messages = [one for some in held for one in some.messages]
-                found, first = live(dialect, messages).unread, held[0].offset
-                unread = {first + at: reason for at, reason in found.items()}
+                first = held[0].offset
+                found = live(dialect, [one for some in held for one in some.messages])
+                unread = {first + at: reason for at, reason in found.unread.items()}
                 held = [replace(one, unread=unread) for one in held]
-            for one in held:
-                yield one
-            held = []
+            del page  # free a large page before the next read
+            while held:
+                yield held.pop(0)
 
 
 def sent(
