@@ -122,10 +122,9 @@ class _Note:
     The list is empty if the field was missing.
     """
     before: list[Any] = field(default_factory=list)
-    """The original messages before this one that the framework does not read, each as a list of id,
-    message and marks."""
+    """The unread original messages before the new message, each as a list: id, message, marks."""
     after: list[Any] = field(default_factory=list)
-    """The same after this one, which is the last that the framework reads."""
+    """The unread original messages at the end of the memory, in the note of the last message."""
     stands: str = ""
     """``summary`` if the new message is the summary of the memory, ``nothing`` if it only carries
     the note; empty if it stands for a message."""
@@ -366,7 +365,7 @@ class Converter(ABC):
     def __init__(self) -> None:
         self._lost = 0
         self._aside: list[Entry] = []
-        """The messages that the framework does not read, before the next one that it reads."""
+        """The unread messages before the next message that the framework reads."""
         self._used: set[int] = set()
         """The hashes of the ids of the new messages."""
         self._extra = ""

@@ -190,7 +190,7 @@ def sent(
 
 
 def _in_steps(dialect: Dialect, found: dict[int, Sent], made: Container[int]) -> dict[int, Sent]:
-    """Put each result that stands behind other messages into the step of its call.
+    """Move each late result to the step of the call.
 
     So does ADK (``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13).
     """

@@ -227,7 +227,7 @@ class RowDialect(Dialect):
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
     flag: Flag | None = None
-    """How the program tells the rows that it reads, if a column does; set with ``leaves_out``."""
+    """The column that marks the rows that the program reads; None without one (``flagged``)."""
     capitals = False
     """True if roles are stored in capitals, as Spring AI and other Java programs do."""
     framework: ClassVar[str] = ""

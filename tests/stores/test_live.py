@@ -1,4 +1,4 @@
-"""What a framework reads of a memory: shown, counted, selected, searched, and copied.
+"""The messages that a framework reads: shown, counted, selected, searched, and copied.
 
 The events are those of google-adk 2.13; ``tests/interop_frameworks`` compares with the library.
 """
@@ -175,7 +175,7 @@ def test_live_all_messages(run: Any, rewound: str, tmp_path: Path) -> None:
 
 
 def test_live_part_of_a_memory(run: Any, rewound: str, tmp_path: Path) -> None:
-    """What is not selected decides, too: here the event that takes the others back."""
+    """An event that is not selected takes selected events back."""
     copy = str(tmp_path / "copy.db")
     assert run("migrate", rewound, copy, "--role", "user").exit_code == 0
     assert texts(run, copy) == ["My seat is 12A.", "Which seat?"]

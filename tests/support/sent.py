@@ -1,4 +1,4 @@
-"""What agents send to their models, and what memctl shows of that, in one form.
+"""The requests of agents to their models, and the contexts that memctl shows, in one form.
 
 A message is a pair of a role and its parts.  A part is ``("text", text)``, ``("image", base64 or
 URL)``, ``("call", N, name, arguments)``, ``("result", N, text)`` or ``("item", type)``.  N is the

@@ -22,7 +22,7 @@ BUCKET = "losing"
 
 
 class Fault(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     UNHEARD = auto()
     """The connection ends before the request is carried out."""

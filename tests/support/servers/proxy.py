@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 
 class Fault(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     LOST = auto()
     """The server gets it; the proxy ends the connection instead of sending the answer."""
