@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from memctl import testing
+from memctl.model import MemoryKey
 from memctl.testing import Backend, samples
 from memctl.testing.drive import write_all
 from tests.browser.driver import Driver, browsing, make_browser
+from tests.stores.test_live import event
 from tests.support.backends import BACKENDS, FACT_BACKENDS, params
+from tests.support.cli import fill
 from tests.support.servers.pool import Servers
 
 ALL = BACKENDS | FACT_BACKENDS
@@ -42,6 +45,22 @@ async def test_browser_of_each_store(backend: Backend, tmp_path: Path) -> None:
         await driver.answer("message")
         screen = await driver.press("enter", "enter")
         assert f"of 5 {noun}s" in screen, "the place of a hit"
+
+
+async def test_browser_folds_what_the_framework_does_not_read(tmp_path: Path) -> None:
+    """ADK keeps the turns that the user took back."""
+    path = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
+    taken_back = event(1, "user", "My card is " + "4000 " * 100, 1)
+    marker = event(2, "user", rewind_before_invocation_id="turn-1")
+    said = [taken_back, marker, event(3, "user", "Which seat?", 2)]
+    await fill(path, {MemoryKey("ada", "trip"): said})
+    async with browsing(make_browser(path)) as driver:
+        screen = await opened_first(driver)
+        assert "[not read: rewound]" in screen
+        assert 0 < screen.count("4000") < 50
+        assert "Enter shows more" in screen
+        unfolded = await driver.press("t")
+        assert unfolded.count("4000") > screen.count("4000")
 
 
 async def opened_first(driver: Driver) -> str:
