@@ -430,17 +430,18 @@ def test_agno_2_is_migrated_by_agno_3(run: Any, frameworks: Frameworks, tmp_path
 
 
 def test_the_summary_of_agno_travels(run: Any, frameworks: Frameworks, tmp_path: Path) -> None:
-    """Where there is a place for it; else it is a loss."""
-    here, agents, back = (tmp_path / f"{name}.db" for name in ("here", "agents", "back"))
+    """Where there is no place for it, it is the first message."""
+    here, chain = tmp_path / "here.db", tmp_path / "langchain.db"
     frameworks("write", "agno", here)
     frameworks("summarize", "agno", here)
-    refused = run("migrate", place("agno", here), place("langchain", tmp_path / "lc.db"))
-    assert refused.exit_code == 9
-    assert "summar" in refused.stderr
-    assert run("migrate", place("agno", here), place("agentscope2", agents)).exit_code == 0
-    assert run("migrate", place("agentscope2", agents), place("agno", back)).exit_code == 0
-    assert frameworks("state", "agno", back) == frameworks("state", "agno", here)
-    assert frameworks("state", "agno", back)[2] == ["They spoke about the weather.", ["weather"]]
+    for target in ("langchain", "agentscope2"):
+        there, back = (tmp_path / f"{name}.db" for name in (target, f"{target}-back"))
+        assert run("migrate", place("agno", here), place(target, there)).exit_code == 0
+        assert run("migrate", place(target, there), place("agno", back)).exit_code == 0
+        state = frameworks("state", "agno", back)
+        assert state == frameworks("state", "agno", here)
+        assert state[2] == ["They spoke about the weather.", ["weather"]]
+    assert "They spoke about the weather." in frameworks("read", "langchain", chain)[0]["text"]
 
 
 def test_the_matrix_of_the_docs_is_what_runs(
