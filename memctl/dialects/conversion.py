@@ -779,7 +779,10 @@ class Splitter(Converter):
                 if back != whole:
                     new.delta = delta(self._joint.join(_settled(self.target, parts), one), whole)
                 new.ids = ids if len(ids) > 1 else None
-                if entry.id != whole.get("id"):
+                views = list(map(self.target.view_of, parts)) if self.target.leaves_out else []
+                # A note shows that a message which the target does not send, such as an empty one
+                # in ADK, is one of the source.
+                if entry.id != whole.get("id") or self.target.live(views).unread:
                     new.id = entry.id
                 if marked:
                     new.marks = [list(entry.marks)]
