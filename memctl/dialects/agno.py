@@ -106,6 +106,7 @@ class Agno(RowDialect):
     name = "agno"
     framework = "Agno"
     holds_summary = True
+    summary_setting = "add_session_summary_to_context"
     view = AgnoView
     keeps_extra = True
     tool_words = (b"tool",)

@@ -358,6 +358,8 @@ class Dialect(ABC):
     """True if messages may have marks."""
     holds_summary: bool = True
     """True if a memory may have a summary; else the summary of a copy is its first message."""
+    summary_setting: ClassVar[str] = ""
+    """The setting without which agents do not get the summary of a memory; empty if all get it."""
     holds_notes: bool = True
     """True if a message can carry notes with data that the dialect cannot express."""
     unsettled: frozenset[str] = frozenset()

@@ -218,6 +218,11 @@ async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) ->
             f"agents of {source.label} do not read {count(unread.total(), 'message')} of the "
             f"copied memories ({reasons}): {kept}; --all-messages copies them as messages"
         )
+    if summaries and place.dialect.summary_setting:
+        found.append(
+            f"agents of {target.label} get the summary of a session only with "
+            f"{place.dialect.summary_setting}=True ({count(summaries, 'memory')})"
+        )
     if summaries and not place.dialect.holds_summary:
         found.append(
             f"{target.label} has no place for summaries: the first message of "
@@ -571,12 +576,12 @@ class _Copy:
                 del page
 
     def _reads_less(self, page: Page) -> bool:
-        """Return whether a conversion may leave out messages, or make the summary a message."""
+        """Return whether agents of the target may get less of a memory, or its summary otherwise."""
         source, target = (inside(one).dialect for one in (self._source, self._target))
         return source.name != target.name and (
             source.leaves_out
             or (not target.holds_marks and any(COMPRESSED in one.marks for one in page.messages))
-            or (not target.holds_summary and bool(page.memory.summary))
+            or (bool(page.memory.summary) and not (target.holds_summary and target.holds_marks))
         )
 
     def _count(self, result: WriteResult) -> None:

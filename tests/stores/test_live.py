@@ -299,3 +299,11 @@ def test_live_messages_of_another_store_are_read_in_a_table(run: Any, tmp_path: 
     with closing(sqlite3.connect(place)) as database:
         assert database.execute("SELECT DISTINCT active FROM messages").fetchall() == [(1,)]
     assert len(texts(run, url)) == 3
+
+
+def test_live_summary_that_agno_may_not_send(run: Any, tmp_path: Path) -> None:
+    states, agno = f"{tmp_path}/sessions/", f"sqlite:///{tmp_path}/agno.db?layout=agno"
+    asyncio.run(fill(states, {KEY: samples.entries(2)}, summary="They met."))
+    done = run("migrate", states, agno)
+    assert done.exit_code == 0, done.stderr
+    assert "only with add_session_summary_to_context=True (1 memory)" in done.stderr
