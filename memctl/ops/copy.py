@@ -576,7 +576,7 @@ class _Copy:
                 del page
 
     def _reads_less(self, page: Page) -> bool:
-        """Return whether agents of the target may get less of a memory, or its summary otherwise."""
+        """Return whether agents of the target may get less of a memory, or its summary apart."""
         source, target = (inside(one).dialect for one in (self._source, self._target))
         return source.name != target.name and (
             source.leaves_out
