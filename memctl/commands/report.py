@@ -334,6 +334,7 @@ def _data(
             "bytes": has.bytes,
             "marks": has.marks,
             "roles": has.roles,
+            "unread": has.unread,
             "first": has.first,
             "last": has.last,
             "summaries": has.summaries,

@@ -207,7 +207,7 @@ class Adk(RowDialect):
     depends_on_later = True
     last_result_counts = True
     skips_empty = True
-    leaves_out = True
+    leaves_out = depends_on_later = True
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 

@@ -491,7 +491,7 @@ class Joiner(Converter):
         """The messages so far, if ``_memory`` is set."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        if self._leaves_out or self.source.depends_on_later or self.source.waits(memory):
+        if self.source.depends_on_later or self.source.waits(memory):
             self._memory = memory
         found = super().memory(memory, first)
         if self.source.holds_summary or not self.target.holds_summary:
@@ -513,10 +513,11 @@ class Joiner(Converter):
         done: list[StoredMessage] = []
         for one in entries:
             one.value = self._without_extras(one.value)
-            if self._memory is not None and one.sent is None:
+            value, note = _take_note(one.value, self.target.name)
+            if self._is_aside(one, value):
                 self._aside.append(one)
                 continue
-            one.value, note = _take_note(one.value, self.target.name)
+            one.value = value
             if self._group and (self._aside or note is not None or not self._goes_on(one)):
                 done += self._joined()
             if not self._group:
@@ -524,6 +525,14 @@ class Joiner(Converter):
                 self._before = self._take_aside()
             self._group.append(one)
         return done
+
+    def _is_aside(self, one: Entry, value: Message) -> bool:
+        """Return whether a model does not get a message; ``value`` is its value without a note."""
+        if self._memory is not None:
+            return one.sent is None
+        if not self._leaves_out or self._all:
+            return False
+        return bool(self.source.live([self.source.view_of(value)]).unread)
 
     def end(self) -> list[StoredMessage]:
         done = self._add(self._understood(self._memory)) if self._memory is not None else []

@@ -84,16 +84,16 @@ def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
     """
     found = Live(range(len(entries)), {})
     if dialect.leaves_out:
-        found = dialect.live([_outlined(dialect, one.message) for one in entries])
+        found = dialect.live([_parsed(dialect, one.message) for one in entries])
     for at, one in enumerate(entries):
         if COMPRESSED in one.marks:
             found.unread.setdefault(at, Unread.COMPACTED)
     return Live([at for at in found.order if at not in found.unread], found.unread)
 
 
-def _outlined(dialect: Dialect, text: bytes) -> MessageView:
+def _parsed(dialect: Dialect, text: bytes) -> MessageView:
     try:
-        return dialect.outline(text)
+        return dialect.parse(text)  # an outline may lack the text that makes ADK send an event
     except (ValueError, RecursionError):
         return dialect.view_of({})
 
@@ -127,14 +127,14 @@ def untagged(marks: Iterable[str]) -> tuple[tuple[str, ...], str]:
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
     """Yield the pages of whole memories with ``Page.unread``.
 
-    The pages of a memory whose messages say which of them the framework reads come together.
+    The pages of a memory come together if messages decide which others the framework reads.
     Pages of selected messages pass as they are.
     """
     held: list[Page] = []
     async with aclosing(pages):
         async for page in pages:
             held.append(page)
-            if dialect.leaves_out and not page.last:
+            if dialect.leaves_out and dialect.depends_on_later and not page.last:
                 continue
             if page.indexes is None:
                 first = held[0].offset

@@ -382,7 +382,7 @@ class Dialect(ABC):
     soft_deletion: str = ""
     """The condition of the rows that a program reads, if it marks rows instead of deleting them."""
     depends_on_later: ClassVar[bool] = False
-    """True if later messages decide what the framework sends of a message (``live.sent``)."""
+    """True if other messages decide what the framework reads, or sends, of a message."""
     last_result_counts: ClassVar[bool] = False
     """True if the framework sends the last result of a call, behind the call.
 

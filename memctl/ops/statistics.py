@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
 from memctl.dialects.fact import FactView
-from memctl.dialects.view import COMPRESSED, Dialect, MessageView
+from memctl.dialects.view import COMPRESSED, Dialect, MessageView, Unread
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe_view
@@ -227,6 +227,7 @@ class Statistics:
     tools: list[ToolRow] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
     ages: list[int] = field(default_factory=list)
     """The numbers of messages by age: up to 7, 30, 90, 365 days, and older."""
     idle: list[MemoryRow] = field(default_factory=list)
@@ -574,6 +575,10 @@ class _MessageCounts(_MemoryCounts):
 
     def _message(self, entry: StoredMessage, unread: str) -> ExaminedMessage:
         text = entry.message
+        unread = unread or (Unread.COMPACTED if COMPRESSED in entry.marks else "")
+        if unread:
+            counts = self._whole.found.unread
+            counts[unread] = counts.get(unread, 0) + 1
         view = _read(text, self._dialect)
         if view is None:
             self._add(entry, None, None, None)
@@ -587,7 +592,7 @@ class _MessageCounts(_MemoryCounts):
         if self._listed is not None:
             if entry.id in self._ids:
                 self._there[entry.id] = spent
-        elif not (unread or COMPRESSED in entry.marks):
+        elif not unread:
             self._send(spent)
         return found
 

@@ -147,3 +147,8 @@ def test_a_call_compacted_before_its_answer_comes_back_with_the_answer() -> None
     found = live(ADK, entries)
     assert found.order == [2, 1, 3]
     assert found.unread == {0: Unread.COMPACTED}
+
+
+def test_a_large_event_is_read() -> None:
+    """An outline has no long texts, and ADK sends no event without a text."""
+    assert live(ADK, [event(1, 1, "x" * 2_000_000)]).unread == {}
