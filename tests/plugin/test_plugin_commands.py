@@ -94,6 +94,7 @@ def test_plugin_doctor_repairs_messages_and_names_damage(run: Run, lines: str) -
         found = run("doctor", lines, "--json")
         return {one["code"] for one in json.loads(found.stdout)["findings"]}
 
+    assert run("mark", "add", lines, "compressed", "--mark", "considered").exit_code == 0
     assert "compressed-without-summary" in codes()
     before = contents(lines)
     assert run("doctor", lines, "--repair", "--yes").exit_code in (0, 6)
