@@ -27,6 +27,8 @@ class Losses:
         """The blocks that no message of the target can hold, by their kinds."""
         self.roles: Counter[str] = Counter()
         """The roles that memctl does not know, of messages that say something."""
+        self.unread = False
+        """True if there are messages that the framework does not read."""
         self._source = source
         self._target = target
         self._restored = 0
@@ -43,6 +45,7 @@ class Losses:
         Raises:
             ValueError: the text is not a JSON object.
         """
+        self.unread = self.unread or bool(unread)
         if self._restored:
             self._restored -= 1
         elif self._target.name in (notes := described(text)):

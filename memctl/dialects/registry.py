@@ -29,8 +29,14 @@ _MODULES = {
 """The module of each dialect.  A constant in the module has the name of the dialect."""
 
 
+ALL = "?all"
+"""The end of the name of a dialect with ``all_messages``."""
+
+
 class _Registry(Mapping[str, Dialect]):
     def __getitem__(self, name: str) -> Dialect:
+        if name.endswith(ALL):
+            return self[name.removesuffix(ALL)].with_all_messages()
         named, _, condition = name.partition("?live=")
         plain, _, zone = named.partition("@")
         module = import_module(f"memctl.dialects.{_MODULES[plain]}")
@@ -45,7 +51,7 @@ class _Registry(Mapping[str, Dialect]):
         return dialect.in_zone(time_zone(zone)) if zone else dialect
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and re.split("@|[?]live=", name)[0] in _MODULES
+        return isinstance(name, str) and re.split("[@?]", name)[0] in _MODULES
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)

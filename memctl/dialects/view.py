@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import partial
@@ -402,6 +403,12 @@ class Dialect(ABC):
     def in_zone(self, zone: tzinfo) -> Dialect:  # noqa: ARG002
         """Return the dialect of messages that a framework in another time zone writes."""
         return self
+
+    def with_all_messages(self) -> Dialect:
+        """Return the dialect with ``all_messages``."""
+        found = copy(self)
+        found.all_messages = True
+        return found
 
     @property
     def full_name(self) -> str:

@@ -122,7 +122,7 @@ async def read_context(
             yield _part(entry, number, count, store.dialect)
         return
     dialect = store.dialect
-    if (dialect.leaves_out or dialect.holds_items) and not everything:
+    if (dialect.last_result_counts or dialect.holds_items) and not everything:
         async for entry, number in _sent(store, where):
             yield _part(entry, number, count, dialect)
         return
@@ -143,11 +143,12 @@ async def _sent(store: Store, where: Selection) -> AsyncGenerator[tuple[StoredMe
             memory = page.memory
             entries += page.messages
     views = [dialect.parse(entry.message) for entry in entries]
-    if not dialect.leaves_out:
-        for at, of in dialect.asked(views).items():
-            yield entries[of], at + 1
+    read = dialect.live(views)
+    if not dialect.last_result_counts:
+        for at, of in dialect.asked([views[place] for place in read.order]).items():
+            yield entries[read.order[of]], read.order[at] + 1
         return
-    found = sent(dialect, memory, views, dialect.live(views))
+    found = sent(dialect, memory, views, read)
     for at, one in without_lone(found).items():
         yield entries[at]._replace(message=dialect.sent_text(one.view, one.blocks)), at + 1
 

@@ -579,7 +579,7 @@ class _Copy:
         """Return whether agents of the target may get less of a memory, or its summary apart."""
         source, target = (inside(one).dialect for one in (self._source, self._target))
         return source.name != target.name and (
-            source.leaves_out
+            page.memory.key in self._report.unread
             or (not target.holds_marks and any(COMPRESSED in one.marks for one in page.messages))
             or (bool(page.memory.summary) and not (target.holds_summary and target.holds_marks))
         )

@@ -158,6 +158,8 @@ async def refuse_losses(
         async with aclosing(_not_held(source, inside(target).dialect, where)) as memories:
             async for key, lost in memories:
                 open_calls += lost.open_calls
+                if lost.unread:
+                    report.unread.add(key)
                 for loss, names in (
                     ("waiting", lost.waiting),
                     ("content", lost.contents),

@@ -16,6 +16,7 @@ from contextlib import (
 )
 from dataclasses import replace
 
+from memctl.dialects.registry import ALL
 from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
@@ -232,7 +233,8 @@ class CopyRun:
             return
         if self._recording.begun:  # by an earlier attempt
             return
-        self._recording.run.dialect = in_one_dialect(source, target)[0].dialect.full_name
+        recorded = in_one_dialect(source, target)[0].dialect
+        self._recording.run.dialect = recorded.full_name + (ALL if recorded.all_messages else "")
         self._recording.begin(target, self._observer.warn)
 
     async def copy(

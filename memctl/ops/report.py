@@ -150,6 +150,8 @@ class CopyReport:
     """The number of messages that were removed from each memory of the target that lost any."""
     losses: list[Lost] = field(default_factory=list)
     """The kinds of data that the target has no place for."""
+    unread: set[MemoryKey] = field(default_factory=set)
+    """The memories with messages that the framework of the source does not read, as they say."""
     total: Total | None = None
     """The numbers of selected memories and messages, if known before the copy."""
     verified: bool | None = None

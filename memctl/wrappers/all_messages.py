@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 from memctl.dialects.view import Dialect
 from memctl.wrappers.wrapper import StoreWrapper
 
@@ -14,6 +12,4 @@ class AllMessages(StoreWrapper):
     @property
     def dialect(self) -> Dialect:  # type: ignore[override]
         """The dialect of the store inside, with ``all_messages``."""
-        found = copy(self._store.dialect)
-        found.all_messages = True
-        return found
+        return self._store.dialect.with_all_messages()

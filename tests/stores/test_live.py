@@ -307,3 +307,50 @@ def test_live_summary_that_agno_may_not_send(run: Any, tmp_path: Path) -> None:
     done = run("migrate", states, agno)
     assert done.exit_code == 0, done.stderr
     assert "only with add_session_summary_to_context=True (1 memory)" in done.stderr
+
+
+def test_live_flag_without_a_value_stays_one(run: Any, tmp_path: Path) -> None:
+    """NULL is not 1: such a row is not read, not after an undo, and not after a way back."""
+    place, agents = tmp_path / "chats.db", tmp_path / "agents.db"
+    made = FLAGGED.replace("NOT NULL DEFAULT 1", "DEFAULT 1").replace("1772000002, 0", "2, NULL")
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(made)
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live=active%20%3D%201"
+    url += "&content_encoding=text"
+    assert run("migrate", url, agents, "--lossy").exit_code == 0
+    assert run("delete", url, "--all", "--yes").exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    for _ in range(2):
+        assert texts(run, url) == ["My seat is 12A.", "Which seat?"]
+        with closing(sqlite3.connect(place)) as database:
+            query = "SELECT active FROM messages ORDER BY id"
+            assert database.execute(query).fetchall() == [(1,), (None,), (1,)]
+            database.execute("DELETE FROM messages")
+            database.commit()
+        assert run("migrate", agents, url, "--lossy").exit_code == 0
+
+
+def test_live_calls_alone_are_sent_by_programs_that_do_not_look(run: Any, tmp_path: Path) -> None:
+    """Only ADK leaves out a call without a result."""
+    place = tmp_path / "chats.db"
+    call = json.dumps([{"type": "tool_use", "id": "c", "name": "pay", "input": {}}])
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(FLAGGED)
+        row = ("trip", "assistant", call, 1772000009)
+        names = "(session_id, role, content, created_at)"
+        database.execute(f"INSERT INTO messages {names} VALUES (?, ?, ?, ?)", row)
+        database.commit()
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}&live=active%20%3D%201"
+    assert len(texts(run, url)) == 3
+
+
+def test_live_undo_of_a_copy_of_all_messages(run: Any, path: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    add(path, KEY, TAKEN_BACK[:2], len(TOLD))
+    assert run("migrate", path, copy, "--all-messages").exit_code == 0
+    before = contents(copy)
+    add(path, KEY, TAKEN_BACK[2:], len(TOLD) + 2)
+    assert run("migrate", path, copy, "--all-messages").exit_code == 0
+    assert CARD in texts(run, copy)
+    assert run("undo", "--yes").exit_code == 0
+    assert contents(copy) == before

@@ -129,7 +129,10 @@ class RowCodec:
         self.extra_columns = frozenset(others)
         flag = mapping.dialect.flag
         self._flag = {} if flag is None or flag.value is None else {flag.column: flag.value}
-        """The value of the column that says that the program reads a row."""
+        """The value of the column that says that the program reads a row.
+
+        A message without the column is one of another store: its new row is to be read.
+        """
         filled = [name for name in others if columns.all[name].default]
         self.filled_columns = frozenset(filled) | self._flag.keys()
         unread = () if mapping.dialect.documents else ("calls", "call_id")
@@ -457,12 +460,11 @@ class RowCodec:
         if any(name in given and row[at[name]] != given[name] for name in self._key):
             raise DamagedRow(f"the content of {self._which(row)} has another id")
         if self._others:
+            values = {name: shown(row[at[name]]) for name in self._others if name not in filled}
             extra = {
                 name: found
-                for name in self._others
-                if name not in filled
-                and (found := shown(row[at[name]])) is not None
-                and found != given.get(name)
+                for name, found in values.items()
+                if name in self._flag or (found is not None and found != given.get(name))
             }
             if extra:
                 value[EXTRA] = extra
