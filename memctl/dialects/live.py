@@ -104,11 +104,11 @@ def not_read(info: MemoryInfo) -> dict[str, int]:
     return info.unread | ({Unread.COMPACTED: compressed} if compressed else {})
 
 
-def tags(message: StoredMessage, unread: str) -> tuple[str, ...]:
+def tags(marks: tuple[str, ...], unread: str) -> tuple[str, ...]:
     """Return the marks of a message to show, with the reason ``unread``, if the marks lack it."""
-    if not unread or COMPRESSED in message.marks:
-        return message.marks
-    return (*message.marks, _TAG + unread)
+    if not unread or COMPRESSED in marks:
+        return marks
+    return (*marks, _TAG + unread)
 
 
 def untagged(marks: Iterable[str]) -> tuple[tuple[str, ...], str]:

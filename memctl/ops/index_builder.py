@@ -258,7 +258,7 @@ class _Memory:
         """Add the next messages of the memory, with the marks that ``tags`` gives them."""
         self._hasher.add(page.messages)
         for entry, place in zip(page.messages, page.places, strict=True):
-            marks = tags(entry, page.unread.get(place, ""))
+            marks = tags(entry.marks, page.unread.get(place, ""))
             self._pending.append(entry._replace(marks=marks))
             self._size += len(entry.message)
             if len(self._pending) >= BLOCK_MESSAGES or self._size >= BLOCK_BYTES:

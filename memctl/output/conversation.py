@@ -130,7 +130,7 @@ def message(
     text.append(visible(role if view.name is None else view.name), _ROLE_STYLES.get(role, "bold"))
     when = visible(view.time or "")
     text.append(f" ({visible(role)})" + (f"  {when}" if when else ""), "dim")
-    for mark in tags(entry, unread):
+    for mark in tags(entry.marks, unread):
         text.append("  ")
         text.append(f"[{visible(mark)}]", "yellow")
     if ids:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from memctl.dialects.live import tags
 from memctl.location import visible
 from memctl.numbers import count
 from memctl.ops.search import Hit, Neighbour, SearchReport
@@ -56,10 +57,8 @@ def heading(hit: Hit, *, several: bool = False) -> Text:
     text.append(f"  {_speaker(hit)}", "not bold green")
     if hit.time:
         text.append(f"  {visible(hit.time[:16])}", "not bold dim")
-    for mark in hit.marks:
+    for mark in tags(hit.marks, hit.unread):
         text.append(f"  [{visible(mark)}]", "not bold yellow")
-    if hit.unread:
-        text.append(f"  not read: {hit.unread}", "not bold yellow")
     if not hit.has_words:
         text.append("  none of the words", "not bold dim")
     return text

@@ -203,7 +203,7 @@ class _Memory:
         elif view.time:
             yield f' <span class="time">{_name(view.time)}</span>'
         yield self._link(number)
-        for mark in tags(entry, unread):
+        for mark in tags(entry.marks, unread):
             yield f' <span class="mark">{_name(mark)}</span>'
         yield "</header>\n"
         for block in blocks:

@@ -99,7 +99,7 @@ def message(
     folded.
     """
     view = dialect.parse(entry.message)
-    marks = "".join(f" {code(mark)}" for mark in tags(entry, unread))
+    marks = "".join(f" {code(mark)}" for mark in tags(entry.marks, unread))
     name = inline(view.name or view.role or "?")
     when = inline(view.time or "")
     yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
