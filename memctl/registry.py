@@ -150,7 +150,10 @@ SQL_LAYOUTS = (
         summary="messages of other frameworks, and tables of your own, in {}",
         title="messages in a table",
         factory="memctl.stores.tables.store:TableStore",
-        options=("table", "columns", "dialect", "content_encoding", "live", "owner", "app", "tz"),
+        options=(
+            *("table", "columns", "dialect", "content_encoding", "live", "summary"),
+            *("owner", "app", "tz"),
+        ),
         layouts=TABLE_LAYOUTS,
     ),
     SqlLayout(

@@ -96,6 +96,7 @@ def _detect(run: Run, location: Location) -> None:
         | ({"dialect": one.dialect} if one.dialect else {})
         | ({} if one.encoding == "" else {"content_encoding": one.encoding})
         | ({"live": one.live} if one.live else {})
+        | ({"summary": one.summary} if one.summary else {})
         for one in proposals
     ]
     from memctl.layouts.sql import named_tables

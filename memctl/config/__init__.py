@@ -35,7 +35,8 @@ _TABLES = {
 }
 _LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
 _TABLE_KEYS = (
-    *("layout", "table", "columns", "dialect", "content_encoding", "live", "owner", "app", "tz"),
+    *("layout", "table", "columns", "dialect", "content_encoding", "live", "summary"),
+    *("owner", "app", "tz"),
 )
 """The keys that describe a mapped table or, ``tz``, its times; also options of the store's URL."""
 _OBJECT_KEYS = OPTIONS[S3]

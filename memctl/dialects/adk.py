@@ -236,6 +236,9 @@ class Adk(RowDialect):
             order = _compacted(events, order, unread)
         return Live(order, unread)
 
+    def is_summary(self, view: MessageView) -> bool:
+        return isinstance(view, AdkView) and bool(view.summary)
+
     def sent_text(self, view: MessageView, blocks: Sequence[Block]) -> bytes:
         assert isinstance(view, AdkView)
         content = view.said | {"parts": [block.value for block in blocks]}

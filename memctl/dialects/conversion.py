@@ -128,6 +128,8 @@ class _Note:
     stands: str = ""
     """``summary`` if the new message is the summary of the memory, ``nothing`` if it only carries
     the note; empty if it stands for a message."""
+    summary: str = ""
+    """A digest of the summary of the memory, if messages aside say this summary."""
     offloaded: str | None = None
     """A second check: a digest of the new message without the contents that were offloaded."""
 
@@ -154,6 +156,7 @@ class _Note:
             found.get("before", []),
             found.get("after", []),
             found.get("stands", ""),
+            found.get("summary", ""),
             found.get("offloaded"),
         )
         return note if note._is_sound() else None
@@ -171,6 +174,7 @@ class _Note:
             and _are_aside(self.before)
             and _are_aside(self.after)
             and isinstance(self.stands, str)
+            and isinstance(self.summary, str)
             and (ids is None or (_are_texts(ids) and len(ids) > 0))
             and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
         )
@@ -183,7 +187,7 @@ class _Note:
             or self.ids is not None
             or self.marks is not None
             or self.id is not None
-            or bool(self.extra or self.before or self.after or self.stands)
+            or bool(self.extra or self.before or self.after or self.stands or self.summary)
         )
 
     @property
@@ -211,7 +215,7 @@ class _Note:
                 record[name] = value
         record |= {
             name: value
-            for name in ("extra", "before", "after", "stands")
+            for name in ("extra", "before", "after", "stands", "summary")
             if (value := getattr(self, name))
         }
         # Sorted, so that the order of the fields in a store does not change the text.
@@ -253,6 +257,10 @@ def _check(values: list[Message]) -> str:
     except TypeError:
         text = jsonio.canonical(jsonio.dumps(values))
     return blake2b(text, digest_size=8).hexdigest()
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _noted(value: Message) -> list[str]:
@@ -361,6 +369,8 @@ class Converter(ABC):
 
     source: Dialect
     target: Dialect
+    summary: str | None = None
+    """The summary of the memory, if only ``end`` knows it; then before any new message."""
 
     def __init__(self) -> None:
         self._lost = 0
@@ -399,6 +409,10 @@ class Converter(ABC):
     @abstractmethod
     def end(self) -> list[StoredMessage]:
         """Return the remaining new messages, after the last ``add``."""
+
+    def summarize(self, text: str) -> None:
+        """Replace the summary of the memory, before the first ``add``."""
+        self.summary = text
 
     @property
     def left(self) -> bool:
@@ -474,13 +488,22 @@ class Converter(ABC):
 class Joiner(Converter):
     """Converts from the fine to the coarse dialect: joins messages, or restores them by notes."""
 
-    def __init__(self, joint: Joint, *, all_messages: bool = False) -> None:
-        """With ``all_messages``, messages that the framework does not read are converted, too."""
+    def __init__(
+        self, joint: Joint, *, all_messages: bool = False, summaries: bool = False
+    ) -> None:
+        """With ``all_messages``, messages that the framework does not read are converted, too.
+
+        With ``summaries``, a message that is a summary becomes the summary of the memory, if the
+        framework sends this message first.
+        """
         super().__init__()
         self.source, self.target = joint.fine, joint.coarse
         self._joint = joint
         self._leaves_out = joint.fine.leaves_out
         self._all = all_messages
+        self._summaries = summaries
+        self._unnoted = ""
+        """The digest of the new summary, until a note has it."""
         self._group: list[Entry] = []
         self._note: _Note | None = None
         self._before: list[Any] = []
@@ -573,10 +596,27 @@ class Joiner(Converter):
                 place = next((i for i, one in enumerate(order) if one > at), len(order))
                 order.insert(place, at)
         found = sent(self.source, memory, views, Live(order, read.unread), made)
+        if self.target.holds_summary and not self.source.holds_summary:
+            first = _take_note(held[0].value, self.target.name)[1] if 0 in found else None
+            if first is None or first.stands != SUMMARY:
+                self.summary = self._take_summary(found)
         # A message in another place than its own stands in the place of another message.
         for place, (at, said) in zip(sorted(found), found.items(), strict=True):
             held[place].sent, held[place].shown = said, held[at]
         yield from held
+
+    def _take_summary(self, found: dict[int, Sent]) -> str:
+        """Remove the summaries before all other messages; return their text."""
+        said: list[str] = []
+        for at, one in list(found.items())[:-1] if self._summaries else ():
+            texts = [block.text for block in one.blocks if isinstance(block, TextBlock)]
+            if not self.source.is_summary(one.view) or len(texts) < len(one.blocks):
+                break
+            said += texts
+            del found[at]
+        text = "\n\n".join(said)
+        self._unnoted = _digest(text) if text else ""
+        return text
 
     def _goes_on(self, one: Entry) -> bool:
         """Return whether a message is joined with the group before it."""
@@ -608,6 +648,7 @@ class Joiner(Converter):
         shared = given[0] if self._joint.free else (COMPRESSED,)
         marks = tuple(mark for mark in shared if all(mark in some for some in given))
         new = _Note(extra=self._take_extra(), before=self._before, after=after)
+        new.summary, self._unnoted = self._unnoted, ""
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         restored = self._restored(parts, note) if note is not None else None
@@ -709,7 +750,7 @@ class Splitter(Converter):
                 continue
             done += self._last
             self._last = []
-            if self._summary:
+            if self._summary and not self._is_noted(entry):
                 done += self._said()
             self._last = self._split(entry)
             if not self._leaves_out:
@@ -728,6 +769,19 @@ class Splitter(Converter):
             _put_note(value, self.source.name, note)
             done[0] = done[0]._replace(message=jsonio.compact(value, odd=True))
         return done
+
+    def summarize(self, text: str) -> None:
+        if self.target.holds_summary:
+            self.summary = text
+        else:
+            self._summary = text
+
+    def _is_noted(self, entry: Entry) -> bool:
+        """Return whether messages in the note of the first message say the summary."""
+        note = _take_note(entry.value, self.target.name)[1]
+        if note is not None and note.summary == _digest(self._summary):
+            self._summary = ""
+        return not self._summary
 
     def _said(self) -> list[StoredMessage]:
         """Return the summary as a message, with the messages aside before it.
@@ -954,7 +1008,10 @@ class _Chain(Converter):
     def end(self) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         for step in self._steps:
+            if self.summary is not None:
+                step.summarize(self.summary)
             found = [*step.add(found), *step.end()]
+            self.summary = step.summary
         return found
 
     @property

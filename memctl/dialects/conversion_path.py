@@ -9,10 +9,12 @@ from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
 
 
-def conversion(source: Dialect, target: Dialect) -> Conversion:
+def conversion(source: Dialect, target: Dialect, *, summaries: bool = False) -> Conversion:
     """Return the conversion from one dialect to another with the fewest steps.
 
     If messages of the target cannot carry notes, data that only the source can express are lost.
+    ``summaries`` is True if the store of the target has a place for summaries from which all agents
+    get them: then it is also for summaries that are messages of the source.
 
     Raises:
         UsageError: memctl cannot convert messages of the source to the target.
@@ -37,7 +39,10 @@ def conversion(source: Dialect, target: Dialect) -> Conversion:
             for start, way in ways.items()
             for joint in joints
             for step, begin, end in (
-                (partial(Joiner, joint, all_messages=every), joint.fine, joint.coarse),
+                (
+                    partial(Joiner, joint, all_messages=every, summaries=summaries),
+                    *(joint.fine, joint.coarse),
+                ),
                 (
                     partial(Splitter, joint, notes=target.holds_notes, all_messages=every),
                     *(joint.coarse, joint.fine),

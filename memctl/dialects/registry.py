@@ -37,17 +37,19 @@ class _Registry(Mapping[str, Dialect]):
     def __getitem__(self, name: str) -> Dialect:
         if name.endswith(ALL):
             return self[name.removesuffix(ALL)].with_all_messages()
-        named, _, condition = name.partition("?live=")
+        named, *flags = re.split(r"\?(live|summary)=", name)
         plain, _, zone = named.partition("@")
         module = import_module(f"memctl.dialects.{_MODULES[plain]}")
         dialect: Dialect = getattr(module, plain.upper().replace("-", "_"))
-        if condition:
+        if flags:
             from memctl.dialects.rows import Flag, RowDialect
 
-            flag = Flag.parse(condition)
-            if flag is None or not isinstance(dialect, RowDialect):
-                raise KeyError(name)
-            return dialect.flagged(flag)
+            for what, condition in zip(flags[::2], flags[1::2], strict=True):
+                flag = Flag.parse(condition)
+                if flag is None or not isinstance(dialect, RowDialect):
+                    raise KeyError(name)
+                dialect = dialect.flagged(flag) if what == "live" else dialect.summed(flag)
+            return dialect
         return dialect.in_zone(time_zone(zone)) if zone else dialect
 
     def __contains__(self, name: object) -> bool:

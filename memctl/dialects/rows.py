@@ -61,8 +61,8 @@ COLUMN_ROLES = (
 """The possible meanings of a column of a mapped table."""
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA, CALLS, CALL_ID, CALL_NAME})
 """The possible fields of a row besides the content."""
-FLAG = "?live="
-"""Stands before the condition of a flag in the full name of a dialect."""
+FLAG, SUMMARY = "?live=", "?summary="
+"""What stands before each ``Flag`` in the full name of a dialect."""
 _FIELD = "field"
 """The key among the notes for the original value of ``note_field``, if that value was an empty
 object or not an object."""
@@ -70,10 +70,7 @@ _ID_BYTES = 10
 
 
 class Flag(NamedTuple):
-    """The column by which a program tells the rows that it reads: those that hold ``value``.
-
-    A ``value`` of None stands for NULL.
-    """
+    """A condition of some rows of a table: that a column holds ``value``; None stands for NULL."""
 
     column: str
     value: Any
@@ -90,6 +87,11 @@ class Flag(NamedTuple):
         if value.startswith("'"):
             return cls(found["column"], value[1:-1].replace("''", "'"))
         return cls(found["column"], jsonio.loads(value.lower().encode()))
+
+    def holds(self, view: MessageView) -> bool:
+        """Return whether a row meets the condition."""
+        extra: dict[str, Any] = view.value.get(EXTRA) or {}
+        return bool(extra.get(self.column) == self.value)
 
     def __str__(self) -> str:
         if self.value is None:
@@ -227,7 +229,9 @@ class RowDialect(Dialect):
     documents: ClassVar[bool] = True
     """True if the content is a JSON object with most data of the message; few are in columns."""
     flag: Flag | None = None
-    """The column that marks the rows that the program reads; None without one (``flagged``)."""
+    """The condition of the rows that the program reads; None if it reads all (``flagged``)."""
+    summary: Flag | None = None
+    """The condition of the rows that are summaries; None if no column tells (``summed``)."""
     capitals = False
     """True if roles are stored in capitals, as Spring AI and other Java programs do."""
     framework: ClassVar[str] = ""
@@ -354,14 +358,12 @@ class RowDialect(Dialect):
 
     @property
     def full_name(self) -> str:
-        return super().full_name + (FLAG + self.soft_deletion if self.flag else "")
+        flags = (FLAG, self.flag), (SUMMARY, self.summary)
+        return super().full_name + "".join(f"{name}{one}" for name, one in flags if one)
 
     def left_out(self, view: MessageView) -> Unread | None:
         """Return why the framework does not read a row, as the row alone says; None if it does."""
-        extra = view.value.get(EXTRA) or {}
-        if self.flag is None or extra.get(self.flag.column) == self.flag.value:
-            return None
-        return Unread.DELETED
+        return None if self.flag is None or self.flag.holds(view) else Unread.DELETED
 
     def live(self, views: Sequence[MessageView]) -> Live:
         found = {at: why for at, view in enumerate(views) if (why := self.left_out(view))}
@@ -372,6 +374,15 @@ class RowDialect(Dialect):
         found = copy(self)
         found.flag, found.leaves_out, found.soft_deletion = flag, True, str(flag)
         return found
+
+    def summed(self, flag: Flag) -> RowDialect:
+        """Return the dialect of rows of which some are summaries, as a column tells."""
+        found = copy(self)
+        found.summary, found.depends_on_later = flag, True
+        return found
+
+    def is_summary(self, view: MessageView) -> bool:
+        return self.summary is not None and self.summary.holds(view)
 
     def names_itself(self, text: bytes) -> bool:
         value = object_of(jsonio.loads(text))
@@ -429,7 +440,10 @@ class RowDialect(Dialect):
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     def summary_message(self, summary: str) -> bytes:
-        return jsonio.dumps(self.rows("user", "user", None, [TextBlock(summary)])[0])
+        row = self.rows("user", "user", None, [TextBlock(summary)])[0]
+        if self.summary is not None:
+            row[EXTRA] = {self.summary.column: self.summary.value}
+        return jsonio.dumps(row)
 
     def tool_sides(self, text: bytes) -> Iterator[tuple[ToolSide, str]]:
         if b"\\u" not in text and not any(word in text for word in self.tool_words):

@@ -382,7 +382,7 @@ class Dialect(ABC):
     """True if the messages of a memory may say which of them the framework reads (``live``)."""
     soft_deletion: str = ""
     """The condition of the rows that a program reads, if it marks rows instead of deleting them."""
-    depends_on_later: ClassVar[bool] = False
+    depends_on_later: bool = False
     """True if other messages decide what the framework reads, or sends, of a message."""
     last_result_counts: ClassVar[bool] = False
     """True if the framework sends the last result of a call, behind the call.
@@ -449,6 +449,10 @@ class Dialect(ABC):
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
+
+    def is_summary(self, view: MessageView) -> bool:  # noqa: ARG002 - in most dialects none is
+        """Return whether a message is a summary, which stands for earlier messages."""
+        return False
 
     def is_encrypted(self, text: bytes) -> bool:  # noqa: ARG002 - in most dialects none is
         """Return whether a message is encrypted, so that memctl cannot read it."""

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from memctl.concurrency import run_both
 from memctl.dialects.live import not_read
-from memctl.dialects.view import COMPRESSED
+from memctl.dialects.view import COMPRESSED, Unread
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.location import is_one_file, same_file
 from memctl.model import (
@@ -52,7 +52,7 @@ from memctl.selection import Selection
 from memctl.store import Deletion, Store
 from memctl.storekit.catalog import IdSet
 from memctl.wrappers.clean import CleanStore
-from memctl.wrappers.converted import in_one_dialect, inside, is_converted
+from memctl.wrappers.converted import in_one_dialect, inside, is_converted, takes_summaries
 
 
 async def without_repeats(
@@ -204,11 +204,12 @@ async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) ->
     ``keys`` are the copied memories that may have such messages, or a summary.
     """
     unread: Counter[str] = Counter()
-    summaries = 0
+    summaries = messages = 0
     async with aclosing(inside(source).list_memories(Selection(keys=keys))) as infos:
         async for info in infos:
             unread.update(info.unread if inside(target).dialect.holds_marks else not_read(info))
             summaries += bool(info.summary)
+            messages += inside(source).dialect.depends_on_later and Unread.COMPACTED in info.unread
     place, found = inside(target), []
     if unread and not source.dialect.all_messages:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in unread.items())
@@ -222,6 +223,11 @@ async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) ->
         found.append(
             f"agents of {target.label} get the summary of a session only with "
             f"{place.dialect.summary_setting}=True ({count(summaries, 'memory')})"
+        )
+    if messages and not takes_summaries(place):
+        found.append(
+            f"{target.label} has no place for summaries that all agents get: the summary in "
+            f"{count(messages, 'memory')} is a message"
         )
     if summaries and not place.dialect.holds_summary:
         found.append(

@@ -77,7 +77,7 @@ class PageBuilder:
     def __init__(self, memory: Memory) -> None:
         self.entries: list[StoredMessage] = []
         self.offset = 0
-        self._memory = memory
+        self.memory = memory
         self._size = 0
 
     def take(self, entries: list[StoredMessage]) -> Iterator[Page]:
@@ -102,7 +102,7 @@ class PageBuilder:
 
         ``last`` is True for the last page of the memory.
         """
-        page = Page(self._memory, self.entries, self.offset, last)
+        page = Page(self.memory, self.entries, self.offset, last)
         self.offset += len(self.entries)
         self.entries, self._size = [], 0
         return page

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from memctl import jsonio
 from memctl.concurrency import ahead
-from memctl.dialects.conversion import Conversion
+from memctl.dialects.conversion import Conversion, Converter
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure
@@ -124,6 +124,11 @@ async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGener
                     yield page.memory.key
 
 
+def takes_summaries(store: Store) -> bool:
+    """Return whether a store has a place for summaries from which all agents get them."""
+    return store.features.summaries and not store.dialect.summary_setting
+
+
 def is_converted(store: Store) -> bool:
     """Return whether the store is a wrapper that ``shown_as`` returned."""
     return isinstance(store, ConvertedStore)
@@ -145,7 +150,7 @@ class ConvertedStore(StoreWrapper):
         super().__init__(store)
         self._dialect = dialect
         self._reading = conversion(store.dialect, dialect)
-        self._writing = conversion(dialect, store.dialect)
+        self._writing = conversion(dialect, store.dialect, summaries=takes_summaries(store))
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed on to the store inside, for each memory in progress."""
         self.compared = False
@@ -404,7 +409,7 @@ class ConvertedStore(StoreWrapper):
         with _convertible(messages, way):
             memory = converter.memory(snapshot.memory, messages[0] if messages else None)
             converted = [*converter.add(messages), *converter.end()]
-        return Snapshot(memory, converted, snapshot.exists)
+        return Snapshot(_summarized(memory, converter), converted, snapshot.exists)
 
     async def _converted(
         self,
@@ -444,6 +449,7 @@ class ConvertedStore(StoreWrapper):
                         messages = converter.add(page.messages)
                         if last:
                             messages += converter.end()
+                            builder.memory = _summarized(builder.memory, converter)
                     except (ValueError, RecursionError) as error:
                         failure = Failure(code, _reason(page.messages, way, error))
                         failures[key] = failure
@@ -464,6 +470,11 @@ class ConvertedStore(StoreWrapper):
                     skipped = False
                     if refused is not None:
                         refused.append(key)
+
+
+def _summarized(memory: Memory, converter: Converter) -> Memory:
+    """Return the converted memory, with the summary that the converter found in its messages."""
+    return memory if converter.summary is None else replace(memory, summary=converter.summary)
 
 
 class _Growth(NamedTuple):
@@ -546,6 +557,8 @@ class _Growing:
             wanted = converter.add(shown)
             if last:
                 wanted += converter.end()
+                if self._wanted is not None:
+                    self._wanted = _summarized(self._wanted, converter)
         return wanted
 
     def _grown_memory(self) -> Memory:

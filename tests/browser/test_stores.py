@@ -11,7 +11,7 @@ from memctl.model import MemoryKey
 from memctl.testing import Backend, samples
 from memctl.testing.drive import write_all
 from tests.browser.driver import Driver, browsing, make_browser
-from tests.stores.test_live import event
+from tests.support.adk import event
 from tests.support.backends import BACKENDS, FACT_BACKENDS, params
 from tests.support.cli import fill
 from tests.support.servers.pool import Servers

@@ -274,7 +274,9 @@ def assert_prints_json(run: Run, store: str) -> None:
         assert not set(printed) & set("\x1b\x07\r")
         rows = [json.loads(line) for line in printed.splitlines()] if options[1:] else None
         for row in json.loads(printed)["messages"] if rows is None else rows:
-            assert set(row) == {"user", "session", "position", "id", "marks", "message"}
+            assert set(row) == {
+                *("user", "session", "position", "id", "marks", "unread", "message")
+            }
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from typer.testing import Result
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.model import MemoryKey
 from tests.interop.test_migrate import PLACES
 from tests.support import sent as prompts
+from tests.support.adk import compaction, event
 from tests.support.agentscope import AgentScope
+from tests.support.cli import fill
 from tests.support.histories import said
 from tests.support.servers.pool import Servers
 
@@ -118,6 +122,30 @@ def test_context_after_an_agent_has_compressed_its_memory(
     asked = about | {"say": say, "compression": NEVER}
     [prompt] = agentscope.reply(place, asked)["prompts"]
     assert prompts.chat(prompt) == [*shown, ("user", [("text", "And now?")])]
+
+
+def test_context_of_a_copy_of_a_session_that_adk_had_compacted(
+    agentscope: AgentScope, run: Run, tmp_path: Path
+) -> None:
+    """The agent gets ADK's summary as its own, and compacted events do not come back."""
+    place = f"{tmp_path}/sessions/"
+    told = [
+        event(1, "user", "My card is 4000-1111.", 1),
+        event(2, "clerk", "Noted.", 1),
+        event(4, "user", "Which seat?", 2),
+        compaction(5, 2, "They spoke of a card."),
+    ]
+    adk = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
+    asyncio.run(fill(adk, {MemoryKey("alice", "s1"): told}))
+    done = run("migrate", adk, place)
+    assert done.exit_code == 0, done.output
+    about = {"user": "alice", "session": "s1"}
+    [seen] = agentscope.read(place, [about | {"marks": ["compressed"]}])
+    assert seen["summary"] == "They spoke of a card."
+    say, _ = said("new", "And now?", "user")
+    [prompt] = agentscope.reply(place, about | {"say": say, "compression": NEVER})["prompts"]
+    asked = ["They spoke of a card.", "Which seat?", "And now?"]
+    assert texts(prompt[1:]) == [("user", text) for text in asked]
 
 
 def texts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.model import MemoryKey
 from tests.interop2.test_sql_sessions import IN_CONTEXT, MESSAGES, SHORTER, text
 from tests.support import sent
+from tests.support.adk import compaction, event
 from tests.support.agentscope2 import AgentScope2
 from tests.support.backends import SQL_PLACES
-from tests.support.cli import Run, report
+from tests.support.cli import Run, fill, report
 from tests.support.model_server import RecordingServer
 from tests.support.servers.pool import Servers
 
@@ -51,6 +54,28 @@ def test_context_is_what_an_agent_sends(
     agentscope2("reply", place, **ADA, say="And now?", model=model.url)
     found = sent.chat(model.requests[-1].body["messages"])
     assert said(found) == [*said(shown), ("text", "And now?")]
+
+
+def test_context_of_a_copy_of_a_session_that_adk_had_compacted(
+    agentscope2: AgentScope2, model: RecordingServer, run: Run, tmp_path: Path
+) -> None:
+    """The agent gets ADK's summary as its own, and compacted events do not come back."""
+    place = f"sqlite:///{tmp_path}/sessions.db?layout=agentscope2&agent=friday"
+    told = [
+        event(1, "user", "My card is 4000-1111.", 1),
+        event(2, "clerk", "Noted.", 1),
+        event(4, "user", "Which seat?", 2),
+        compaction(5, 2, "They spoke of a card."),
+    ]
+    adk = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
+    asyncio.run(fill(adk, {MemoryKey("ada", "trip"): told}))
+    agentscope2("write", place, user="ada", session="other", agent="friday", messages=[])
+    done = run("migrate", adk, place)
+    assert done.exit_code == 0, done.output
+    agentscope2("reply", place, **ADA, say="And now?", model=model.url)
+    found = sent.chat(model.requests[-1].body["messages"])
+    asked = ["They spoke of a card.", "Which seat?", "And now?"]
+    assert said(found) == [("text", text) for text in asked]
 
 
 def said(messages: list[sent.Message]) -> list[sent.Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,12 +26,20 @@ MEMORY = Memory(MemoryKey("u", "s"), summary="", extra="")
 
 
 def convert(
-    source: Dialect, target: Dialect, memory: Memory, entries: Sequence[StoredMessage]
+    source: Dialect,
+    target: Dialect,
+    memory: Memory,
+    entries: Sequence[StoredMessage],
+    *,
+    summaries: bool = False,
 ) -> tuple[Memory, list[StoredMessage]]:
-    """Convert a memory whole."""
-    converter = conversion(source, target).converter()
+    """Convert a memory whole; ``summaries`` is as for ``conversion``."""
+    converter = conversion(source, target, summaries=summaries).converter()
     converted = converter.memory(memory, entries[0] if entries else None)
-    return converted, [*converter.add(entries), *converter.end()]
+    messages = [*converter.add(entries), *converter.end()]
+    if converter.summary is not None:
+        converted = replace(converted, summary=converter.summary)
+    return converted, messages
 
 
 def plain(entries: Sequence[StoredMessage]) -> list[tuple[str, bytes, tuple[str, ...]]]:

@@ -100,8 +100,13 @@ def test_a_copy_has_what_adk_reads(
     target: Dialect, session: tuple[list[StoredMessage], list[str]]
 ) -> None:
     entries, said = session
-    memory, copied = convert(ADK, target, MEMORY, entries)
-    assert [text for text in texts(target, copied) if text != "[not read]"] == said
+    place = target.holds_summary and not target.summary_setting
+    memory, copied = convert(ADK, target, MEMORY, entries, summaries=place)
+    summaries = (memory.summary or "").split("\n\n") if memory.summary else []
+    assert [one for one in texts(target, copied) if one != "[not read]"] == said[len(summaries) :]
+    assert summaries == said[: len(summaries)]
+    first = next((at for at, one in enumerate(said) if "summary" not in one), len(said) - 1)
+    assert len(summaries) == (max(first, 0) if place else 0)
     if target.holds_notes:
         back = convert(target, ADK, memory, copied)[1]
         assert plain(back) == plain(entries)

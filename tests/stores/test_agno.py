@@ -335,7 +335,7 @@ def test_agno_takes_a_compressed_memory_of_its_own(run: Any, path: Path, tmp_pat
     agno = f"sqlite:///{back}?layout=agno"
     done = run("migrate", here, agno)
     assert (done.exit_code, "verified: source and target match" in done.stdout) == (0, True)
-    text = "they read compressed messages again, 2 with this copy"
+    text = "do not read 2 messages of the copied memories (2 compacted): notes keep them"
     assert text in done.stderr, "no framework sees the marks of AgentScope"
     assert text not in run("migrate", here, agno).stderr
     assert run("migrate", agno, again).exit_code == 0

@@ -18,27 +18,13 @@ from urllib.parse import quote
 import pytest
 
 from memctl import jsonio
-from memctl.model import MemoryKey, StoredMessage
+from memctl.model import MemoryKey
 from memctl.testing import samples
+from tests.support.adk import compaction, event
 from tests.support.cli import add, contents, fails, fill, report
 
 KEY = MemoryKey("ada", "trip")
 CARD = "My card is 4000-1111."
-
-
-def event(number: int, author: str, text: str = "", turn: int = 0, **actions: Any) -> StoredMessage:
-    role = "user" if author == "user" else "model"
-    value: dict[str, Any] = {
-        "id": f"e{number}",
-        "author": author,
-        "timestamp": 1772000000.0 + number,
-        "invocation_id": f"turn-{turn}",
-        "actions": actions,
-    }
-    if text:
-        value["content"] = {"role": role, "parts": [{"text": text}]}
-    return StoredMessage(f"e{number}", json.dumps({"content": value}).encode())
-
 
 TOLD = [
     event(1, "user", "My seat is 12A.", 1),
@@ -194,18 +180,54 @@ def test_live_memory_of_which_nothing_is_read(run: Any, path: str, tmp_path: Pat
 
 def test_live_summary_of_a_compaction(run: Any, path: str, tmp_path: Path) -> None:
     """ADK sends the summary before what it has left of the compacted part of the session."""
-    content = {"role": "model", "parts": [{"text": "They spoke of seats."}]}
-    times = {"start_timestamp": 1772000001.0, "end_timestamp": 1772000003.0}
-    add(path, KEY, [event(5, "user", compaction=times | {"compacted_content": content})], len(TOLD))
+    add(path, KEY, [compaction(5, 3, "They spoke of seats.")], len(TOLD))
     assert texts(run, path) == ["They spoke of seats.", "Noted 4000-1111."]
     found = report(run("search", path, "seats", "--json"))["hits"]
     assert [(one["role"], one["id"]) for one in found if one["unread"] is None] == [
         ("assistant", "e5")
     ]
     copy = str(tmp_path / "copy.db")
-    assert run("migrate", path, copy).exit_code == 0
+    done = run("migrate", path, copy)
+    assert done.exit_code == 0, done.stderr
+    assert "no place for summaries that all agents get: the summary in 1 memory is" in done.stderr
     assert texts(run, copy) == ["They spoke of seats.", "Noted 4000-1111."]
     assert run("verify", path, copy).exit_code == 0
+
+
+@pytest.mark.parametrize("version", ["", "?layout=agentscope2"])
+def test_live_summary_of_a_compaction_becomes_that_of_the_target(
+    run: Any, path: str, tmp_path: Path, version: str
+) -> None:
+    """A later summary replaces it, a rewind takes it back, and the way back has all events."""
+    copy = f"{tmp_path}/sessions/" if not version else f"sqlite:///{tmp_path}/copy.db{version}"
+
+    def context(place: str) -> list[tuple[bool, str]]:
+        found = csv.DictReader(io.StringIO(run("context", place, "--format", "csv").stdout))
+        return [(one["summary"] == "true", one["text"]) for one in found]
+
+    said = [event(at, "clerk", f"text {at}", at) for at in (6, 7, 9)]
+    add(path, KEY, [compaction(5, 3, "Of seats."), *said[:2]], len(TOLD))
+    wanted = [(True, "Of seats."), (False, "Noted 4000-1111."), (False, "text 6")]
+    for _ in range(2):
+        done = run("migrate", path, copy)
+        assert done.exit_code == 0, done.stderr
+        assert context(copy) == [*wanted, (False, "text 7")]
+        assert run("verify", path, copy).exit_code == 0
+    add(path, KEY, [compaction(8, 6, "Of seats and cards."), said[2]], len(TOLD) + 3)
+    assert run("migrate", path, copy).exit_code == 0
+    wanted = [(True, "Of seats and cards."), (False, "text 7"), (False, "text 9")]
+    assert context(copy) == wanted
+    back = f"sqlite:///{tmp_path}/back.db?layout=adk&app=shop"
+    assert run("migrate", copy, back).exit_code == 0
+    assert run("verify", path, back).exit_code == 0
+    assert texts(run, back) == texts(run, path)
+    add(path, KEY, [event(10, "user", rewind_before_invocation_id="turn-1")], len(TOLD) + 5)
+    add(path, KEY, [event(11, "user", "Hello.", 11)], len(TOLD) + 6)
+    assert run("migrate", path, copy).exit_code == 0
+    assert context(copy) == [(False, "Hello.")]
+    assert run("verify", path, copy).exit_code == 0
+    assert run("undo", "--yes").exit_code == 0
+    assert context(copy) == wanted
 
 
 def test_live_doctor_says_nothing_of_calls_that_were_taken_back(run: Any, path: str) -> None:
@@ -275,6 +297,44 @@ def test_live_flag_of_a_table(run: Any, tmp_path: Path) -> None:
         database.execute("DELETE FROM messages WHERE id <> 2")
         database.commit()
     assert texts(run, url) == []
+
+
+def test_live_summary_of_a_table(run: Any, tmp_path: Path) -> None:
+    """A program keeps its summaries among its messages: a condition says which rows they are."""
+    place, states = tmp_path / "chats.db", f"{tmp_path}/sessions/"
+    made = FLAGGED.replace("active INTEGER", "kind TEXT DEFAULT 'message', active INTEGER")
+    more = "('trip', 'user', 'They spoke of seats.', 1772000002.5, 1);"
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript(made.replace("12A.', 1772000001, 1", "12A.', 1772000001, 0"))
+        database.execute(
+            "INSERT INTO messages (session_id, role, content, created_at, active) VALUES" + more
+        )
+        database.execute("UPDATE messages SET kind = 'summary' WHERE id = 4")
+        database.execute("UPDATE messages SET id = 5 WHERE id = 3")
+        database.commit()
+    [found] = report(run("stores", "detect", place, "--json"))["tables"]
+    assert found["summary"] == "kind = 'summary'"
+    assert "summary = \"kind = 'summary'\"" in found["toml"].splitlines()
+    url = f"sqlite:///{place}?layout=table&table=messages&columns={COLUMNS}"
+    url += "&live=active%20%3D%201&summary=kind%20%3D%20%27summary%27&content_encoding=text"
+    assert texts(run, url) == ["They spoke of seats.", "Which seat?"]
+    archive = tmp_path / "all.ndjson"
+    assert run("export", url, "-o", archive).exit_code == 0
+    for source in (url, archive):
+        assert run("migrate", source, states, "--lossy").exit_code == 0
+        found = report(run("context", states, "--json"))["messages"]
+        assert [one["summary"] for one in found] == [True, False]
+        assert texts(run, states) == ["They spoke of seats.", "Which seat?"]
+    with closing(sqlite3.connect(place)) as database:
+        database.execute("DELETE FROM messages")
+        database.commit()
+    assert run("migrate", states, url, "--lossy").exit_code == 0
+    with closing(sqlite3.connect(place)) as database:
+        query = "SELECT content, kind FROM messages WHERE active ORDER BY id"
+        assert database.execute(query).fetchall() == [
+            ("They spoke of seats.", "summary"),
+            ("Which seat?", "message"),
+        ]
 
 
 @pytest.mark.parametrize("written", ["active", "active > 1", "content = 'x'", "active = x"])

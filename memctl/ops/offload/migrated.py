@@ -85,14 +85,14 @@ def _restored(
     Raises:
         ValueError, RecursionError: a message cannot be converted.
     """
-    way = conversion(origin, dialect)
+    has_summary = bool(stored.memory.summary) and not dialect.summary_setting
+    way = conversion(origin, dialect, summaries=has_summary)
     memory, shown = _converted(conversion(dialect, origin), stored.memory, stored.messages)
     same = _converted(way, memory, shown)[1]
     if len(same) != len(stored.messages):
         return
-    pairs = zip(stored.messages, same, strict=True)
-    for new, is_bound in _converted_whole(origin, dialect, memory, shown, restore):
-        entry, old = next(pairs)
+    whole = _converted_whole(way, (origin, dialect), memory, shown, restore)
+    for entry, old, (new, is_bound) in zip(stored.messages, same, whole, strict=False):
         if new.message == old.message or (is_bound and not _is_restored(entry, new)):
             yield None
         else:
@@ -100,18 +100,18 @@ def _restored(
 
 
 def _converted_whole(
-    origin: Dialect,
-    dialect: Dialect,
+    way: Conversion,
+    ends: tuple[Dialect, Dialect],
     memory: Memory,
     shown: Sequence[StoredMessage],
     restore: Restore,
 ) -> Iterator[tuple[StoredMessage, bool]]:
-    """Yield messages converted to ``dialect`` with their contents, and whether each is bound.
+    """Yield messages with their contents, converted by ``way``, and whether each is bound.
 
+    ``ends`` are the dialects from and to which ``way`` converts.
     A bound message has data that only its note gives back, and that are lost if the note cannot be
     renewed: then the message stays as it is.
     """
-    way = conversion(origin, dialect)
     converter = way.converter()
     converter.memory(memory, shown[0])
     start = 0
@@ -122,7 +122,7 @@ def _converted_whole(
         if bound:
             yield from ((one, False) for one in converter.end())
             if texts != [one.message for one in some]:
-                some = for_offloaded(Described(origin, dialect, some, texts, start == 0)) or some
+                some = for_offloaded(Described(*ends, some, texts, start == 0)) or some
             done = [*converter.add(some), *converter.end()]
         else:
             done = converter.add([some[0]._replace(message=texts[0])])

@@ -49,7 +49,7 @@ from memctl.stores.tables.codec import ROWID, is_message, parse_json
 from memctl.stores.tables.mapping import CALL_COLUMNS
 from memctl.stores.tables.presets import PRESETS
 
-_MAPPING = ("layout", "table", "columns", "dialect", "content_encoding", "live")
+_MAPPING = ("layout", "table", "columns", "dialect", "content_encoding", "live", "summary")
 """The options of a URL that the lines of a proposal replace."""
 SAMPLE = 200
 """The number of rows of a table to examine."""
@@ -107,6 +107,8 @@ _LEFT_OUT = (
     *("deleted_at", "removed_at", "archived_at"),
 )
 """The usual names of columns that mark the rows that a program reads, or does not read."""
+_SUMMARY = ("is_summary", "summary")
+"""The usual names of columns that mark summaries."""
 _NAMED_VALUES = 3
 
 
@@ -131,6 +133,8 @@ class Proposal:
     """
     live: str = ""
     """The condition of the rows that the program reads; empty if it seems to read all."""
+    summary: str = ""
+    """The condition of the rows that are summaries; empty if no column seems to tell."""
 
     @property
     def names_user(self) -> bool:
@@ -160,8 +164,9 @@ class Proposal:
             lines.append(f"content_encoding = {_text(self.encoding)}")
         elif self.encoding is None:
             lines.append('content_encoding = "text" # "json" if programs read it with json.loads')
-        if self.live:
-            lines.append(f"live = {_text(self.live)}")
+        for option, flag in (("live", self.live), ("summary", self.summary)):
+            if flag:
+                lines.append(f"{option} = {_text(flag)}")
         return "\n".join(lines)
 
 
@@ -215,7 +220,11 @@ def detect(connection: Connection) -> list[Proposal]:
             live = _live(sample, columns)
             if live:
                 reasons.append(f"live = {live}: by its name; the program reads no other rows")
-            guessed.append(Proposal(name, rows, "table", columns, reasons, dialect, encoding, live))
+            summary = _summary(sample, columns)
+            if summary:
+                reasons.append(f"summary = {summary}: by its name and its values")
+            one = Proposal(name, rows, "table", columns, reasons, dialect, encoding, live, summary)
+            guessed.append(one)
     return found + guessed
 
 
@@ -232,6 +241,19 @@ def _live(sample: Sequence[Mapping[str, Any]], columns: Mapping[str, str | list[
         elif all(value in (0, 1) for value in values):
             wanted = plain in _READ
             return str(Flag(name, wanted if isinstance(values[0], bool) else int(wanted)))
+    return ""
+
+
+def _summary(sample: Sequence[Mapping[str, Any]], columns: Mapping[str, str | list[str]]) -> str:
+    """Return the condition of the rows that seem to be summaries; empty if no column tells."""
+    for name in sample[0] if sample else ():
+        values = [row[name] for row in sample]
+        if name in columns.values():
+            continue
+        if name.lower() in _SUMMARY and all(value in (0, 1) for value in values):
+            return str(Flag(name, True if isinstance(values[0], bool) else 1))
+        if "summary" in values and all(isinstance(value, str) for value in values):
+            return str(Flag(name, "summary"))
     return ""
 
 

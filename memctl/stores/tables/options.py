@@ -45,7 +45,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
                 f"?layout={layout} names the user of each session",
                 "leave out owner=; for the target of a copy, write owner= at the source",
             )
-        for name in ("columns", "content_encoding", "live", "tz"):
+        for name in ("columns", "content_encoding", "live", "summary", "tz"):
             if name in options:
                 what = "times" if name == "tz" else "columns"
                 raise UsageError(f"?layout={layout} knows its {what}", f"leave out {name}=")
@@ -82,15 +82,29 @@ def mapping_of(options: Map[str, str]) -> Mapping:
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
     rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
     zone = time_zone(options["tz"]) if "tz" in options else None
-    if (condition := options.get("live")) is not None:
-        flag = Flag.parse(condition)
-        if flag is None or flag.column in columns.values():
-            raise UsageError(
-                f"live={visible(condition)} is no condition of a further column",
-                'write live = "active = 1", "state = \'kept\'" or "deleted_at is null"',
-            )
-        rows = rows.flagged(flag)
+    if (live := _flag(options, "live", columns)) is not None:
+        rows = rows.flagged(live)
+    if (summary := _flag(options, "summary", columns)) is not None:
+        rows = rows.summed(summary)
     return Mapping(table, columns, order, rows, user, encoding=encoding, zone=zone)
+
+
+def _flag(options: Map[str, str], name: str, columns: Map[str, str]) -> Flag | None:
+    """Return the condition in an option of a URL; None without the option.
+
+    Raises:
+        UsageError: it is not a condition, or its column is one of ``columns``.
+    """
+    if (condition := options.get(name)) is None:
+        return None
+    flag = Flag.parse(condition)
+    if flag is None or flag.column in columns.values():
+        example = "kind = 'summary'" if name == "summary" else "state = 'kept'"
+        raise UsageError(
+            f"{name}={visible(condition)} is no condition of a further column",
+            f'write {name} = "active = 1", "{example}" or "deleted_at is null"',
+        )
+    return flag
 
 
 def _columns(text: str) -> dict[str, str]:

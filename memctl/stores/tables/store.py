@@ -140,8 +140,8 @@ class TableStore(SqlStore):
             columns = columns._replace(order=(mapping.rising, ROWID))
         content = columns.all.get(mapping.columns["content"])
         missing = [name for name in mapping.columns.values() if name not in columns.all]
-        flag = mapping.dialect.flag
-        missing += [flag.column] if flag is not None and flag.column not in columns.all else []
+        flags = filter(None, (mapping.dialect.flag, mapping.dialect.summary))
+        missing += [flag.column for flag in flags if flag.column not in columns.all]
         missing += [name for name in columns.order if name not in columns.all and name != ROWID]
         arrays = content is not None and isinstance(content.type, ARRAY)
         if missing or arrays:
