@@ -29,7 +29,13 @@ from memctl.location import Location, visible
 from memctl.model import MemoryInfo
 from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
-from memctl.ops.context import ContextMessage, find_memory, read_context, sharing_users
+from memctl.ops.context import (
+    ContextMessage,
+    find_memory,
+    matches_calls,
+    read_context,
+    sharing_users,
+)
 from memctl.ops.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
@@ -42,6 +48,8 @@ from memctl.store import DamagedMemory, Store
 from memctl.tokens import TokenCounter
 
 _NAMED = 3
+_UNMATCHED = "unmatched"
+"""The reason of calls without a result, results without a call, and messages replaced by others."""
 
 
 @opens_stores
@@ -146,7 +154,11 @@ class Shown:
     @property
     def unread(self) -> dict[str, int]:
         """The numbers of messages that the framework does not send, by reason."""
-        return not_read(self.info)
+        found = not_read(self.info)
+        if self.everything or not matches_calls(self.store.dialect):
+            return found
+        alone = self.info.messages - self.messages - sum(found.values())
+        return found | ({_UNMATCHED: alone} if alone else {})
 
     @property
     def left_out(self) -> int:

@@ -99,6 +99,11 @@ async def sharing_users(store: Store, key: MemoryKey) -> list[str]:
         return [memory.key.user async for memory in memories if memory.key.user != key.user]
 
 
+def matches_calls(dialect: Dialect) -> bool:
+    """Return whether the framework leaves out calls without results, and replaced messages."""
+    return dialect.last_result_counts or dialect.holds_items
+
+
 async def read_context(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
 ) -> AsyncGenerator[ContextMessage]:
@@ -122,7 +127,7 @@ async def read_context(
             yield _part(entry, number, count, store.dialect)
         return
     dialect = store.dialect
-    if (dialect.last_result_counts or dialect.holds_items) and not everything:
+    if matches_calls(dialect) and not everything:
         async for entry, number in _sent(store, where):
             yield _part(entry, number, count, dialect)
         return
