@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memctl.dialects.view import Dialect, ToolSide
+from memctl.dialects.live import live
+from memctl.dialects.view import Dialect, ToolSide, Unread
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
+from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
 from memctl.ops.select import places, reads_all, select_with_anchors, whole_memories
 from memctl.selection import Selection
@@ -17,13 +19,21 @@ from memctl.store import Store
 
 
 @dataclass(slots=True)
-class SplitToolCalls:
-    """The tool calls of which only the call or only the result is selected."""
+class SideEffects:
+    """What a deletion changes besides the selected messages.
+
+    These are the tool calls of which only the call or only the result is selected, and the messages
+    that the framework reads again once the selected messages are gone.
+    """
 
     number: int = 0
     """The number of split tool calls in memories of which all messages were read."""
     unsure: dict[MemoryKey, dict[str, ToolSide]] = field(default_factory=dict)
     """Ids of perhaps split tool calls, with the selected half, in memories read only in part."""
+    markers: int = 0
+    """The number of selected messages that stay: they take back messages that are not selected."""
+    read_again: int = 0
+    """The number of messages that the framework reads again, since their summary is selected."""
 
 
 class ToolPairTracker:
@@ -52,34 +62,91 @@ async def plan_deletions(
     store: Store,
     where: Selection,
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
-    parted: SplitToolCalls | None = None,
+    effects: SideEffects | None = None,
 ) -> AsyncGenerator[Edit]:
     """Yield edits that delete the selected messages.
 
     ``pairs`` says what happens if only a tool call or only its result is selected: keep both,
     delete both, or delete the selected half.  If halves are deleted, their tool calls are added to
-    ``parted``.
+    ``effects``.  A selected marker stays if it takes back messages that are not selected.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
-    if pairs is ToolPairPolicy.SPLIT:
-        async with aclosing(_removals(store, where, parted or SplitToolCalls())) as edits:
-            async for edit in edits:
-                yield edit
-        return
-    uneven = await _paired(store, where, pairs)
+    effects = effects or SideEffects()
+    splits = pairs is ToolPairPolicy.SPLIT
+    uneven = {} if splits else await _paired(store, where, pairs)
+    if store.dialect.leaves_out and store.dialect.depends_on_later and not where.whole:
+        uneven |= await _without_markers(store, where, uneven, effects)
     selections = [where.without(frozenset(uneven))]
     for key, ids in uneven.items():
         if ids:
             selections.append(Selection(keys=frozenset({key}), ids=frozenset(ids)))
     for selection in selections:
-        async with aclosing(_removals(store, selection, SplitToolCalls())) as edits:
+        found = effects if splits else SideEffects()
+        async with aclosing(_removals(store, selection, found)) as edits:
             async for edit in edits:
                 yield edit
 
 
-async def _removals(store: Store, where: Selection, parted: SplitToolCalls) -> AsyncGenerator[Edit]:
+async def _without_markers(
+    store: Store, where: Selection, uneven: dict[MemoryKey, set[str]], effects: SideEffects
+) -> dict[MemoryKey, set[str]]:
+    """Map memories with markers that stay to the ids of the messages to delete.
+
+    ``uneven`` has such ids for some memories already.
+    """
+    selected: dict[MemoryKey, set[str]] = {}
+    async with aclosing(select_with_anchors(store, where)) as pages:
+        async for page in pages:
+            key = page.memory.key
+            found = selected.setdefault(key, set(uneven.get(key, ())))
+            if key not in uneven:
+                found.update(entry.id for entry in page.messages)
+            del page  # free a large page before the next read
+    changed: dict[MemoryKey, set[str]] = {}
+    entries: list[StoredMessage] = []
+    async with aclosing(store.read(Selection(keys=frozenset(selected)))) as pages:
+        async for page in pages:
+            entries += page.messages
+            if page.last:
+                ids = selected[page.memory.key]
+                markers, again = _read_again(store.dialect, entries, ids)
+                if markers:
+                    changed[page.memory.key] = ids - markers
+                effects.markers += len(markers)
+                effects.read_again += again
+                entries = []
+    return changed
+
+
+def _read_again(
+    dialect: Dialect, entries: Sequence[StoredMessage], ids: Set[str]
+) -> tuple[set[str], int]:
+    """Return the ids of the markers that must stay, and a number of messages.
+
+    ``entries`` is a whole memory, and ``ids`` are those of the selected messages.  If all but the
+    markers are deleted, the framework reads so many messages again.
+    """
+    before = live(dialect, entries)
+    read = {entries[at].id for at in before.order}
+
+    def again(without: Set[str]) -> int:
+        rest = [one for one in entries if one.id not in without]
+        return sum(rest[at].id not in read for at in live(dialect, rest).order)
+
+    number, markers = again(ids), set[str]()
+    for at, why in sorted(before.unread.items(), reverse=True):
+        id = entries[at].id
+        if number and why is Unread.NOT_FOR_MEMORY and id in ids:
+            fewer = again(ids - markers - {id})
+            if fewer < number:
+                markers.add(id)
+                number = fewer
+    return markers, number
+
+
+async def _removals(store: Store, where: Selection, parted: SideEffects) -> AsyncGenerator[Edit]:
     every, some = ToolPairTracker(store.dialect), ToolPairTracker(store.dialect)
 
     def see(page: Page) -> None:
@@ -120,7 +187,7 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
     return Edit(kept, changes, page.offset, page.last)
 
 
-async def count_split_tool_calls(store: Store, parted: SplitToolCalls) -> int:
+async def count_split_tool_calls(store: Store, parted: SideEffects) -> int:
     """Return the number of tool calls that a deletion splits from their results.
 
     ``parted`` comes from ``plan_deletions``.  A tool call without a result in the store does not
@@ -281,12 +348,12 @@ class DeleteRun(ChangeRun):
         """True to count the messages that stay in the planned memories, for the report."""
         self._limit = limit
         self._warn_parted = warn_parted
-        self._parted = SplitToolCalls()
+        self._effects = SideEffects()
         self._parted_tool_calls = 0
         super().__init__(
             record,
             where,
-            lambda store, some: plan_deletions(store, some, pairs, self._parted),
+            lambda store, some: plan_deletions(store, some, pairs, self._effects),
             options,
         )
 
@@ -311,7 +378,7 @@ class DeleteRun(ChangeRun):
         self.most = await most_deletions(store, self.where, self._limit)
 
     async def after_plan(self, store: Store) -> None:
-        """Warn of a program that only marks rows, and of tool calls that the deletion splits.
+        """Warn of a program that only marks rows, and of the side effects of the deletion.
 
         Without ``warn_parted``, tool calls are not counted.
         """
@@ -320,7 +387,17 @@ class DeleteRun(ChangeRun):
                 f"the program of {store.label} reads the rows with {store.dialect.soft_deletion}, "
                 "and marks others: memctl deletes rows"
             )
-        if self._warn_parted and (number := await count_split_tool_calls(store, self._parted)):
+        if self._effects.markers:
+            self._observer.warn(
+                f"{count(self._effects.markers, 'marker')} will stay: the messages that they take "
+                "back are not selected, and agents would read these again"
+            )
+        if self._effects.read_again:
+            self._observer.warn(
+                f"agents will read {count(self._effects.read_again, 'message')} again, since a "
+                "summary is selected and the messages for which it stands are not"
+            )
+        if self._warn_parted and (number := await count_split_tool_calls(store, self._effects)):
             self._parted_tool_calls = number
             calls = f"{number:,} tool call" + ("s" if number != 1 else "")
             self._observer.warn(

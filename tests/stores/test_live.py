@@ -106,6 +106,36 @@ def test_live_selects(run: Any, rewound: str, tmp_path: Path) -> None:
     assert [one.id for one in contents(rewound)[KEY]] == [f"e{at}" for at in range(1, 8)]
 
 
+def test_live_delete_keeps_a_marker_without_which_messages_would_come_back(
+    run: Any, rewound: str, tmp_path: Path
+) -> None:
+    done = run("delete", rewound, "--role", "system", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert "1 marker will stay: the messages that they take back are not selected" in done.stderr
+    assert texts(run, rewound) == READ
+    policies = tmp_path / "policies.toml"
+    policies.write_text(
+        '[[retention]]\nname = "system"\nstore = "adk"\nselect = { role = "system" }\n'
+        f'action = "delete"\narchive = "{tmp_path}/old-{{date}}.ndjson"\n[stores.adk]\nurl = "{rewound}"\n'
+    )
+    kept = run("--config", policies, "retain", "--yes")
+    assert kept.exit_code == 0, kept.stderr
+    assert texts(run, rewound) == READ
+    ids = ("--id", "e3", "--id", "e4", "--id", "e5")
+    done = run("delete", rewound, *ids, "--yes")
+    assert (done.exit_code, "will stay" in done.stderr) == (0, False)
+    assert [one.id for one in contents(rewound)[KEY]] == ["e1", "e2", "e6", "e7"]
+
+
+def test_live_delete_warns_of_messages_that_are_read_again(run: Any, path: str) -> None:
+    add(path, KEY, [compaction(5, 3, "Of seats."), event(6, "clerk", "Noted.", 3)], len(TOLD))
+    done = run("delete", path, "--id", "e5", "--dry-run")
+    assert "agents will read 3 messages again, since a summary is selected" in done.stderr
+    done = run("delete", path, "--id", "e1", "--id", "e2", "--id", "e3", "--id", "e5", "--yes")
+    assert (done.exit_code, "again" in done.stderr) == (0, False)
+    assert texts(run, path) == ["Noted 4000-1111.", "Noted."]
+
+
 def test_live_search_finds_what_is_not_read_and_says_so(run: Any, path: str) -> None:
     found = report(run("search", path, "4000", "--json"))["hits"]
     assert {one["id"]: one["unread"] for one in found} == {"e3": None, "e4": None}
