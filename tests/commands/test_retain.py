@@ -40,7 +40,10 @@ KYOTO, BERLIN, ROME = (
 )
 ENTRIES = 8
 STORES = ["sqlite", "postgresql", "redis", "sqlite-agentscope2", "redis-agentscope2", "archive"]
-TODAY = f"{datetime.now():%Y-%m-%d}"
+
+
+def today() -> str:
+    return f"{datetime.now():%Y-%m-%d}"
 
 
 class Policies:
@@ -130,7 +133,7 @@ def test_retain_archives_deletes_and_undoes(run: Run, place: Place, policies: Po
     assert (row["state"], row["memories"], row["messages"], row["left"]) == ("done", 3, 15, 0)
     for key in ("oldest", "newest", "bytes", "archive"):
         assert row[key] == planned[key]
-    assert policies.names() == [f"p1-{TODAY}.ndjson.zst"]
+    assert policies.names() == [f"p1-{today()}.ndjson.zst"]
     archive = policies.archives / policies.names()[0]
     after = held(place)
     for key, found in texts(before).items():
@@ -349,10 +352,10 @@ def test_retain_archive_that_cannot_be_written(
 
 def test_retain_replaces_no_file(run: Run, store: str, policies: Policies) -> None:
     policies.write(store, {"select": {"keep_last": 3}})
-    taken = policies.archives / f"p1-{TODAY}.ndjson.zst"
+    taken = policies.archives / f"p1-{today()}.ndjson.zst"
     taken.write_text("mine")
     row = one_row(report(run("retain", "--yes", "--json")))
-    assert row["archive"].endswith(f"p1-{TODAY}-2.ndjson.zst")
+    assert row["archive"].endswith(f"p1-{today()}-2.ndjson.zst")
     assert taken.read_text() == "mine"
 
 
@@ -360,9 +363,9 @@ def test_retain_follows_no_planted_link(
     run: Run, store: str, policies: Policies, tmp_path: Path
 ) -> None:
     policies.write(store, {"select": {"keep_last": 3}})
-    (policies.archives / f"p1-{TODAY}.ndjson.zst").symlink_to(tmp_path / "victim")
+    (policies.archives / f"p1-{today()}.ndjson.zst").symlink_to(tmp_path / "victim")
     row = one_row(report(run("retain", "--yes", "--json")))
-    assert row["archive"].endswith(f"p1-{TODAY}-2.ndjson.zst")
+    assert row["archive"].endswith(f"p1-{today()}-2.ndjson.zst")
     assert not (tmp_path / "victim").exists()
     policies.archives.chmod(0o777)
     policies.write(store, {"select": {"keep_last": 2}})
@@ -458,7 +461,7 @@ def test_retain_to_object_storage(
     planned = one_row(report(run("retain", "--dry-run", "--json")))
     assert (planned["messages"], bucket.files()) == (15, [])
     row = one_row(report(run("retain", "--yes", "--json")))
-    name = f"retired/p-{TODAY}.ndjson.zst"
+    name = f"retired/p-{today()}.ndjson.zst"
     assert (row["state"], row["messages"], row["archive"]) == ("done", 15, planned["archive"])
     assert (bucket.url(name), bucket.files()) == (row["archive"], [name])
     after = contents(store)
@@ -471,7 +474,7 @@ def test_retain_to_object_storage(
     report(run("undo", *row["runs"], "--json"))
     assert contents(store) == before
     assert one_row(report(run("retain", "--yes", "--json")))["archive"] == bucket.url(
-        f"retired/p-{TODAY}-2.ndjson.zst"
+        f"retired/p-{today()}-2.ndjson.zst"
     )
 
 
@@ -533,7 +536,7 @@ def test_retain_goes_on_without_an_archive_out_of_reach(
     found = report(run("retain", "--yes", "--json"))
     assert (one_row(found)["messages"], one_row(found)["resumed"]) == (15, [])
     [said] = found["warnings"]
-    assert f"retired/p-{TODAY}.ndjson.zst" in said
+    assert f"retired/p-{today()}.ndjson.zst" in said
     assert "is the archive of a killed run, left as it is" in said
     assert report(run("retain", "--yes", "--json"))["warnings"] == []
 
@@ -587,7 +590,7 @@ def test_retain_goes_on_with_the_archive_of_a_killed_run(
     assert again["resumed"] == [row["archive"]]
     assert again["messages"] == 16
     assert {len(one) for one in contents(store).values()} == {3}
-    new = policies.archives / f"p1-{TODAY}-2.ndjson.zst"
+    new = policies.archives / f"p1-{today()}-2.ndjson.zst"
     assert {key: len(one) for key, one in contents(str(new)).items()} == {KYOTO: 1}
     assert "damaged" not in run("retain", "--yes").stderr
 
@@ -667,7 +670,7 @@ def test_retain_archive_of_an_alias_has_its_password(
     done = run("retain", "--yes", "--json")
     row = one_row(report(done))
     assert (row["state"], row["messages"]) == ("done", 15)
-    assert bucket.files() == [f"old-{TODAY}.ndjson.zst"]
+    assert bucket.files() == [f"old-{today()}.ndjson.zst"]
     ledger = Path(os.environ["XDG_STATE_HOME"]) / "memctl" / "retention" / "ledger.ndjson"
     for text in (done.output, ledger.read_text(), run("history").output):
         assert SECRET not in text
