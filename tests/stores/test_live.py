@@ -116,7 +116,8 @@ def test_live_delete_keeps_a_marker_without_which_messages_would_come_back(
     policies = tmp_path / "policies.toml"
     policies.write_text(
         '[[retention]]\nname = "system"\nstore = "adk"\nselect = { role = "system" }\n'
-        f'action = "delete"\narchive = "{tmp_path}/old-{{date}}.ndjson"\n[stores.adk]\nurl = "{rewound}"\n'
+        f'action = "delete"\narchive = "{tmp_path}/old-{{date}}.ndjson"\n'
+        f'[stores.adk]\nurl = "{rewound}"\n'
     )
     kept = run("--config", policies, "retain", "--yes")
     assert kept.exit_code == 0, kept.stderr
