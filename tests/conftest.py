@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from memctl.shard import Shard
+from memctl.shard import Shard, shard_hash
 from tests.support.chromium import Chromium, started
 from tests.support.servers import folder_in_memory
 from tests.support.servers.objects import Bucket, environment
@@ -46,10 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep each N-th test: a shard has cases of every test that has N cases or more."""
+    """Keep the tests of a shard, by a hash of their names: a new test moves no other."""
     shard: Shard = config.getoption("--shard")
-    left_out = [item for at, item in enumerate(items) if at % shard.of != shard.number]
-    items[:] = items[shard.number :: shard.of]
+    left_out = []
+    kept = []
+    for item in items:
+        place = int(shard_hash(item.nodeid), 16) % shard.of
+        (kept if place == shard.number else left_out).append(item)
+    items[:] = kept
     config.hook.pytest_deselected(items=left_out)
 
 

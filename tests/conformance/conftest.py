@@ -6,7 +6,7 @@ import pytest
 
 from memctl.engines.redis import lock
 from memctl.testing import Backend, FactSuite, StoreSuite
-from tests.support.backends import BACKENDS, LEASE, params
+from tests.support.backends import BACKENDS, FURTHER, LEASE
 from tests.support.servers.pool import Servers
 
 SLOW = (
@@ -34,8 +34,16 @@ SLOW = (
 for _test in SLOW:
     pytest.mark.slow(_test)
 
+ENGINES = {"postgresql", "mysql", "tablestore", "archive-objects"}
+"""The backends of ``FURTHER`` for the other tests of the contract: `make test` has each engine."""
 
-@pytest.fixture(params=params(BACKENDS))
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in FURTHER - ENGINES else ())
+        for name in BACKENDS
+    ]
+)
 def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
     """Each store in turn."""
     return BACKENDS[request.param](servers)
