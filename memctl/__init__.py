@@ -15,17 +15,31 @@ if TYPE_CHECKING:
     from memctl.api import Compressed as Compressed
     from memctl.api import Copied as Copied
     from memctl.api import Erased as Erased
+    from memctl.api import Repaired as Repaired
+    from memctl.api import add_hold as add_hold
     from memctl.api import compare as compare
     from memctl.api import compress as compress
+    from memctl.api import context as context
     from memctl.api import copy as copy
     from memctl.api import delete as delete
     from memctl.api import erase as erase
+    from memctl.api import examine as examine
     from memctl.api import export as export
+    from memctl.api import history as history
     from memctl.api import inspect as inspect
+    from memctl.api import list_holds as list_holds
+    from memctl.api import list_indexes as list_indexes
     from memctl.api import mark as mark
+    from memctl.api import offload as offload
     from memctl.api import open_store as open_store
+    from memctl.api import rehydrate as rehydrate
+    from memctl.api import remove_hold as remove_hold
+    from memctl.api import remove_index as remove_index
+    from memctl.api import repair as repair
     from memctl.api import search as search
     from memctl.api import statistics as statistics
+    from memctl.api import undo as undo
+    from memctl.api import update_index as update_index
     from memctl.embedder import Embedder as Embedder
     from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.encryption import Encryption as Encryption
@@ -41,7 +55,10 @@ if TYPE_CHECKING:
     from memctl.errors import Unavailable as Unavailable
     from memctl.errors import UsageError as UsageError
     from memctl.holds import Hold as Hold
+    from memctl.index.folder import IndexInfo as IndexInfo
     from memctl.inference.settings import Settings as Settings
+    from memctl.journal.holds import RecordedHold as RecordedHold
+    from memctl.journal.runs import Run as Run
     from memctl.location import Location as Location
     from memctl.model import Change as Change
     from memctl.model import Edit as Edit
@@ -60,12 +77,18 @@ if TYPE_CHECKING:
     from memctl.ops.compare import CompareReport as CompareReport
     from memctl.ops.compress.plan import CompressMode as CompressMode
     from memctl.ops.compress.plan import CompressOptions as CompressOptions
+    from memctl.ops.context import ContextMessage as ContextMessage
+    from memctl.ops.doctor.check import Diagnosis as Diagnosis
+    from memctl.ops.doctor.check import Limits as Limits
     from memctl.ops.export.destination import Shape as Shape
     from memctl.ops.export.run import ExportOptions as ExportOptions
     from memctl.ops.export.run import ExportReport as ExportReport
+    from memctl.ops.history import RunList as RunList
     from memctl.ops.holds import HoldSource as HoldSource
+    from memctl.ops.index import IndexUse as IndexUse
     from memctl.ops.inspect import Catalogue as Catalogue
     from memctl.ops.inspect import Sort as Sort
+    from memctl.ops.offload.slim import Rule as Rule
     from memctl.ops.retry import Transfer as Transfer
     from memctl.ops.search import Hit as Hit
     from memctl.ops.search import SearchReport as SearchReport
@@ -93,24 +116,34 @@ if TYPE_CHECKING:
     from memctl.wrappers.rate_limit import Rate as Rate
 
 _HOMES = {
-    "api": "Changed Compressed Copied Erased compare compress copy delete erase export inspect "
-    "mark open_store search statistics",
+    "api": "Changed Compressed Copied Erased Repaired add_hold compare compress context copy "
+    "delete erase examine export history inspect list_holds list_indexes mark offload "
+    "open_store rehydrate remove_hold remove_index repair search statistics undo "
+    "update_index",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "encryption": "Encryption",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
     "Unavailable UsageError",
     "holds": "Hold",
+    "index.folder": "IndexInfo",
     "inference.settings": "Settings",
+    "journal.holds": "RecordedHold",
+    "journal.runs": "Run",
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
     "ServiceHit StoredMessage ToolPairPolicy WriteMode WriteResult",
     "ops.compare": "CompareReport",
     "ops.compress.plan": "CompressMode CompressOptions",
+    "ops.context": "ContextMessage",
+    "ops.doctor.check": "Diagnosis Limits",
     "ops.export.destination": "Shape",
     "ops.export.run": "ExportOptions ExportReport",
+    "ops.history": "RunList",
     "ops.holds": "HoldSource",
+    "ops.index": "IndexUse",
     "ops.inspect": "Catalogue Sort",
+    "ops.offload.slim": "Rule",
     "ops.retry": "Transfer",
     "ops.search": "Hit SearchReport",
     "ops.statistics": "Statistics StatisticsOptions",

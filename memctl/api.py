@@ -12,8 +12,8 @@ terminal.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
 
 from memctl.encryption import Encryption
-from memctl.errors import Failure, UsageError
+from memctl.errors import Failure, Loss, UsageError
 from memctl.location import Location
-from memctl.model import MemoryKey, OnConflict, ToolPairPolicy
+from memctl.model import Finding, MemoryKey, OnConflict, ToolPairPolicy
+from memctl.numbers import count
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
@@ -31,15 +32,23 @@ from memctl.store import OpenMode, Store
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
+    from memctl.holds import Hold
+    from memctl.index.folder import IndexInfo
+    from memctl.journal.holds import RecordedHold
     from memctl.journal.retention import Retention
     from memctl.journal.runs import Run
     from memctl.ops.change import ChangeRun
     from memctl.ops.compare import CompareReport
     from memctl.ops.compress.plan import CompressOptions
+    from memctl.ops.context import ContextMessage
+    from memctl.ops.doctor.check import Diagnosis, Limits
     from memctl.ops.export.destination import Shape
     from memctl.ops.export.run import ExportOptions, ExportReport
+    from memctl.ops.history import RunList
     from memctl.ops.holds import HoldSource
+    from memctl.ops.index import IndexUse
     from memctl.ops.observer import Observer
+    from memctl.ops.offload.slim import Rule
     from memctl.ops.report import CopyReport, Progress, Total
     from memctl.ops.retry import Transfer
     from memctl.ops.search import SearchReport
@@ -122,6 +131,21 @@ class Erased:
     receipt: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The result of a repair or of its dry run.
+
+    ``findings`` has a finding for each kind of repair, with its number.  ``failures`` lists the
+    memories that could not be repaired.  ``run`` is the id for ``memctl undo``, None if nothing can
+    be undone.  ``quarantine`` is the file with damaged data that were moved out of the store.
+    """
+
+    findings: list[Finding]
+    failures: Failures = field(default_factory=list)
+    run: str | None = None
+    quarantine: Path | None = None
+
+
 def open_store(
     where: str | Location,
     *,
@@ -188,6 +212,54 @@ async def statistics(
     from memctl.ops.statistics import collect
 
     return await collect(store, where, options, progress)
+
+
+async def context(
+    store: Store,
+    where: Selection,
+    *,
+    count: Callable[[str], int] | None = None,
+    everything: bool = False,
+) -> AsyncGenerator[ContextMessage]:
+    """Yield what an agent sends to its model of one memory: the summary, then the messages.
+
+    ``where`` selects one memory.  ``count`` counts the tokens of a text; without it, they are
+    estimated.  ``everything`` yields messages that the framework does not send, too.
+
+    Raises:
+        NotFound: no memory is selected.
+        UsageError: several memories are selected, or the store holds facts.
+        MemctlError: as ``Store.read``.
+    """
+    from memctl.ops.context import find_memory, read_context
+    from memctl.tokens import estimate
+
+    info = await find_memory(store, where)
+    found = read_context(store, info.key, count or estimate, everything=everything)
+    async with aclosing(found) as messages:
+        async for message in messages:
+            yield message
+
+
+async def examine(
+    store: Store,
+    where: Selection = EVERYTHING,
+    *,
+    limits: Limits | None = None,
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Return what ``memctl doctor`` finds in the selected memories, which are examined whole.
+
+    ``limits`` says which results of tools are large.  ``quick`` does not compare the indexes of a
+    SQLite file with its tables.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    from memctl.ops.doctor.check import Limits, check
+
+    return await check(store, where, limits or Limits(), progress, quick=quick)
 
 
 async def search(
@@ -505,6 +577,265 @@ async def _change(store: Store, run: ChangeRun) -> Changed:
         await run.execute(store)
     found = run.report.planned if run.dry_run else run.report.done
     return Changed(found.memories, found.messages, run.report.failures, run.id)
+
+
+async def offload(
+    store: Store,
+    to: str | Path,
+    where: Selection = EVERYTHING,
+    *,
+    rule: Rule | None = None,
+    backup: bool = True,
+    dry_run: bool = False,
+    holds: HoldSource | None = None,
+) -> Changed:
+    """Move large contents of the selected messages to files in the folder or bucket ``to``.
+
+    ``rule`` says what is large, and how much of a text stays: 64 kB and 1 kB without it.  The other
+    arguments are as in ``delete``.
+
+    Raises:
+        MemctlError: as ``delete``; or a file cannot be written.
+    """
+    from memctl.ops.change import RunOptions
+    from memctl.ops.holds import HoldSource
+    from memctl.ops.offload.blobs import Blobs
+    from memctl.ops.offload.run import OffloadRun
+    from memctl.ops.offload.slim import Rule
+
+    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
+    rule, record = rule or Rule(64_000, 1_000), _record("offload", store.location)
+    return await _change(store, OffloadRun(record, where, rule, Blobs(str(to)), options))
+
+
+async def rehydrate(
+    store: Store,
+    source: str | Path,
+    where: Selection = EVERYTHING,
+    *,
+    backup: bool = True,
+    dry_run: bool = False,
+    holds: HoldSource | None = None,
+) -> Changed:
+    """Put the contents in the folder or bucket ``source`` back into the selected messages.
+
+    The other arguments are as in ``delete``.
+
+    Raises:
+        MemctlError: as ``delete``.
+    """
+    from memctl.ops.change import RunOptions
+    from memctl.ops.holds import HoldSource
+    from memctl.ops.offload.blobs import Blobs
+    from memctl.ops.offload.run import RehydrateRun
+
+    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
+    record = _record("rehydrate", store.location)
+    return await _change(store, RehydrateRun(record, where, Blobs(str(source)).get, options))
+
+
+async def repair(
+    store: Store,
+    where: Selection = EVERYTHING,
+    *,
+    codes: Iterable[str] | None = None,
+    limits: Limits | None = None,
+    limit: tuple[float, bool] | None = None,
+    backup: bool = True,
+    dry_run: bool = False,
+    holds: HoldSource | None = None,
+) -> Repaired:
+    """Repair what ``memctl doctor --repair`` repairs in the selected memories.
+
+    ``codes`` are those of the findings to repair; None repairs all.  ``limit`` is as in ``copy``,
+    for messages that a repair deletes.  The other arguments are as in ``delete`` and ``examine``.
+
+    Raises:
+        Loss: more messages than ``limit`` would be deleted; nothing was changed.
+        MemctlError: as ``delete``.
+    """
+    from memctl.ops.change import RunOptions
+    from memctl.ops.doctor.check import Limits
+    from memctl.ops.doctor.findings import KINDS
+    from memctl.ops.doctor.repair import RepairRun
+    from memctl.ops.holds import HoldSource
+
+    run = RepairRun(
+        _record("doctor", store.location),
+        where,
+        frozenset(KINDS if codes is None else codes),
+        limits or Limits(),
+        RunOptions(backup, dry_run, holds=holds or HoldSource()),
+        limit,
+    )
+
+    def approve() -> bool:
+        if run.deleted > run.allowed:
+            raise Loss(f"{count(run.deleted, run.noun)} would be deleted", "nothing was deleted")
+        return True
+
+    run.approve = approve
+    with run.recorded():
+        await run.execute(store)
+    return Repaired(run.repaired(), run.report.failures, run.id, run.quarantine)
+
+
+def history(store: str | Location | None = None, *, limit: int | None = None) -> RunList:
+    """Return the newest runs that changed a store, or any store, as ``memctl history`` lists them.
+
+    Raises:
+        Unavailable: the folder of the runs cannot be read.
+    """
+    from memctl.ops.history import list_runs
+    from memctl.ops.places import is_on
+
+    at = parse(store) if isinstance(store, str) else store
+    return list_runs(lambda run: at is None or is_on(run, at), limit)
+
+
+async def undo(
+    run: str | None = None,
+    *,
+    store: str | Location | None = None,
+    where: Selection = EVERYTHING,
+    dry_run: bool = False,
+    observer: Observer | None = None,
+    holds: HoldSource | None = None,
+) -> Changed:
+    """Undo a run: restore messages, positions, marks, summaries and expiries.
+
+    ``run`` is the id of a run or a job, or its start or end; None undoes the last run that can be
+    undone, of ``store`` if that is given.  Of a job, all parts are undone.  ``store`` is needed if
+    the run was on a store with a password or an alias, or if the store has moved.  ``where``
+    selects memories.  In the result, ``run`` is the id of the undo; failures are memories that have
+    changed since, and were left alone.
+
+    Raises:
+        NotFound: there is no such run.
+        Busy: the run is still going on, or another run writes to the store.
+        MemctlError: as ``delete``.
+    """
+    from memctl.journal.runs import Job, Runs, new_job
+    from memctl.ops.change import RunOptions
+    from memctl.ops.holds import HoldSource
+    from memctl.ops.observer import Unobserved, opened
+    from memctl.ops.places import is_on, recorded_location
+    from memctl.ops.reversal import find_run, note_undone, reversing, runs_to_undo, with_record
+
+    runs, observer = Runs(), observer or Unobserved()
+    at = parse(store) if isinstance(store, str) else store
+    found = find_run(
+        *(runs, run, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
+    )
+    options = RunOptions(True, dry_run, observer=observer, holds=holds or HoldSource())
+    job = new_job() if isinstance(found, Job) else ""
+    memories = messages = 0
+    failures: Failures = []
+    id: str | None = None
+    for undone in runs_to_undo(runs, found):
+        elsewhere = at is not None and not is_on(undone, at)
+        place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
+        whole = replace(where, shard=undone.part) if job else where
+        new_record = partial(_record_of_undo, place, undone, job, elsewhere=elsewhere)
+        named = run is not None and elsewhere
+        with reversing(runs, undone, new_record, whole, options, elsewhere=named) as undoing:
+            mode = OpenMode.READ if dry_run else undoing.mode
+            async with opened(make_store(place, mode), observer) as opened_store:
+                opened_store.shard = whole.shard
+                changed = await _change(opened_store, undoing)
+            if not (changed.failures or dry_run or where.named):
+                note_undone(runs, undone, changed.run)
+        memories, messages = memories + changed.memories, messages + changed.messages
+        failures += changed.failures
+        id = changed.run or id
+    return Changed(memories, messages, failures, id)
+
+
+def _record_of_undo(place: Location, undone: Run, job: str, *, elsewhere: bool) -> Run:
+    record = _record("undo", place)
+    if not elsewhere:
+        record.argument, record.secret = undone.argument, record.secret or undone.secret
+    record.undoes, record.dialect = undone.id, undone.dialect
+    if job:
+        record.job, record.shard, record.stores = job, undone.shard, undone.stores
+    return record
+
+
+def add_hold(hold: Hold) -> RecordedHold:
+    """Record a hold: its memories stay until it is removed, or its last day is over.
+
+    Raises:
+        BadData: the record of holds is damaged.
+        Unavailable: the record cannot be written.
+    """
+    from memctl.journal.holds import HoldRecord
+
+    if hold.store is not None:
+        from memctl.journal.runs import describe_run
+
+        place = parse(hold.store)
+        hold = replace(hold, place=describe_run("hold", hold.store, place).argument)
+    return HoldRecord().add(hold)
+
+
+def list_holds() -> list[RecordedHold]:
+    """Return all recorded holds, those that were removed, too.
+
+    Raises:
+        BadData, Unavailable: as ``add_hold``.
+    """
+    from memctl.journal.holds import HoldRecord
+
+    return HoldRecord().all()
+
+
+def remove_hold(id: str, reason: str = "") -> RecordedHold:
+    """Record that the hold ``id`` is removed; its memories can be deleted from then on.
+
+    Raises:
+        NotFound: there is no such hold, or it was removed.
+        BadData, Unavailable: as ``add_hold``.
+    """
+    from memctl.journal.holds import HoldRecord
+
+    return HoldRecord().remove(id, reason)
+
+
+async def update_index(
+    store: str | Location,
+    *,
+    embedder: Embedder | None = None,
+    checksum: bool = False,
+    progress: Progress | None = None,
+) -> IndexUse:
+    """Bring the index of a store up to date, so that the next search is quick.
+
+    ``embedder`` makes vectors for searches by meaning.  ``checksum`` compares the texts of all
+    messages to find changes.
+
+    Raises:
+        MemctlError: as ``Store.read``; or the index cannot be written.
+    """
+    from memctl.ops.index import Target, update
+
+    place = parse(store) if isinstance(store, str) else store
+    async with embedder or nullcontext():
+        target = Target(place, partial(make_store, place))
+        return await update(target, progress, embedder, checksum=checksum)
+
+
+def list_indexes() -> list[IndexInfo]:
+    """Return the indexes in the cache folder."""
+    from memctl.index import folder
+
+    return folder.indexes()
+
+
+def remove_index(index: IndexInfo) -> None:
+    """Remove an index; the next search of its store makes a new one."""
+    from memctl.index import folder
+
+    folder.remove(index)
 
 
 async def erase(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,20 +24,16 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._whole import JobParts
-from memctl.errors import Busy, Interrupted, MemctlError, NotFound, Unavailable, UsageError
+from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
 from memctl.numbers import count, local_time
-from memctl.ops.apply import ChangeReport
-from memctl.ops.places import recorded_location
-from memctl.ops.restore import CopyUndoRun, RestoreRun
-from memctl.ops.undo import UndoRun
+from memctl.ops.reversal import find_run, note_undone, reversing, runs_to_undo, with_record
 from memctl.output.history import job_state, run_changes, run_state, run_store
 from memctl.output.report import error_row
 from memctl.parts.divide import error_of
 from memctl.parts.merge import merge
 from memctl.parts.part import PartResult
-from memctl.registry import as_recorded
 from memctl.selection import Selection
 from memctl.shard import Shard
 
@@ -63,7 +57,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
     """
     runs = Runs()
     name, store = given["run_id"], given["store"]
-    found = _the_undone(this, runs, name, store)
+    found = _found(this, runs, name, store)
     if isinstance(found, Run):
         raise UsageError(f"the run {found.id} is not a job, which has parts", "leave --shards out")
     if shards != found.of:
@@ -71,7 +65,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
             f"the job {found.name} has {count(found.of, 'part')}, not {shards:,}",
             f"write --shards {found.of}",
         )
-    undone = _runs_to_undo(runs, found, None)
+    undone = runs_to_undo(runs, found)
     if undone and name is None and not given["dry_run"]:
         refuse_unasked(given["yes"])
         if store is None and given["yes"]:
@@ -126,9 +120,8 @@ def undo(
     runs = Runs()
     if this.orders is not None:
         runs.refuse_other(this.orders.state)
-    found = _the_undone(this, runs, run_id, store)
-    undone = _runs_to_undo(runs, found, this.shard)
-    parts = runs.parts(found) if isinstance(found, Run) else []
+    found = _found(this, runs, run_id, store)
+    undone = runs_to_undo(runs, found, this.shard)
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     undoing = _Undoing(this, runs, where, store, named=run_id is not None, dry_run=dry_run)
     if undone and run_id is None and not dry_run:
@@ -141,68 +134,19 @@ def undo(
         this.job = this.job or new_job()
         _undo_job(this, undoing, found, undone)
     else:
-        undoing.undo(found, parts)
+        undoing.undo(found)
         this.output.emit()
 
 
-def _the_undone(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run | Job:
-    """Return the run or the job to undo.
-
-    ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
-    undone is returned; with ``store``, the newest such run on this store.  Of a part of a job, the
-    whole job is returned.
+def _found(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Run | Job:
+    """Return the run or the job to undo; ``store`` is that of the option.
 
     Raises:
-        NotFound: there is no such run.
-        BadData: the record of the run is damaged.
+        MemctlError: as ``find_run``.
     """
-    if name is not None:
-        return runs.find(name)
     at = None if store is None else this.address(store)
-    run = runs.last(lambda one: at is None or is_on(this, one, at))
-    if run is not None:
-        return runs.job(run.job) if run.job else run
     where = "" if at is None else f" on {at.label}"
-    raise NotFound(
-        f"no run{where} can be undone",
-        "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
-    )
-
-
-def _runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None) -> list[Run]:
-    """Return the runs to undo, newest first: of a job, those that are not undone yet.
-
-    ``shard`` chooses the runs of one part of a job.
-
-    Raises:
-        UsageError: the run or the job has no such part.
-        Busy: a run is still going on.
-    """
-    if isinstance(found, Run):
-        if shard is not None:
-            raise UsageError(
-                f"the run {found.id} is not a job, which has parts", "leave --shard out"
-            )
-        undone = [found]
-    else:
-        if shard is not None and shard.of != found.of:
-            raise UsageError(
-                f"the job {found.name} has {count(found.of, 'part')}, not {shard.of:,}",
-                f"write --shard K/{found.of}",
-            )
-        chosen = [run for run in found.runs if shard is None or run.shard == str(shard)]
-        undone = [run for run in chosen if not run.over]
-    for run in undone:
-        if runs.goes_on(run):
-            part = f"part {run.shard} of the job {run.job}, " if isinstance(found, Job) else ""
-            raise Busy(
-                f"{part}the run {run.id} is still running",
-                "wait for it to end, or stop it",
-            )
-    if isinstance(found, Run):
-        return undone
-    # A part that was killed early has changed nothing.
-    return [run for run in undone if run.ended or (not run.planned and runs.has_changes(run))]
+    return find_run(runs, name, lambda one: at is None or is_on(this, one, at), where)
 
 
 def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
@@ -239,10 +183,8 @@ class _Undoing:
         self._places: dict[str, tuple[Location, bool]] = {}
         """The location of each store, and whether it is another store than that of the run."""
 
-    def undo(self, undone: Run, parts: list[Path]) -> None:
+    def undo(self, undone: Run) -> None:
         """Undo a run, with the report of the undo as that of the output.
-
-        ``parts`` are the files of its changes.
 
         Of the part of a job, only its shard is locked.
 
@@ -252,11 +194,10 @@ class _Undoing:
         this, runs, dry_run = self._this, self.runs, self._dry_run
         argument, store = self._argument(undone)
         place, elsewhere = self.place(undone)
-        location = _with_record(this, undone, place, elsewhere=elsewhere)
+        location = with_record(undone, place, this.address, elsewhere=elsewhere)
         where = self._where
         if this.job:
             where = replace(where, shard=undone.part)
-        options, report = run_options(this, dry_run=dry_run), ChangeReport()
 
         # Who names the store without a password names it on purpose.
         secret = record(this, "undo", argument, location).secret
@@ -271,19 +212,8 @@ class _Undoing:
             found.stores = undone.stores if this.job else 1
             return found
 
-        folder = runs.folder / undone.id
-        new = new_record()
-        archive = runs.replaced(undone)
-        with closing(runs.before(undone)) as notes:
-            kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
-            if archive is not None:
-                restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
-                kind = partial(CopyUndoRun, restoring)
-            undoing = kind(
-                *(new, where, parts, folder, options, report, notes),
-                undone=None if named else undone,
-                skips_damage=runs.origin(undone).command == "doctor",
-            )
+        options = run_options(this, dry_run=dry_run)
+        with reversing(runs, undone, new_record, where, options, elsewhere=named) as undoing:
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
@@ -296,7 +226,7 @@ class _Undoing:
             finally:
                 whole = outcome.ended and not where.named and not dry_run
                 if whole and not outcome.changes.failures:
-                    _note(runs, undone, outcome.run)
+                    note_undone(runs, undone, outcome.run)
 
     def _argument(self, undone: Run) -> tuple[str, str | None]:
         """Return the name of the store in which to undo a run, and that which the user chose."""
@@ -337,7 +267,7 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
         this.output.report = None
         error: MemctlError | None = None
         try:
-            undoing.undo(run, undoing.runs.parts(run))
+            undoing.undo(run)
         except MemctlError as found:
             error = found
         report = None if this.output.report is None else this.output.report.data()
@@ -392,36 +322,3 @@ def _about(undone: Run | Job) -> str:
         f"{name}, the {run.command} of {local_time(run.started)} on "
         f"{visible(run_store(undone))} ({changed})"
     )
-
-
-def _note(runs: Runs, undone: Run, by: str | None) -> None:
-    """Record that the run ``by`` undid ``undone``, or that there was nothing to undo.
-
-    ``by`` is the id of the undo; None if there was nothing to undo.  If ``undone`` is itself an
-    undo, the run that it reversed can be undone again.
-    """
-    undone.undone_by = by or undone.undone_by
-    undone.settled = by is None
-    runs.update(undone)
-    for run in runs.all() if by and undone.undoes else ():
-        if run.id == undone.undoes and run.undone_by == undone.id:
-            run.undone_by, run.settled = "", False
-            runs.update(run)
-
-
-def _with_record(this: ThisRun, undone: Run, location: Location, *, elsewhere: bool) -> Location:
-    """Return the location in which to undo a run, with what the run recorded of its store.
-
-    The record has the layout, which cannot be detected if the run emptied the store, and options
-    that the user may have left out, such as ``?state=``.  ``elsewhere`` is True if ``location`` is
-    another store.
-    """
-    if elsewhere:
-        options = {name: text for name, text in undone.options.items() if name != "layout"}
-        return as_recorded(location, options)
-    recorded = recorded_location(undone, this.address)
-    if location.path.name:
-        return as_recorded(recorded, undone.options)
-    left_out = recorded.options.keys() - location.options.keys()
-    options = {name: recorded.options[name] for name in left_out}
-    return as_recorded(location, options | undone.options)

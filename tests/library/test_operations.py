@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import memctl
+import memctl.sync
 from memctl.model import MemoryKey, Page
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import Progress, Total
@@ -329,3 +331,71 @@ def test_library_compare_names_damaged_memories(source: Path, tmp_path: Path) ->
     compared = asyncio.run(memctl.compare(str(source), str(other)))
     assert [key for key, _ in compared.failures] == [TWO]
     assert not compared.equal
+
+
+def test_library_undo_and_history(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        done = memctl.sync.delete(store, Selection(ids=frozenset({ENTRIES[3].id})))
+    assert done.messages == 1
+    planned = memctl.sync.undo(store=str(source), dry_run=True)
+    undone = memctl.sync.undo(store=str(source))
+    assert (planned.messages, undone.messages, undone.failures) == (1, 1, [])
+    runs = memctl.history(str(source)).runs
+    assert [(run.command, run.undoes) for run in runs] == [("undo", done.run), ("delete", "")]
+    assert runs[1].undone_by == undone.run
+    with pytest.raises(memctl.NotFound, match="no run"):
+        memctl.sync.undo(store=f"{source}.other")
+
+
+def test_library_undo_of_a_copy_leaves_what_has_changed_since(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.db"
+    copied = memctl.sync.copy(str(source), str(target))
+    drop_message(target)
+    undone = memctl.sync.undo(copied.run)
+    assert [key for key, _ in undone.failures] == [ONE]
+    assert list(contents(str(target))) == [ONE]
+
+
+def test_library_repair_has_a_limit(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        found = memctl.sync.examine(store)
+        codes = {finding.code for finding in found.faults if finding.repairable}
+        with pytest.raises(memctl.Loss, match="13 messages would be deleted"):
+            memctl.sync.repair(store, codes=codes, limit=(12, False))
+        repaired = memctl.sync.repair(store, codes=codes)
+        assert {finding.code for finding in repaired.findings} == codes
+        again = memctl.sync.examine(store)
+    assert not codes & {finding.code for finding in again.faults}
+    before = {key: len(entries) for key, entries in contents(str(source)).items()}
+    assert sum(before.values()) == 40 - 13
+    memctl.sync.undo(repaired.run)
+    assert sum(map(len, contents(str(source)).values())) == 40
+
+
+def test_library_sync_has_every_coroutine() -> None:
+    for name in memctl.__all__:
+        function = getattr(memctl, name)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            assert getattr(memctl.sync, name).__doc__ == function.__doc__
+
+
+async def test_library_sync_works_beside_an_event_loop(source: Path) -> None:
+    with memctl.sync.open_store(str(source)) as store:
+        found = memctl.sync.read(store)
+        assert next(found).messages
+        found.close()
+        assert memctl.sync.list_keys(store)
+        assert memctl.sync.inspect(store).totals.messages == 40
+        where = Selection(keys=frozenset({ONE}))
+        sent = list(memctl.sync.context(store, where))
+        assert len(sent) == 30
+    with pytest.raises(memctl.NotFound), memctl.sync.open_store(f"{source}.none"):
+        pass
+
+
+def test_library_index(source: Path) -> None:
+    use = memctl.sync.update_index(str(source))
+    assert (use.messages, use.new) == (40, 40)
+    [index] = memctl.list_indexes()
+    memctl.remove_index(index)
+    assert memctl.list_indexes() == []

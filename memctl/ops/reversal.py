@@ -1,0 +1,141 @@
+"""The reversal of a recorded run: which run, in which store, and the record that it is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+from memctl.errors import Busy, NotFound, UsageError
+from memctl.journal.runs import Job, Run, Runs
+from memctl.location import Location
+from memctl.numbers import count
+from memctl.ops.apply import ChangeReport
+from memctl.ops.change import RunOptions
+from memctl.ops.places import Locate, recorded_location
+from memctl.ops.restore import CopyUndoRun, RestoreRun
+from memctl.ops.undo import UndoRun
+from memctl.registry import as_recorded
+from memctl.selection import Selection
+from memctl.shard import Shard
+
+
+def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where: str) -> Run | Job:
+    """Return the run or the job to undo.
+
+    ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
+    undone and is ``wanted`` is returned; of a part of a job, the whole job.  ``where`` names the
+    store in the error, such as `` on agents.db``.
+
+    Raises:
+        NotFound: there is no such run.
+        BadData: the record of the run is damaged.
+    """
+    if name is not None:
+        return runs.find(name)
+    run = runs.last(wanted)
+    if run is not None:
+        return runs.job(run.job) if run.job else run
+    raise NotFound(
+        f"no run{where} can be undone",
+        "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
+    )
+
+
+def runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None = None) -> list[Run]:
+    """Return the runs to undo, newest first: of a job, those that are not undone yet.
+
+    ``shard`` chooses the runs of one part of a job.
+
+    Raises:
+        UsageError: the run or the job has no such part.
+        Busy: a run is still going on.
+    """
+    if isinstance(found, Run):
+        if shard is not None:
+            raise UsageError(
+                f"the run {found.id} is not a job, which has parts", "leave --shard out"
+            )
+        undone = [found]
+    else:
+        if shard is not None and shard.of != found.of:
+            raise UsageError(
+                f"the job {found.name} has {count(found.of, 'part')}, not {shard.of:,}",
+                f"write --shard K/{found.of}",
+            )
+        chosen = [run for run in found.runs if shard is None or run.shard == str(shard)]
+        undone = [run for run in chosen if not run.over]
+    for run in undone:
+        if runs.goes_on(run):
+            part = f"part {run.shard} of the job {run.job}, " if isinstance(found, Job) else ""
+            raise Busy(
+                f"{part}the run {run.id} is still running",
+                "wait for it to end, or stop it",
+            )
+    if isinstance(found, Run):
+        return undone
+    # A part that was killed early has changed nothing.
+    return [run for run in undone if run.ended or (not run.planned and runs.has_changes(run))]
+
+
+def with_record(undone: Run, location: Location, locate: Locate, *, elsewhere: bool) -> Location:
+    """Return the location in which to undo a run, with what the run recorded of its store.
+
+    The record has the layout, which cannot be detected if the run emptied the store, and options
+    that the user may have left out, such as ``?state=``.  ``elsewhere`` is True if ``location`` is
+    another store.
+    """
+    if elsewhere:
+        options = {name: text for name, text in undone.options.items() if name != "layout"}
+        return as_recorded(location, options)
+    recorded = recorded_location(undone, locate)
+    if location.path.name:
+        return as_recorded(recorded, undone.options)
+    left_out = recorded.options.keys() - location.options.keys()
+    options = {name: recorded.options[name] for name in left_out}
+    return as_recorded(location, options | undone.options)
+
+
+@contextmanager
+def reversing(
+    runs: Runs,
+    undone: Run,
+    new_record: Callable[[], Run],
+    where: Selection,
+    options: RunOptions,
+    *,
+    elsewhere: bool,
+) -> Iterator[UndoRun]:
+    """Return a context manager with the run that undoes ``undone``.
+
+    ``new_record`` returns a record for the undo.  With ``elsewhere``, the store is one that the
+    user has named on purpose, and need not be as the run left it.
+    """
+    folder, report = runs.folder / undone.id, ChangeReport()
+    parts, archive = runs.parts(undone), runs.replaced(undone)
+    record = new_record()
+    with closing(runs.before(undone)) as notes:
+        kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
+        if archive is not None:
+            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
+            kind = partial(CopyUndoRun, restoring)
+        yield kind(
+            *(record, where, parts, folder, options, report, notes),
+            undone=None if elsewhere else undone,
+            skips_damage=runs.origin(undone).command == "doctor",
+        )
+
+
+def note_undone(runs: Runs, undone: Run, by: str | None) -> None:
+    """Record that the run ``by`` undid ``undone``, or that there was nothing to undo.
+
+    ``by`` is the id of the undo; None if there was nothing to undo.  If ``undone`` is itself an
+    undo, the run that it reversed can be undone again.
+    """
+    undone.undone_by = by or undone.undone_by
+    undone.settled = by is None
+    runs.update(undone)
+    for run in runs.all() if by and undone.undoes else ():
+        if run.id == undone.undoes and run.undone_by == undone.id:
+            run.undone_by, run.settled = "", False
+            runs.update(run)
