@@ -6,23 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from memctl.errors import Lost
 from memctl.model import (
     Edit,
     Finding,
-    Memory,
-    MemoryInfo,
-    MemoryKey,
     Page,
-    ServiceHit,
-    StoredMessage,
     WriteMode,
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Deletion, Maintenance, Matches, Note, OpenMode, Record, Store
+from memctl.store import Maintenance, Note, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -128,9 +123,12 @@ class Timeout(StoreWrapper):
         super().__init__(store)
         self._clock = _Clock(self.label, seconds)
 
-    async def open(self, mode: OpenMode) -> None:
+    async def ask(self, name: str, *args: Any, **named: Any) -> Any:
         async with self._clock.answer():
-            await super().open(mode)
+            return await super().ask(name, *args, **named)
+
+    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
+        return self._clock.each(super().stream(name, *args))
 
     async def close(self) -> None:
         # All reported writes are durable, and an open connection ends with the process.  So a close
@@ -139,92 +137,6 @@ class Timeout(StoreWrapper):
             async with asyncio.timeout(CLOSING):
                 await super().close()
 
-    async def lock(self, owner: str) -> None:
-        async with self._clock.answer():
-            await super().lock(owner)
-
-    async def settle_layout(self) -> bool:
-        async with self._clock.answer():
-            return await super().settle_layout()
-
-    async def other_layout(self) -> str | None:
-        async with self._clock.answer():
-            return await super().other_layout()
-
-    async def identity(self) -> str:
-        async with self._clock.answer():
-            return await super().identity()
-
-    async def generation(self) -> str:
-        async with self._clock.answer():
-            return await super().generation()
-
-    async def unrestorable(self, where: Selection) -> str:
-        async with self._clock.answer():
-            return await super().unrestorable(where)
-
-    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
-        async with self._clock.answer():
-            return await super().side_effects(where, deletion)
-
-    async def missing_right(self, key: MemoryKey | None) -> str:
-        async with self._clock.answer():
-            return await super().missing_right(key)
-
-    async def is_empty(self) -> bool:
-        async with self._clock.answer():
-            return await super().is_empty()
-
-    async def count(self, where: Selection) -> tuple[int, int] | None:
-        async with self._clock.answer():
-            return await super().count(where)
-
-    async def other_contents(self) -> str:
-        async with self._clock.answer():
-            return await super().other_contents()
-
-    async def keeps_summary(self, key: MemoryKey) -> bool:
-        async with self._clock.answer():
-            return await super().keeps_summary(key)
-
-    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
-        async with self._clock.answer():
-            return await super().find_places(key, ids)
-
-    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        async with self._clock.answer():
-            return await super().search(query, where, top)
-
-    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return self._clock.each(super().list_keys(where))
-
-    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
-        async with self._clock.answer():
-            return await super().window(key, start, count)
-
-    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        return self._clock.each(super().list_memories(where))
-
-    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        return self._clock.each(super().headers(where))
-
-    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        return self._clock.each(super().duplicates(where))
-
-    def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._clock.each(super().read(where))
-
-    def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._clock.each(super().outline(where))
-
-    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._clock.each(super().read_with_anchors(where))
-
-    def find_messages(
-        self, where: Selection, matches: Matches
-    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        return self._clock.each(super().find_messages(where, matches))
-
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
@@ -232,12 +144,6 @@ class Timeout(StoreWrapper):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return self._clock.work(edits, super().edit)
-
-    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return self._clock.each(super().names(where))
-
-    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        return self._clock.each(super().erase(where))
 
     def maintenance(self) -> Maintenance:
         return _TimedMaintenance(self, super().maintenance(), self._clock)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable
+from functools import wraps
+from typing import Any
 
-from memctl.checkpoints import Checkpoints
 from memctl.dialects.view import Dialect
-from memctl.errors import Failure
-from memctl.model import (
-    Edit,
-    Embedding,
-    Memory,
-    MemoryInfo,
-    MemoryKey,
-    Page,
-    ServiceHit,
-    StoredMessage,
-    WriteMode,
-    WriteResult,
-)
+from memctl.model import Edit, Embedding, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, Maintenance, Matches, OpenMode, Store
-from memctl.storekit.edits import Snapshot
+from memctl.store import Features, OpenMode, Store
 
 
 class StoreWrapper(Store):
-    """A store that forwards every call to the store inside; subclasses override methods."""
+    """A store that forwards every call to the store inside; subclasses override methods.
+
+    A subclass that changes all answers overrides ``ask`` and ``stream``, through which they come.
+    ``snapshot`` is not forwarded: the base class builds it from the wrapper's own ``read``.
+    """
 
     kind = "wrapper"
 
@@ -38,6 +30,15 @@ class StoreWrapper(Store):
         self.details = store.details
         self.left_out = store.left_out
 
+    async def ask(self, name: str, *args: Any, **named: Any) -> Any:
+        """Return the answer of the coroutine ``name`` of the store inside."""
+        return await getattr(self._store, name)(*args, **named)
+
+    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
+        """Return the items that the method ``name`` of the store inside yields."""
+        found: AsyncGenerator[Any] = getattr(self._store, name)(*args)
+        return found
+
     @property
     def features(self) -> Features:  # type: ignore[override]
         """The features of the store inside."""
@@ -47,57 +48,6 @@ class StoreWrapper(Store):
     def dialect(self) -> Dialect:  # type: ignore[override]
         """The dialect of the store inside."""
         return self._store.dialect
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        self._store.origin = self.origin
-        self._store.shard = self.shard
-        await self._store.open(mode)
-        self.kind = self._store.kind
-        self.location = self._store.location
-        self.warnings = self._store.warnings
-        self.details = self._store.details
-        self.left_out = self._store.left_out
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    async def lock(self, owner: str) -> None:
-        self._store.shard = self.shard
-        await self._store.lock(owner)
-
-    def unlock(self) -> None:
-        self._store.unlock()
-
-    async def identity(self) -> str:
-        return await self._store.identity()
-
-    async def generation(self) -> str:
-        return await self._store.generation()
-
-    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
-        await self._store.check_integrity(where, complete=complete)
-
-    async def unrestorable(self, where: Selection) -> str:
-        return await self._store.unrestorable(where)
-
-    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
-        return await self._store.side_effects(where, deletion)
-
-    async def missing_right(self, key: MemoryKey | None) -> str:
-        return await self._store.missing_right(key)
-
-    async def keeps_summary(self, key: MemoryKey) -> bool:
-        return await self._store.keeps_summary(key)
-
-    async def settle_layout(self) -> bool:
-        return await self._store.settle_layout()
-
-    async def other_layout(self) -> str | None:
-        return await self._store.other_layout()
-
-    async def snapshot(self, key: MemoryKey) -> Snapshot:
-        return await super().snapshot(key)  # not forwarded: built from the wrapper's own ``read``
 
     @property
     def embeds(self) -> str:  # type: ignore[override]
@@ -109,74 +59,33 @@ class StoreWrapper(Store):
         """The origin and size of the vectors in the store inside."""
         return self._store.embedding
 
-    def adopt(self, dialect: Dialect, embedding: Embedding | None = None) -> None:
-        self._store.adopt(dialect, embedding)
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        self._store.origin = self.origin
+        self._store.shard = self.shard
+        await self.ask("open", mode)
+        self.kind = self._store.kind
+        self.location = self._store.location
+        self.warnings = self._store.warnings
+        self.details = self._store.details
+        self.left_out = self._store.left_out
 
-    async def is_empty(self) -> bool:
-        return await self._store.is_empty()
+    async def close(self) -> None:
+        await self._store.close()
 
-    async def count(self, where: Selection) -> tuple[int, int] | None:
-        return await self._store.count(where)
+    async def lock(self, owner: str) -> None:
+        self._store.shard = self.shard
+        await self.ask("lock", owner)
 
-    def refuse_changes(self) -> None:
-        self._store.refuse_changes()
-
-    def name_refusal(self, key: MemoryKey) -> Failure | None:
-        return self._store.name_refusal(key)
-
-    async def other_contents(self) -> str:
-        return await self._store.other_contents()
-
-    def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
-        self._store.resolve_names(keys)
-
-    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        return self._store.list_memories(where)
-
-    def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        return self._store.headers(where)
-
-    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return self._store.list_keys(where)
-
-    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
-        return await self._store.window(key, start, count)
-
-    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        return self._store.duplicates(where)
-
-    def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._store.read(where)
-
-    def read_with_anchors(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._store.read_with_anchors(where)
-
-    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        return await self._store.search(query, where, top)
-
-    def find_messages(
-        self, where: Selection, matches: Matches
-    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        return self._store.find_messages(where, matches)
-
-    async def find_places(self, key: MemoryKey, ids: frozenset[str]) -> frozenset[str]:
-        return await self._store.find_places(key, ids)
+    async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
+        await self._store.check_integrity(where, complete=complete)
 
     def skip_damage(self) -> None:
         super().skip_damage()
         self._store.skip_damage()
 
-    def maintenance(self) -> Maintenance:
-        return self._store.maintenance()
-
-    def checkpoints(self) -> Checkpoints:
-        return self._store.checkpoints()
-
-    def refuse_erase(self) -> None:
-        self._store.refuse_erase()
-
-    def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        return self._store.outline(where)
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return self.stream("read", where)
 
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
@@ -184,11 +93,50 @@ class StoreWrapper(Store):
         self._store.origin = self.origin
         return self._store.write(pages, mode)
 
-    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return self._store.names(where)
-
-    def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        return self._store.erase(where)
-
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         return self._store.edit(edits)
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    @wraps(getattr(Store, name))
+    async def asking(self: StoreWrapper, *args: Any, **named: Any) -> Any:
+        return await self.ask(name, *args, **named)
+
+    return asking
+
+
+def _streaming(name: str) -> Callable[..., Any]:
+    @wraps(getattr(Store, name))
+    def streaming(self: StoreWrapper, *args: Any) -> Any:
+        return self.stream(name, *args)
+
+    return streaming
+
+
+def _passing(name: str) -> Callable[..., Any]:
+    @wraps(getattr(Store, name))
+    def passing(self: StoreWrapper, *args: Any) -> Any:
+        return getattr(self._store, name)(*args)
+
+    return passing
+
+
+for _make, _names in (
+    (
+        _asking,
+        "identity generation unrestorable side_effects missing_right keeps_summary settle_layout "
+        "other_layout is_empty count other_contents window search find_places",
+    ),
+    (
+        _streaming,
+        "list_memories headers list_keys duplicates read_with_anchors find_messages outline names "
+        "erase",
+    ),
+    (
+        _passing,
+        "unlock adopt refuse_changes name_refusal resolve_names maintenance checkpoints "
+        "refuse_erase",
+    ),
+):
+    for _name in _names.split():
+        setattr(StoreWrapper, _name, _make(_name))
