@@ -1,4 +1,4 @@
-"""Policies of retention: what leaves a store, what becomes of it, and where the archive goes."""
+"""Policies of retention: the selected messages, the action, and the archive."""
 
 from __future__ import annotations
 

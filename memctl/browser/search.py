@@ -38,7 +38,7 @@ LANGUAGE = (
     "knee surgery     any of these words; messages\n"
     "                 with more of them come first\n"
     '"knee surgery"   the words one after the other\n'
-    "medic*           words that begin so\n"
+    "medic*           words with this beginning\n"
     "knee -work       not with the word after the minus\n"
     "user:ada role:user mark:hint session:s1 name:Friday\n"
     "                 only such messages"

@@ -28,7 +28,7 @@ _NEVER = {"config", "version", "help", "show-completion"}
 _SAID = frozenset(
     ("yes", "all", "lossy", "backup", "force", "repair", "prune", "rotate", "shard", "shards")
 )
-_ONLY_SAID = "a default would also apply to commands that it was not meant for"
+_ONLY_SAID = "a default would also apply to commands for which nobody intended the option"
 
 
 class Source(StrEnum):

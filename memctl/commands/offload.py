@@ -67,7 +67,7 @@ def offload(
         typer.Option(
             "--url-prefix",
             metavar="URL",
-            help="Replace media by URLs that begin so, at which agents read the folder.",
+            help="Agents read the folder at URL: put URLs of the files in the place of media.",
         ),
     ] = None,
     prune: Annotated[

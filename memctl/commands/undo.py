@@ -109,8 +109,8 @@ def undo(
     Restores messages, positions, marks, summaries and expiries. Keeps messages that were added
     since. If the part of a memory that would be restored has changed since, memctl leaves the
     memory alone and reports it (exit code 5). Without RUN, undoes the last run that is neither
-    undone nor an undo, after a confirmation. Of a divided run, a job, all parts are undone. To
-    undo an undo, name it as RUN; doctor makes repairs again.
+    undone nor an undo, after a confirmation. Of a divided run, a job, all parts are undone. Name
+    an undo as RUN to undo the undo; run doctor again to repeat repairs.
 
     Examples:
       memctl undo

@@ -162,9 +162,10 @@ class RunEraser:
     # Repairs of the store: a record of Redis names a memory, a record of SQL has rows
 
     def _count(self, record: dict[str, Any]) -> tuple[int, int]:
-        """Return 1 if a repair has memories to erase, else 0; and 1 if it has other data, else 0.
+        """Return two numbers for the record of a repair.
 
-        ``record`` is the record of the repair.
+        The first is 1 if the record has data of memories to erase, the second 1 if the record has
+        other data; else they are 0.
         """
         without = self._without(record)
         return int(without != record), int(without is not None)

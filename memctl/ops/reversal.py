@@ -1,4 +1,4 @@
-"""The reversal of a recorded run: which run, in which store, and the record that it is undone."""
+"""The undo of a recorded run: finds the run and its store, and records the undo."""
 
 from __future__ import annotations
 

@@ -189,7 +189,10 @@ class _RunEffect:
         self._stays: str | None = None
         """The id of the last message so far that the run did not add; None if there is none."""
         self._behind: str | None = None
-        """The anchor of ``_stays``; messages with this anchor get the anchor ``_stays`` instead."""
+        """The anchor of the message ``_stays``.
+
+        A message that followed this anchor now follows the message ``_stays``.
+        """
         self._next = 0
         """The index after the last message that was passed to ``added``."""
 

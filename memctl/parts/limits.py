@@ -17,8 +17,8 @@ _CENTS = 1_000_000
 class CostLimit:
     """``--max-cost``: what a part may spend, when it starts.
 
-    A part gets an equal share of what is neither spent nor reserved; what it does not spend goes
-    back when it ends.  A part without a report has spent its share.
+    Each part gets an equal share of the amount that is neither spent nor reserved, and returns the
+    unspent rest when the part ends.  A part without a report has spent its share.
     """
 
     def __init__(self, whole: float, shards: Iterable[Shard]) -> None:

@@ -120,9 +120,9 @@ class _Merging:
         return self._same(place, known)
 
     def _everywhere(self, values: list[bool]) -> bool:
-        """Return whether it is true of all parts.
+        """Return whether all parts have the value True.
 
-        A part that had nothing to do, and so says nothing, has ended with exit code 0.
+        A part that had nothing to do has no value, and has ended with exit code 0.
         """
         results = self._results
         ended = len(values) == len(results) or not any(result.exit for result in results)

@@ -232,7 +232,8 @@ class _LockFile:
         """Remove a lock file that no run has locked; return None.
 
         If another run has locked the file, return its content.  If the file cannot be removed, as
-        in a folder with the sticky bit, this run locks it instead.  So does a run that shares it.
+        in a folder with the sticky bit, this run locks the file instead.  A run that shares the
+        lock locks the file, too.
         """
         handle = _opened(self._file)
         if handle is None:

@@ -24,7 +24,7 @@ PIECE_VALUES = 500
 """The maximum number of values in a statement; more values take several statements."""
 
 SMALL_BYTES = 64 * 1024
-"""Messages above this size are fetched one by one: drivers limit rows by number, not by size."""
+"""The size above which messages are fetched singly: drivers limit rows by number, not by size."""
 
 HUGE_BYTES = 8 * 1024 * 1024
 """Messages above this size are called huge, and are read or written in pieces if necessary."""

@@ -181,7 +181,7 @@ class _Counted:
 
 
 class Stream(File):
-    """The standard output, a pipe or a device: it gets a content when that is whole."""
+    """The standard output, a pipe or a device: gets a whole content, never a part."""
 
     def __init__(self, name: str, label: str, stream: Callable[[], BinaryIO]) -> None:
         """``name`` has the extension for the content; ``stream`` opens or returns the stream."""

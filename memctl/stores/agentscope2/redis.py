@@ -294,7 +294,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
         commands: list[Command] = []
         if record is None and _needs_record(new, is_log=stored is not None):
             if stored is not None and stored.record is None:
-                raise Rejected("refused", "its record is gone, and its context with it")
+                raise Rejected("refused", "the record of the session with its context is gone")
             if not session.payload:
                 session, _ = self._introduced(key, "")
             record = _record_of(key, session, self.dialect.zone)

@@ -22,7 +22,7 @@ LATEST = "@latest"
 """The suffix after the name of a rotation that means its newest file."""
 
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
-"""Extensions with several parts; the extension of any other name is its last suffix.
+"""Extensions with several parts; other names have the last suffix as extension.
 
 ``.age`` may follow any extension.
 """

@@ -340,7 +340,7 @@ class EditedArchive:
     def _seek(self, key: MemoryKey | None) -> Memory | None:
         """Copy the memories before the memory ``key`` to the new archive; return this memory.
 
-        With None, copies all memories that follow, and returns None.
+        For the key None, copy all remaining memories, and return None.
         """
         for memory in self._old:
             if memory.key == key:

@@ -389,8 +389,7 @@ class ReMeLinesStore(FactStore):
     def _texts(self, key: MemoryKey, fact: StoredMessage) -> list[_Placed]:
         """Return the lines to write for a fact, with line numbers.
 
-        A restored fact gets the lines that it had before.  Any other fact gets one new line at the
-        end.
+        A restored fact gets its former lines, and a new fact gets one line at the end.
 
         Raises:
             Rejected: a line cannot hold the fact.

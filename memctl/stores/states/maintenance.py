@@ -49,7 +49,7 @@ class StateMaintenance(Maintenance):
     """The repair of session documents.
 
     A repair cuts out damaged messages with their marks, and cuts off bytes after the complete JSON.
-    Other damage stays, because it hides where a message ends.
+    Other damage hides the ends of messages, and stays.
     """
 
     store: DocumentPlace

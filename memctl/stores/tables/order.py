@@ -44,7 +44,7 @@ class Placing:
 
     An inserted message whose ``shape`` has the primary key of its former row gets this row again,
     if the key is free and the row sorts in its place.  If not, the message gets a new row after the
-    last row, as in the framework; so do all messages that follow it in the memory.
+    last row, as in the framework, and so do all later messages of the memory.
     """
 
     def __init__(self, codec: RowCodec, key: MemoryKey) -> None:
@@ -166,7 +166,7 @@ class RowOrder:
         entries: Sequence[StoredMessage],
         free: frozenset[int] = frozenset(),
     ) -> None:
-        """Add a new row for each of the messages; add none if the table cannot hold one of them.
+        """Add a new row for each message, or no row if the table cannot hold a message.
 
         A restored message gets its former rowid if ``free`` has this rowid.
 

@@ -64,7 +64,7 @@ def texts(value: Any) -> str:
 
 
 def written(user: str) -> tuple[list[Sample], list[Sample]]:
-    """Return two lists of memories to write: some of ``user``, and some of other users.
+    """Return the memories of ``user`` to write, and those of other users.
 
     Each message of ``user`` has a secret.
     """

@@ -78,7 +78,7 @@ class Catalogue:
     def claim(self, base: bytes, key: MemoryKey) -> bool:
         """Note the name of a memory to write; return False if another memory has the same keys.
 
-        Such a memory has another name, but the same base.
+        Two memories have the same keys if their names have the same base.
         """
         readings = list(islice(self._keys.parse_base(base), 2))
         return len(readings) == 1 or self._claimed.setdefault(base, key) == key
