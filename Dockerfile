@@ -7,6 +7,7 @@ RUN python -m venv --without-pip /opt/memctl
 COPY pyproject.toml README.md LICENSE ./
 COPY memctl memctl
 COPY man man
+COPY completions completions
 RUN pip --python /opt/memctl/bin/python install --no-cache-dir '.[all]'
 
 FROM python:3.12-slim

@@ -569,11 +569,11 @@ class Shell(StrEnum):
 
 def _show_completion(shell: Shell | None) -> None:
     if shell is not None:
-        from importlib.resources import files  # only needed here
-
-        extension = "ps1" if shell is Shell.POWERSHELL else shell
-        script = files("memctl") / "completions" / f"memctl.{extension}"
-        typer.echo(script.read_text("utf-8"), nl=False)
+        name = f"memctl.{'ps1' if shell is Shell.POWERSHELL else shell}"
+        package = Path(__file__).parent
+        places = [folder / "completions" for folder in (package, package.parent)]
+        folder = next(place for place in places if place.is_dir())  # a wheel, or a checkout
+        typer.echo((folder / name).read_text("utf-8"), nl=False)
         raise typer.Exit
 
 

@@ -1,6 +1,6 @@
 """Shell completion: commands, options and their values.
 
-The scripts in ``memctl/completions`` run memctl with ``_MEMCTL_COMPLETE=SHELL`` and the words of
+The scripts in ``completions`` run memctl with ``_MEMCTL_COMPLETE=SHELL`` and the words of
 the line.  The answer is ``files`` (if file names fit, too) or ``values``, then a line for each
 candidate: the whole word, a tab, and the meaning.
 

@@ -11,7 +11,7 @@ import pexpect
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "memctl" / "completions"
+SCRIPTS = ROOT / "completions"
 STARTS = {
     "bash": (["--norc", "--noprofile", "-i"], ""),
     "zsh": (["-f", "-i"], "autoload -Uz compinit; compinit -u -D; "),

@@ -25,8 +25,9 @@ SOURCES = (
 
 
 def package_files() -> set[str]:
-    """Every file of the package, as it is in the working copy."""
-    return {
+    """Every file of the package and of the completions, as it is in the working copy."""
+    completions = {f"memctl/completions/{one.name}" for one in (ROOT / "completions").iterdir()}
+    return completions | {
         file.relative_to(ROOT).as_posix()
         for file in (ROOT / "memctl").rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
@@ -51,7 +52,8 @@ def wrong_with_sdist(path: Path) -> list[str]:
     """Return what is missing in an sdist."""
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    return [f"missing: {name}" for name in sorted({*package_files(), *SOURCES} - names)]
+    files = {name.replace("memctl/completions/", "completions/") for name in package_files()}
+    return [f"missing: {name}" for name in sorted({*files, *SOURCES} - names)]
 
 
 def wrong_with(path: Path) -> list[str]:
