@@ -289,6 +289,10 @@ class ToolSide(StrEnum):
 
 COMPRESSED = "compressed"
 """AgentScope's mark of messages for which a summary stands (``agent/_react_agent.py``)."""
+HINT = "hint"
+"""AgentScope's mark of messages for one step of reasoning (``agent/_react_agent.py``)."""
+SUMMARY = "summary"
+"""memctl's mark of a message that holds a summary."""
 
 
 class Unread(StrEnum):

@@ -13,7 +13,7 @@ from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
 from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
-from memctl.ops.select import places, reads_all, select_with_anchors, whole_memories
+from memctl.ops.select import most_deletions, places, reads_all, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -307,22 +307,6 @@ class MessageGroups:
             if group & selected and not group <= selected:
                 found = found | group if pairs is ToolPairPolicy.DELETE else found - group
         return found
-
-
-async def most_deletions(store: Store, where: Selection, limit: tuple[float, bool]) -> float:
-    """Return the largest number of messages to delete; ``limit`` is as for ``DeleteRun``.
-
-    Raises:
-        MemctlError: as ``Store.read``.
-    """
-    number, percentage = limit
-    if not percentage:
-        return number
-    total = 0
-    async with aclosing(store.list_memories(whole_memories(where))) as infos:
-        async for info in infos:
-            total += info.messages
-    return total * number / 100
 
 
 class DeleteRun(ChangeRun):

@@ -17,12 +17,6 @@ from memctl.ops.select import places, whole_memories
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 
-HINT = "hint"
-"""AgentScope's mark of messages for one step of reasoning (``agent/_react_agent.py``)."""
-SUMMARY = "summary"
-"""memctl's mark of a message that holds a summary."""
-
-
 Marks = tuple[str, ...]
 
 

@@ -24,7 +24,6 @@ from memctl.model import MemoryKey, OnConflict
 from memctl.numbers import count
 from memctl.ops.compare import Fingerprint, Precision, compare
 from memctl.ops.copy import CopyOptions, copy, same_store
-from memctl.ops.delete import most_deletions
 from memctl.ops.follow import Lag, follow
 from memctl.ops.lock import lock
 from memctl.ops.losses import refuse_losses, refuse_missing_summaries
@@ -33,6 +32,7 @@ from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_cont
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport, Total
 from memctl.ops.retry import Retries, Transfer
+from memctl.ops.select import most_deletions
 from memctl.ops.stop import Stop
 from memctl.registry import make_store, refuse_unknown_extension
 from memctl.selection import Selection

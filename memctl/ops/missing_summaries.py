@@ -13,13 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from memctl.dialects.view import COMPRESSED
+from memctl.dialects.view import COMPRESSED, SUMMARY
 from memctl.layouts.files import SUFFIX, stem_of, unfit
 from memctl.location import visible
 from memctl.model import MemoryKey
 from memctl.numbers import count
 from memctl.ops.compare import share_names
-from memctl.ops.marks import SUMMARY
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store

@@ -123,3 +123,19 @@ async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
             if COMPRESSED in one.marks
         }
         yield replace(page, indexes=indexes, unread=unread)
+
+
+async def most_deletions(store: Store, where: Selection, limit: tuple[float, bool]) -> float:
+    """Return the largest number of messages to delete; ``limit`` is as for ``DeleteRun``.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    number, percentage = limit
+    if not percentage:
+        return number
+    total = 0
+    async with aclosing(store.list_memories(whole_memories(where))) as infos:
+        async for info in infos:
+            total += info.messages
+    return total * number / 100

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memctl.dialects.view import COMPRESSED, Dialect
+from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import Lost, MemctlError
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
@@ -28,7 +28,6 @@ from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.lost_answer import look_again, unclear
-from memctl.ops.marks import SUMMARY
 from memctl.ops.report import SummaryProgress
 from memctl.store import Store
 from memctl.summarizer import Summarizer

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import COMPRESSED, Dialect
+from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
@@ -33,7 +33,7 @@ from memctl.ops.compress.plan import (
 )
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.marks import SUMMARY, require_mark
+from memctl.ops.marks import require_mark
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import places, select_with_anchors, whole_memories

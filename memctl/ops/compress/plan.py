@@ -15,11 +15,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
-from memctl.dialects.view import COMPRESSED, Dialect
+from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import BadData
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.transcript import TranscriptMessage, transcribe
-from memctl.ops.marks import SUMMARY
 from memctl.selection import Selection, Verdict
 from memctl.summarizer import Turn
 from memctl.summary import TEMPLATE

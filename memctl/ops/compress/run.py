@@ -17,8 +17,8 @@ from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compr
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions, Permits
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.delete import most_deletions
 from memctl.ops.lock import lock
+from memctl.ops.select import most_deletions
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.summarizer import Summarizer

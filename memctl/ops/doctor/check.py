@@ -24,6 +24,8 @@ from memctl.dialects.live import WaitingCalls
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
     COMPRESSED,
+    HINT,
+    SUMMARY,
     Block,
     Dialect,
     MessageView,
@@ -46,7 +48,6 @@ from memctl.ops.doctor.findings import (
     RepairMethod,
     Severity,
 )
-from memctl.ops.marks import HINT, SUMMARY
 from memctl.ops.missing_summaries import KEEP_STATES
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress

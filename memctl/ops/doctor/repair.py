@@ -46,7 +46,6 @@ from memctl.model import (
 )
 from memctl.ops.apply import ChangeReport, Held
 from memctl.ops.change import ChangeRun, RunOptions
-from memctl.ops.delete import most_deletions
 from memctl.ops.doctor.check import (
     ANSWERED,
     UNMARKED,
@@ -59,7 +58,7 @@ from memctl.ops.doctor.check import (
     without_mark,
 )
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
-from memctl.ops.select import places
+from memctl.ops.select import most_deletions, places
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.subject import readings
 from memctl.selection import Selection

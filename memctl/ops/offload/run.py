@@ -22,7 +22,6 @@ from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.numbers import count
 from memctl.ops.change import ChangeRun, RunOptions
-from memctl.ops.delete import most_deletions
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import comes_back, restored_in
 from memctl.ops.offload.notes import (
@@ -44,7 +43,7 @@ from memctl.ops.offload.slim import (
     slim,
     tokens,
 )
-from memctl.ops.select import select_with_anchors
+from memctl.ops.select import most_deletions, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.batching import paginate
