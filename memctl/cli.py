@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import gc
-import io
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from enum import StrEnum
 from importlib import import_module
 from itertools import islice
@@ -20,9 +19,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import plugins, signals
+from memctl import plugins, signals, streams
 from memctl.commands._context import Run
-from memctl.commands._help import Helpful, Rows, usage
+from memctl.commands._help import Helpful, Rows
+from memctl.commands._mistakes import ARGUMENTS, options_of, unknown_command, usage_error
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
 from memctl.output.terminal import Color, Format, LogFormat, Output
@@ -93,30 +93,8 @@ MOST_USED = {
 }
 """The commands in the output of plain ``memctl``, with their arguments."""
 
-WORDS = {
-    **dict.fromkeys(("backup", "dump", "save"), "export"),
-    **dict.fromkeys(("restore", "load"), "import"),
-    **dict.fromkeys(("copy", "cp", "sync", "move", "mv"), "migrate"),
-    **dict.fromkeys(("diff", "compare", "cmp"), "verify"),
-    **dict.fromkeys(("ls", "list", "show", "cat", "stat"), "inspect"),
-    **dict.fromkeys(("rm", "remove"), "delete"),
-    **dict.fromkeys(("forget", "purge", "wipe"), "erase"),
-    **dict.fromkeys(("check", "repair", "fsck"), "doctor"),
-    **dict.fromkeys(("summarize", "compact"), "compress"),
-    **dict.fromkeys(("revert", "rollback"), "undo"),
-    **dict.fromkeys(("log", "runs"), "history"),
-    **dict.fromkeys(("find", "grep", "query"), "search"),
-    "--before": "--until",
-    "--after": "--since",
-    "--text": "--match",
-}
-"""Commands and options of other tools, with the equivalent commands and options of memctl."""
-
 SETTLED = "memctl.settled"
 """The key in ``Context.meta`` of the configuration that applies to the command."""
-ARGUMENTS = "memctl.arguments"
-"""The key in ``Context.meta`` of the words of the command line."""
-
 _PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
 
 
@@ -182,7 +160,7 @@ class Memctl(Helpful, TyperGroup):
         except OSError as error:
             raise _unwritten(error, Output(arguments=given, color=_color(given))) from error
         except Exception as error:
-            if found := _usage(error, given=given):
+            if found := usage_error(error, COMMANDS, given=given):
                 Output(arguments=given, color=_color(given)).fail(found)
                 raise typer.Exit(found.exit_code) from error
             raise
@@ -191,7 +169,7 @@ class Memctl(Helpful, TyperGroup):
 
     def _own_options_first(self, line: list[str]) -> list[str]:
         """Return the command line with memctl's own options first."""
-        own = _options_of(self)
+        own = options_of(self)
         for name in ("--version", "--show-completion"):
             del own[name]  # these replace a command
         if not any(word.partition("=")[0] in own for word in line):
@@ -213,7 +191,7 @@ class Memctl(Helpful, TyperGroup):
                     except (KeyError, UsageError):
                         return line  # the command is unknown; the parser reports the error
                 continue
-            others = {} if command is self else _options_of(command)
+            others = {} if command is self else options_of(command)
             is_own = name in own and name not in others
             found = [word]
             if not assigned and (own[name] if is_own else others.get(name, False)):
@@ -246,14 +224,7 @@ class Memctl(Helpful, TyperGroup):
         # Looking for plugins takes longer than building a command.
         known = word in COMMANDS or word.startswith("-")
         if not known and word not in (commands := self.list_commands(ctx)):
-            from difflib import get_close_matches
-
-            hint = "memctl --help lists the commands"
-            if word in WORDS:
-                hint = f"use memctl {WORDS[word]}"
-            elif near := get_close_matches(word, commands, n=1):
-                hint = f"did you mean {near[0]!r}?"
-            raise UsageError(f"there is no command {word!r}", hint)
+            raise unknown_command(word, commands)
         found = super().resolve_command(ctx, args)
         name, command, _ = found
         if name is not None and not ctx.resilient_parsing:
@@ -299,7 +270,9 @@ class Memctl(Helpful, TyperGroup):
             _output(ctx).fail(refused, ctx.invoked_subcommand)
             raise typer.Exit(refused.exit_code) from error
         except Exception as error:
-            if found := _usage(error, ctx.command, called=ctx.invoked_subcommand or ""):
+            if found := usage_error(
+                error, COMMANDS, ctx.command, called=ctx.invoked_subcommand or ""
+            ):
                 _output(ctx).fail(found, ctx.invoked_subcommand or "")
                 raise typer.Exit(found.exit_code) from error
             if type(error).__module__.startswith("typer"):
@@ -323,16 +296,6 @@ def _orient() -> None:
     found = Page("memctl COMMAND [options]", [ABOUT], examples)
     found.commands = {"Most used": rows, "Help": guide}
     typer.echo(render(found, columns()), err=True)
-
-
-def _options_of(command: Any) -> dict[str, bool]:
-    """Map each option of a command to whether it takes a value."""
-    return {
-        name: not option.is_flag
-        for option in command.params
-        if option.param_type_name == "option"
-        for name in (*option.opts, *option.secondary_opts)
-    }
 
 
 def _plugins() -> list[str]:
@@ -420,86 +383,6 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
     output.report, output.listing, output.format = None, None, Format.TABLE
     output.fail(failure)
     return typer.Exit(failure.exit_code)
-
-
-def _usage(
-    error: Any, root: Any = None, *, called: str = "", given: Sequence[str] = ()
-) -> UsageError | None:
-    """Return the error of memctl for an error of the command-line parser.
-
-    Return None if the parser did not raise the error, or if a group of commands lacks a subcommand:
-    Typer then shows the help of the group.  ``root`` is the command ``memctl`` if the error comes
-    from one of its commands, whose name is ``called``.  ``given`` are the arguments of memctl if
-    the error comes from its own options.
-    """
-    kind = type(error)
-    if not hasattr(error, "format_message") or kind.__name__ == "NoArgsIsHelpError":
-        return None
-    words: list[str] = []
-    context = getattr(error, "ctx", None)
-    while context is not None and context.parent is not None:
-        words.insert(0, context.info_name)
-        context = context.parent
-    command = " ".join(["memctl", *(words or filter(None, [called]))])
-    hint = f"{command} --help lists its options"
-    name = getattr(error, "option_name", None)
-    if root is not None and any(name in option.opts for option in root.params):
-        error.possibilities = None
-        hint = f"it goes before the command, as in memctl {name} ..."
-    elif name in WORDS:
-        error.possibilities = None
-        hint = f"memctl's option is {WORDS[name]}"
-    elif after := next(
-        (word for word in given if word in COMMANDS and name in _taken(error, word)), ""
-    ):
-        error.possibilities = None
-        hint = f"write options after the command: memctl {after} {name} ..."
-    if found := _EXTRA.fullmatch(error.format_message()):
-        return _unexpected(error.ctx, command, found[1], hint)
-    # Some versions of Typer name the kind of their error.
-    text = error.format_message().replace(": Value error, ", ": ", 1)
-    for pattern, ours in _LIMITS.items():
-        text = re.sub(pattern, ours, text)
-    return UsageError(text, hint)
-
-
-def _taken(error: Any, command: str) -> Collection[str]:
-    """Return the options of a command; ``error`` comes from the options before it."""
-    return _options_of(error.ctx.command.get_command(error.ctx, command))
-
-
-_LIMITS = {
-    r"Input should be greater than or equal to (\S+)": r"must be \1 or more",
-    r"Input should be less than or equal to (\S+)": r"must be \1 or less",
-    r"Input should be a valid integer.*": "must be a whole number",
-    r"Input should be a valid number.*": "must be a number",
-}
-"""Words of Typer for values of options that are not valid, and those of memctl."""
-_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
-"""Click's message for words that a command does not take."""
-_VALUES = frozenset(("MARK", "OLD", "NEW"))
-"""The arguments that may have spaces and do not name a store or a file."""
-
-
-def _unexpected(context: Any, command: str, extra: str, hint: str) -> UsageError:
-    """Return the error for the words ``extra``, which a command does not take.
-
-    ``context`` is Click's context of the command, and ``command`` its name.  A typical mistake gets
-    a hint of its own in place of ``hint``.
-    """
-    taken = [one for one in context.command.params if one.param_type_name == "argument"]
-    takes = " ".join(map(usage, taken)) or "no arguments"
-    options = _options_of(context.command)
-    words = list(context.meta.get(ARGUMENTS, ()))
-    first = extra.split(" ")[0]
-    at = words.index(first) if first in words else 0
-    before, option = words[at - 1] if at else "", words[at - 2] if at > 1 else ""
-    values = {context.params.get(one.name) for one in taken if one.metavar in _VALUES}
-    if options.get(option) or options.get(before.partition("=")[0]) or before in values:
-        hint = f'put words that belong together into quotes: "{before} {extra}"'
-    elif "-o" in options:
-        hint = f"use -o FILE to write a file: -o {extra}"
-    return UsageError(f"unexpected {extra!r}: {command} takes {takes}", hint)
 
 
 def _unusable(error: OSError) -> Unavailable:
@@ -662,12 +545,7 @@ def main() -> None:
     """Run the app."""
     # Imported modules stay until the end: collecting garbage among them would only take time.
     gc.disable()
-    _replace_closed()
-    raw = io.BufferedWriter(_Stderr(sys.stderr))
-    sys.stderr = io.TextIOWrapper(raw, encoding=sys.stderr.encoding, line_buffering=True)
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal with a limited encoding gets escapes, not an error.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    streams.prepare()
     try:
         app()
     except BrokenPipeError:
@@ -676,49 +554,10 @@ def main() -> None:
         if isinstance(end.code, int) and any(each.daemon for each in threading.enumerate()):
             # A daemon thread may be inside OpenSSL.  exit() frees OpenSSL's data, and the process
             # would crash.
-            _flush()
+            streams.flush()
             sys.stderr.flush()
             os._exit(end.code)
         raise
     finally:
-        _flush()
+        streams.flush()
         gc.freeze()  # Python would collect garbage once more at exit
-
-
-class _Stderr(io.FileIO):
-    """A stderr that ignores write errors: a full disk or a closed pipe does not stop memctl."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream.fileno(), "w", closefd=False)
-        self._stream = stream  # a reference, because a collected stream would close the file
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data) or 0
-        except OSError:
-            return len(data)
-
-
-def _replace_closed() -> None:
-    """Open a substitute for each closed standard stream.
-
-    Without a substitute, the next opened file, such as a store, would get the number of the stream.
-    Messages to a closed stderr are dropped.  Writing to a closed stdout is an error.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is not None:
-            continue
-        handle = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
-        if handle != number:
-            os.dup2(handle, number)
-            os.close(handle)
-        mode = "r" if name == "stdin" else "w"
-        setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - to the end
-
-
-def _flush() -> None:
-    """Flush stdout; ignore errors, which were reported already."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
