@@ -99,6 +99,8 @@ class Entry:
     """The message that a model gets at this place (``live.sent``), if other messages decide it."""
     shown: Entry | None = None
     """The entry of that message."""
+    is_noted: bool = False
+    """True if the note of an earlier message has the message."""
 
 
 @dataclass(slots=True)
@@ -130,6 +132,9 @@ class _Note:
     the note; empty if it stands for a message."""
     summary: str = ""
     """A digest of the summary of the memory, if messages aside say this summary."""
+    later: list[Any] = field(default_factory=list)
+    """These messages, if they stand behind the first new message: each as in ``before``, after the
+    number of original messages from that message on."""
     offloaded: str | None = None
     """A second check: a digest of the new message without the contents that were offloaded."""
 
@@ -157,6 +162,7 @@ class _Note:
             found.get("after", []),
             found.get("stands", ""),
             found.get("summary", ""),
+            found.get("later", []),
             found.get("offloaded"),
         )
         return note if note._is_sound() else None
@@ -175,6 +181,9 @@ class _Note:
             and _are_aside(self.after)
             and isinstance(self.stands, str)
             and isinstance(self.summary, str)
+            and isinstance(self.later, list)
+            and all(isinstance(one, list) and type(one[0]) is int for one in self.later)
+            and _are_aside([one[1:] for one in self.later])
             and (ids is None or (_are_texts(ids) and len(ids) > 0))
             and (marks is None or (isinstance(marks, list) and all(map(_are_texts, marks))))
         )
@@ -215,7 +224,7 @@ class _Note:
                 record[name] = value
         record |= {
             name: value
-            for name in ("extra", "before", "after", "stands", "summary")
+            for name in ("extra", "before", "after", "stands", "summary", "later")
             if (value := getattr(self, name))
         }
         # Sorted, so that the order of the fields in a store does not change the text.
@@ -504,6 +513,8 @@ class Joiner(Converter):
         self._summaries = summaries
         self._unnoted = ""
         """The digest of the new summary, until a note has it."""
+        self._later: list[Any] = []
+        """The messages with the new summary, as a note has them."""
         self._group: list[Entry] = []
         self._note: _Note | None = None
         self._before: list[Any] = []
@@ -535,6 +546,8 @@ class Joiner(Converter):
     def _add(self, entries: Iterable[Entry]) -> list[StoredMessage]:
         done: list[StoredMessage] = []
         for one in entries:
+            if one.is_noted:
+                continue
             one.value = self._without_extras(one.value)
             value, note = _take_note(one.value, self.target.name)
             if self._is_aside(one, value):
@@ -599,21 +612,33 @@ class Joiner(Converter):
         if self.target.holds_summary and not self.source.holds_summary:
             first = _take_note(held[0].value, self.target.name)[1] if 0 in found else None
             if first is None or first.stands != SUMMARY:
-                self.summary = self._take_summary(found)
+                self.summary = self._take_summary(held, found)
         # A message in another place than its own stands in the place of another message.
         for place, (at, said) in zip(sorted(found), found.items(), strict=True):
             held[place].sent, held[place].shown = said, held[at]
         yield from held
 
-    def _take_summary(self, found: dict[int, Sent]) -> str:
-        """Remove the summaries before all other messages; return their text."""
+    def _take_summary(self, held: Sequence[Entry], found: dict[int, Sent]) -> str:
+        """Remove the summaries before all other messages; return their text.
+
+        Of the ``held`` messages, those behind the first one that stays go into its note: if the
+        message becomes part of another summary, they do, too.
+        """
         said: list[str] = []
+        taken: list[int] = []
         for at, one in list(found.items())[:-1] if self._summaries else ():
             texts = [block.text for block in one.blocks if isinstance(block, TextBlock)]
             if not self.source.is_summary(one.view) or len(texts) < len(one.blocks):
                 break
             said += texts
+            taken.append(at)
             del found[at]
+        first = min(found, default=0)
+        for at in sorted(at for at in taken if at > first):
+            entry = held[at]
+            entry.is_noted = True
+            value = take_extras(entry.value, [self.target.name])[0]
+            self._later.append([at - first, entry.id, value, list(entry.marks)])
         text = "\n\n".join(said)
         self._unnoted = _digest(text) if text else ""
         return text
@@ -649,6 +674,7 @@ class Joiner(Converter):
         marks = tuple(mark for mark in shared if all(mark in some for some in given))
         new = _Note(extra=self._take_extra(), before=self._before, after=after)
         new.summary, self._unnoted = self._unnoted, ""
+        new.later, self._later = self._later, []
         if set(given) != {marks}:
             new.marks = [list(some) for some in given]
         restored = self._restored(parts, note) if note is not None else None
@@ -733,6 +759,10 @@ class Splitter(Converter):
         """The summary of the memory, until a message holds it."""
         self._last: list[StoredMessage] = []
         """The new messages of the last message, if it may get messages aside."""
+        self._later: list[Any] = []
+        """The messages of a note that stand after further messages (``_Note.later``)."""
+        self._passed = 0
+        """The number of messages since that note."""
 
     def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
         found = super().memory(memory, first)
@@ -760,15 +790,16 @@ class Splitter(Converter):
 
     def end(self) -> list[StoredMessage]:
         done, self._last = self._last, []
+        later, self._later = self._back([one[1:] for one in self._later]), []
         if not done and (self._summary or self._aside):
-            return self._said()
+            return [*later, *self._said()]
         if self._aside and self._notes:
             value, note = _take_note(jsonio.loads(done[0].message), self.source.name)
             note = note or _Note(_MADE_OF_NONE)
             note.after = self._take_aside()
             _put_note(value, self.source.name, note)
             done[0] = done[0]._replace(message=jsonio.compact(value, odd=True))
-        return done
+        return [*done, *later]
 
     def summarize(self, text: str) -> None:
         if self.target.holds_summary:
@@ -809,10 +840,25 @@ class Splitter(Converter):
         """Return the new messages of a message, among those that its note has kept aside."""
         whole, note = _take_note(entry.value, self.target.name)
         if note is None:
-            return self._parts(entry, whole, None)
-        before = self._back(note.before)
+            return self._woven(self._parts(entry, whole, None))
+        before = self._woven(self._back(note.before))
         parts = [] if note.stands else self._parts(entry, whole, note)
-        return [*before, *parts, *self._back(note.after)]
+        if note.later:
+            self._later, self._passed = note.later, 0
+        return [*before, *self._woven([*parts, *self._back(note.after)])]
+
+    def _woven(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+        """Return messages, with those of ``_later`` at their places."""
+        if not self._later:
+            return messages
+        found: list[StoredMessage] = []
+        for one in messages:
+            while self._later and self._later[0][0] <= self._passed:
+                found += self._back([self._later.pop(0)[1:]])
+                self._passed += 1
+            found.append(one)
+            self._passed += 1
+        return found
 
     def _parts(self, entry: Entry, whole: Message, note: _Note | None) -> list[StoredMessage]:
         parts = _split(self._joint, whole)

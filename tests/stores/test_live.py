@@ -56,9 +56,10 @@ def rewound(path: str) -> str:
     return path
 
 
-def texts(run: Any, place: object) -> list[str]:
+def texts(run: Any, place: object, *options: str) -> list[str]:
     """Return the texts that ``context`` shows."""
-    rows = csv.DictReader(io.StringIO(run("context", place, "--format", "csv").stdout))
+    done = run("context", place, "--format", "csv", *options)
+    rows = csv.DictReader(io.StringIO(done.stdout))
     return [row["text"] for row in rows]
 
 
@@ -259,6 +260,21 @@ def test_live_summary_of_a_compaction_becomes_that_of_the_target(
     assert run("verify", path, copy).exit_code == 0
     assert run("undo", "--yes").exit_code == 0
     assert context(copy) == wanted
+
+
+def test_live_summary_of_a_compaction_that_became_part_of_another(
+    run: Any, path: str, tmp_path: Path
+) -> None:
+    """An agent of AgentScope goes on and compresses; agents of ADK then read the same."""
+    copy, back = f"{tmp_path}/sessions/", f"sqlite:///{tmp_path}/back.db?layout=adk&app=shop"
+    add(path, KEY, [compaction(5, 3, "Of seats."), event(6, "clerk", "12A.", 6)], len(TOLD))
+    assert run("migrate", path, copy).exit_code == 0
+    words = ("--summarizer", "extractive", "--keep-last", "1", "--yes")
+    assert run("compress", copy, *words).exit_code == 0
+    assert run("migrate", copy, back).exit_code == 0
+    assert texts(run, back) == texts(run, copy)
+    assert len(texts(run, back)) == 2
+    assert CARD not in texts(run, back, "--all")
 
 
 def test_live_doctor_says_nothing_of_calls_that_were_taken_back(run: Any, path: str) -> None:
