@@ -123,10 +123,11 @@ class RestoreRun:
                 if before := self._notes.of(key).before:
                     yield Edit(Memory(key), [], before=before)
 
-        async with aclosing(store.edit(edits())) as results:
-            async for result in results:
-                if result.failure is not None:
-                    self.report.failures.append((result.key, result.failure))
+        with store.foreseen(lambda _: None):  # an undo of this undo reverses the copy alone
+            async with aclosing(store.edit(edits())) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        self.report.failures.append((result.key, result.failure))
 
     async def count(self) -> None:
         """Count the memories to restore, for a dry run."""

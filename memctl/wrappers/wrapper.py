@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import contextmanager
 
 from memctl.checkpoints import Checkpoints
 from memctl.dialects.view import Dialect
@@ -20,7 +21,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, Maintenance, Matches, OpenMode, Store
+from memctl.store import Deletion, Features, Foreseeing, Maintenance, Matches, OpenMode, Store
 from memctl.storekit.edits import Snapshot
 
 
@@ -68,6 +69,11 @@ class StoreWrapper(Store):
 
     def unlock(self) -> None:
         self._store.unlock()
+
+    @contextmanager
+    def foreseen(self, tell: Foreseeing) -> Iterator[None]:
+        with self._store.foreseen(tell):
+            yield
 
     async def identity(self) -> str:
         return await self._store.identity()

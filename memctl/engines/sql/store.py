@@ -23,6 +23,7 @@ class DatabaseStore(Store):
         super().__init__(location, mode)
         self.kind = location.kind
         self.database = make(location, self.label)
+        self.database.about_to_commit = self.about_to_commit
         self.details = self.database.details
 
     @abstractmethod
