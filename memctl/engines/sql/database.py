@@ -596,6 +596,15 @@ class Database(ABC):
         """
         return ""
 
+    async def require_replica_identity(  # noqa: B027 - only PostgreSQL asks for it
+        self, tables: Sequence[str]
+    ) -> None:
+        """Check that no publication makes the database refuse to change rows of ``tables``.
+
+        Raises:
+            Unavailable: the database would refuse to update or delete rows.
+        """
+
     async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
         """Return the triggers and rules that run when rows of any table are deleted."""
         rows = await self.fetch_all(connection, self.triggers_sql, {})

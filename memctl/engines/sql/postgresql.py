@@ -127,6 +127,21 @@ LACKS_INSERT = _LACKS.format("{}", "INSERT")
 
 A login may insert rows if it has the right on each column that it names.
 """
+_PUBLISHED = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubupdate OR pubdelete)"
+_UPDATABLE = """
+SELECT c.oid::regclass::text, quote_ident(min(a.attname)) FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.attgenerated = '' AND a.attidentity <> 'a'
+WHERE c.relname = ANY($1) AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+GROUP BY c.oid
+"""
+"""Selects the tables of the search path with one of the names, and a column that takes values."""
+_UNREPLICATED = {
+    "55000": "ALTER TABLE {0} REPLICA IDENTITY FULL, or add a primary key: the table is published",
+    "42P10": "the table {0} is published: see the columns and the WHERE of its publications, and "
+    "its REPLICA IDENTITY",
+}
+"""The states of errors about statements on a published table, each with a hint."""
 _NAME_BYTES = 63
 """The maximum number of bytes of ``application_name`` in PostgreSQL."""
 
@@ -384,6 +399,12 @@ class PostgresqlDatabase(Database):
                     return f"{right} on {visible(table)!r}"
         return ""
 
+    async def require_replica_identity(self, tables: Sequence[str]) -> None:
+        with self.errors():
+            async with self._engine.connection() as connection:
+                driver = await connection.driver()
+                await require_replica_identity(driver, tables, self.label)
+
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Make the first connection as if through a pooler; find out whether a pooler answers."""
         connection = await self._connected(dsn, None)
@@ -622,6 +643,34 @@ class PostgresqlDatabase(Database):
             f"nextval({sequence}))) WHERE {sequence} IS NOT NULL"
         )
         await self.fetch_all(connection, sql, {"table": table, "column": column})
+
+
+async def require_replica_identity(
+    driver: asyncpg.Connection, tables: Sequence[str], label: str
+) -> None:
+    """Check that no publication makes PostgreSQL refuse to change rows of ``tables``.
+
+    PostgreSQL refuses statements that update or delete rows of a published table if subscribers
+    could not find the rows.  It does so even for EXPLAIN, which changes nothing.  ``driver`` is a
+    connection without a transaction; ``label`` names the database in errors.
+
+    Raises:
+        Unavailable: PostgreSQL would refuse to update or delete rows.
+    """
+    if not await driver.fetchval(_PUBLISHED):
+        return
+    for table, column in await driver.fetch(_UPDATABLE, list(tables)):
+        for sql in f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {column}":
+            try:
+                await driver.execute(f"EXPLAIN {sql}")
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _UNREPLICATED:
+                    continue  # a missing right, for instance, is no matter of publications
+                detail = f": {error.detail}" if error.detail else ""
+                raise Unavailable(
+                    f"{label}: {first_line(error)}{detail}",
+                    _UNREPLICATED[error.sqlstate].format(table),
+                ) from error
 
 
 def _set_codecs(connection: Any, _record: Any) -> None:

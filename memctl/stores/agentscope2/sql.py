@@ -1255,6 +1255,10 @@ class SqlAgentscope2Store(SqlStore):
         if missing:
             await self.database.create(create_tables)
 
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return "messages", "sessions", "agents", "teams"
+
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right(("messages",), locked=("sessions",))
 
