@@ -53,19 +53,25 @@ _RAISED = "P0001"
 _CONTENDED = ("40", "55P03")
 _TRANSIENT = {
     "08": _GONE,  # no connection
-    "25P03": "the server ends transactions that are idle for long",
-    "25P04": "the server ends transactions that take long",
+    "25P03": "raise idle_in_transaction_session_timeout for the login",
+    "25P04": "raise transaction_timeout for the login",
     "53300": "the server has no free connection",
     "57014": "the server or an administrator cancelled the statement",
     "57P01": _GONE,  # shut down by an administrator
     "57P02": _GONE,  # crashed
     "57P03": _GONE,  # starting or recovering
-    "57P05": "the server ends sessions that are idle",
+    "57P05": "raise idle_session_timeout for the login",
 }
 """Prefixes of the SQL states after which a retry may help, each with a hint."""
 
-_BROKEN = ("connection is closed", "cannot switch to state")
+BROKEN = ("connection is closed", "cannot switch to state", "cannot process message")
 """Parts of the driver's messages about a broken connection; such errors have no SQL state."""
+CLOSED = "the server closed an idle connection, or is gone"
+"""The message in place of these messages: the driver does not keep what the server said."""
+IDLE_LIMITS = (
+    "check that the server is running, and its limits: idle_session_timeout, "
+    "idle_in_transaction_session_timeout, transaction_timeout"
+)
 
 
 _LIMIT, _LIMIT_VARIABLE = "connect_timeout", "PGCONNECT_TIMEOUT"
@@ -440,8 +446,8 @@ class PostgresqlDatabase(Database):
         for beginning, hint in _TRANSIENT.items():
             if state.startswith(beginning):
                 return Lost(message, hint)
-        if any(words in message for words in _BROKEN):
-            return Lost(message, _GONE)
+        if any(words in message for words in BROKEN):
+            return Lost(f"{self.label}: {CLOSED}", IDLE_LIMITS)
         match state[:2]:
             case "22" | "23" | "54":
                 return None

@@ -16,6 +16,9 @@ import asyncpg
 from memctl import jsonio
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.engines.sql.postgresql import (
+    BROKEN,
+    CLOSED,
+    IDLE_LIMITS,
     LACKS_INSERT,
     PostgresqlDatabase,
     PostgresqlSyntax,
@@ -319,6 +322,8 @@ class PgvectorTables(VectorStore):
                 "write postgresql://USER@HOST:PORT/DATABASE",
             ) from None
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            if any(words in str(error) for words in BROKEN):
+                raise Lost(f"{self.label}: {CLOSED}", IDLE_LIMITS) from error
             raise Lost(f"{self.label}: {_first_line(error)}", _GONE) from error
 
     def _translated(self, error: asyncpg.PostgresError) -> Exception:
