@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import partial
@@ -58,6 +58,8 @@ WRITTEN_ONCE = Failure("refused", "the store is written once: memories are added
 Record = dict[str, Any]
 """What ``Maintenance.revert`` needs to undo a part of a repair: a JSON object with a ``code``."""
 Note = Callable[[Record], Awaitable[None]]
+Foreseeing = Callable[[list[WriteResult]], None]
+"""Records results that are about to become durable; see ``Store.foreseen``."""
 Matches = Callable[[Sequence[bytes]], Iterable[int]]
 """A function of the JSON texts of messages: returns the indexes of the texts that match."""
 
@@ -375,6 +377,7 @@ class Store(ABC):
         self.skips_damage = False
         self.damage: list[Finding] = []
         """The damage that ``read`` has skipped since ``skip_damage`` was called."""
+        self._foreseeing: Foreseeing = lambda _: None
         self._file_lock: FileLock | None = None
 
     async def __aenter__(self) -> Self:
@@ -452,6 +455,32 @@ class Store(ABC):
 
         ``embedding`` describes the vectors of facts; None means facts without vectors.
         """
+
+    @contextmanager
+    def foreseen(self, tell: Foreseeing) -> Iterator[None]:
+        """Have ``tell`` called in the block with results of ``write`` and ``edit``, before commits.
+
+        A run records them, so that it can be undone even if the store, the connection or memctl
+        ends before a result is yielded.  ``tell`` may be called in a thread.
+        """
+        outer, self._foreseeing = self._foreseeing, tell
+        try:
+            yield
+        finally:
+            self._foreseeing = outer
+
+    def about_to_commit(self, results: Iterable[WriteResult]) -> None:
+        """Tell of the results that are about to become durable; see ``foreseen``.
+
+        A store calls it in ``write`` and ``edit`` before each commit.  Results without ``before``
+        and ``shared_ids`` are left out, because an undo does not need them.
+
+        Raises:
+            Unavailable: the results cannot be recorded; the store must not commit.
+        """
+        told = [one for one in results if not one.failure and (one.before or one.shared_ids)]
+        if told:
+            self._foreseeing(told)
 
     async def settle_layout(self) -> bool:
         """Detect the layout before ``open``; return True if it differs from the usual layout."""

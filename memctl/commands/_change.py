@@ -115,7 +115,7 @@ def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
     if not done:
         return error
     return Partial(
-        f"{error.message}; done: {done}, not done: {run.report.left}",
+        f"{error.message}; done: {done}, not done: {run.left() or 0}",
         "run again for the rest; what was done is complete",
     )
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from memctl import plugins, system
 from memctl.config import secrets
+from memctl.config.trust import refuse_changeable
 from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
@@ -295,7 +296,8 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
 
     Raises:
         NotFound: the file is named by ``explicit`` or ``MEMCTL_CONFIG`` and does not exist.
-        UsageError: the file is unreadable or not valid TOML, or has an unknown setting.
+        UsageError: the file is unreadable or not valid TOML, has an unknown setting, or starts
+            programs although other users could change it.
     """
     path = place(explicit, environment)
     named = explicit is not None or bool(environment.get("MEMCTL_CONFIG"))
@@ -319,7 +321,9 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
         raise UsageError(f"{path} is not valid TOML: {error}", 'quote strings: "..."') from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deep", "no setting is a list of lists") from error
-    return _read(path, content)
+    found = _read(path, content)
+    refuse_changeable(path, content)
+    return found
 
 
 def place(explicit: Path | None, environment: Mapping[str, str]) -> Path:

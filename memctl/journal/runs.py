@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
@@ -72,8 +73,8 @@ _COUNTER = "counter"
 _UNRECORDED = "unrecorded"
 _IDENTITY = "identity"
 BEFORE = "before.ndjson"
-_UNCHANGED = "unchanged"
-"""The mark of a note that says that the store refused the change of a memory."""
+_UNCHANGED, _FORESEEN = "unchanged", "foreseen"
+"""The marks of notes: the store refused the change of a memory, or was about to make it."""
 _DAY = 86_400
 _LEAP = 366 * _DAY
 """The longest credible time between two runs, in seconds, beyond the age limit of runs."""
@@ -234,7 +235,9 @@ class Journal:
         self._parts = 0
         self._held: int | None = None
         self._before: BinaryIO | None = None
-        self._unchanged: set[MemoryKey] = set()
+        self._unsettled: set[MemoryKey] = set()
+        """The memories whose last note is a refusal, or was made before the change."""
+        self._noting = Lock()
 
     def hold(self) -> None:
         """Mark the run as going on, until ``end``, ``discard``, or the end of this process.
@@ -292,27 +295,42 @@ class Journal:
         """
         return read_changes(_part(self.folder, self._parts), leaving=leaving)
 
+    def foresee(self, results: Iterable[WriteResult]) -> None:
+        """Record the notes of the store on changes that it is about to make.
+
+        They count for memories of which the store gives no result; see ``Store.foreseen``.
+
+        Raises:
+            Unavailable: the operating system refuses the write.
+        """
+        found = list(results)
+        self._write([*one.key, one.before, one.shared_ids, _FORESEEN] for one in found)
+        self._unsettled.update(one.key for one in found)
+
     def note(self, result: WriteResult) -> None:
         """Record the note of the store on a memory, or that the store refused to change the memory.
 
-        A result without a note and without a refusal is recorded only if the store refused an
-        earlier change of the memory.
+        A result without a note and without a refusal is recorded only if an earlier note of the
+        run says that the store refused a change of the memory, or was about to make it.
 
         Raises:
             Unavailable: the operating system refuses the write.
         """
         line: list[Any] = [*result.key, result.before, result.shared_ids]
         if result.failure is not None:
-            self._unchanged.add(result.key)
+            self._unsettled.add(result.key)
             line.append(_UNCHANGED)
-        elif result.key in self._unchanged:  # a later attempt succeeded
-            self._unchanged.remove(result.key)
+        elif result.key in self._unsettled:
+            self._unsettled.remove(result.key)
         elif not (result.before or result.shared_ids):
             return
+        self._write([line])
+
+    def _write(self, lines: Iterable[list[Any]]) -> None:
         path = self.folder / BEFORE
-        with refusals(path):
+        with self._noting, refusals(path):
             self._before = self._before or new_file(path)
-            self._before.write(sealed(line))
+            self._before.write(b"".join(map(sealed, lines)))
             self._before.flush()
 
     def end(self, outcome: str) -> None:
@@ -351,11 +369,11 @@ class Journal:
 
 _NOTES_SCHEMA = """
 PRAGMA journal_mode = OFF;
-CREATE TABLE note (key TEXT PRIMARY KEY, line BLOB, unchanged INTEGER);
+CREATE TABLE note (key TEXT PRIMARY KEY, line BLOB, is_final INTEGER);
 """
 _ADD_NOTE = """
 INSERT INTO note VALUES (?, ?, ?) ON CONFLICT (key)
-DO UPDATE SET line = excluded.line, unchanged = excluded.unchanged WHERE unchanged
+DO UPDATE SET line = excluded.line, is_final = excluded.is_final WHERE NOT is_final
 """
 _FIND_NOTE = "SELECT line FROM note WHERE key = ?"
 
@@ -367,6 +385,8 @@ class Note(NamedTuple):
     shared_ids: Mapping[str, int] = {}
     unchanged: bool = False
     """True if the store refused the change."""
+    foreseen: bool = False
+    """True if the store was about to make the change, and perhaps did not make it."""
 
 
 class Notes:
@@ -402,13 +422,13 @@ class Notes:
         for line in lines:
             if line.endswith(b"\n"):  # an incomplete line is from a killed run
                 key, note = self._parse(line)
-                yield json.dumps(key), line, note.unchanged
+                yield json.dumps(key), line, not (note.unchanged or note.foreseen)
 
     def of(self, key: MemoryKey) -> Note:
         """Return the note on the first change of a memory that the store did not refuse.
 
-        If the store refused all changes, return the last note.  If there is no note, return an
-        empty one.
+        If the store refused all changes, or its answers were lost, return the last note.  If there
+        is no note, return an empty one.
         """
         row = self._database.execute(_FIND_NOTE, (json.dumps(key),)).fetchone()
         return Note() if row is None else self._parse(row[0])[1]
@@ -420,7 +440,8 @@ class Notes:
             raise BadData(
                 f"{self._path} is damaged: {error}", "the run cannot be undone"
             ) from error
-        return MemoryKey(user, session, part), Note(before, shared_ids, _UNCHANGED in more)
+        key, flags = MemoryKey(user, session, part), (_UNCHANGED in more, _FORESEEN in more)
+        return key, Note(before, shared_ids, *flags)
 
 
 class Runs:

@@ -284,7 +284,8 @@ async def _apply(
                     del edit
                     yield some.pop()  # the store may free a large edit
 
-    with stop.cooperative_while(when=not store.features.commits_at_end):
+    cooperative = stop.cooperative_while(when=not store.features.commits_at_end)
+    with cooperative, store.foreseen(journal.foresee):
         async with aclosing(edits()) as planned, aclosing(store.edit(planned)) as results:
             async for result in results:
                 report.left -= 1

@@ -199,9 +199,8 @@ class ChangeRun:
             return
         self.record.memories = self.report.done.memories
         self.record.counts = self.counts()
-        finished = not self.report.failures and not self.report.left
         try:
-            journal.end("done" if finished else "partial")
+            journal.end("partial" if self.report.failures or self.left() else "done")
         except Unavailable as error:
             self._observer.warn(f"cannot record the end of the run: {error.message}")
         if not self._options.backup:
@@ -211,6 +210,13 @@ class ChangeRun:
         """Return the number of changed memories as a text, such as "2 memories"; empty if zero."""
         done = self.report.done.memories
         return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
+
+    def left(self) -> str:
+        """Return how much of the plan an error or a stop left undone as a text; empty if nothing.
+
+        The text is a number of memories, unless overridden.
+        """
+        return str(self.report.left or "")
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of deleted, marked and restored messages, for the journal."""

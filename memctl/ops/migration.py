@@ -231,10 +231,10 @@ class CopyRun:
         await lock(target)
         if self._recording is None or target.features.added_only:
             return
-        if self._recording.begun:  # by an earlier attempt
-            return
-        recorded = in_one_dialect(source, target)[0].dialect
-        self._recording.run.dialect = recorded.full_name + (ALL if recorded.all_messages else "")
+        if not self._recording.begun:  # by an earlier attempt
+            recorded = in_one_dialect(source, target)[0].dialect
+            all_messages = ALL if recorded.all_messages else ""
+            self._recording.run.dialect = recorded.full_name + all_messages
         self._recording.begin(target, self._observer.warn)
 
     async def copy(

@@ -38,7 +38,7 @@ class Recording:
         return self._journal is not None
 
     def begin(self, target: Store, warn: Callable[[str], None]) -> None:
-        """Begin the record of changes in the open target; a second call does nothing.
+        """Begin the record of changes in the open target, or go on with it in a later attempt.
 
         ``warn`` gets the warnings of ``Runs.prune``.
 
@@ -52,6 +52,7 @@ class Recording:
                 kept.prune(self._keep, self.run, warn)
             self._journal = kept.begin(self.run)
             self._writer = self._stack.enter_context(self._journal.writer(growing=True))
+        self._stack.enter_context(target.foreseen(self._journal.foresee))
 
     def adds(self, page: Page, *, summary: bool) -> None:
         """Record that the messages of a page will be written; see ``CopyJournal``."""

@@ -52,6 +52,8 @@ class RestoreRun:
         self._holds = options.holds
         self._keys = frozenset[MemoryKey]()
         """The memories to restore."""
+        self.left = 0
+        """The number of memories that an error or a stop left as they were."""
 
     @property
     def id(self) -> str | None:
@@ -100,15 +102,18 @@ class RestoreRun:
         if not self._keys:
             return
         copied = CopyReport()
-        with self._recording.ended(copied):
-            async with make_store(self._archive) as source:
-                self._recording.begin(store, self._warn)
-                options = CopyOptions(
-                    OnConflict.REPLACE, checksum=True, exact=True, holds=self._holds
-                )
-                chosen = Selection(keys=self._keys)
-                await copy(source, store, chosen, options, copied, recorder=self._recording)
-            await self._tidy(store, self._keys - {key for key, _ in copied.failures})
+        try:
+            with self._recording.ended(copied):
+                async with make_store(self._archive) as source:
+                    self._recording.begin(store, self._warn)
+                    options = CopyOptions(
+                        OnConflict.REPLACE, checksum=True, exact=True, holds=self._holds
+                    )
+                    chosen = Selection(keys=self._keys)
+                    await copy(source, store, chosen, options, copied, recorder=self._recording)
+                await self._tidy(store, self._keys - {key for key, _ in copied.failures})
+        finally:
+            self.left = len(self._keys - copied.settled.keys())
             for counted in (self.report.planned, self.report.done):
                 counted.memories += copied.memories.written
                 counted.restored += copied.messages.written
@@ -123,10 +128,11 @@ class RestoreRun:
                 if before := self._notes.of(key).before:
                     yield Edit(Memory(key), [], before=before)
 
-        async with aclosing(store.edit(edits())) as results:
-            async for result in results:
-                if result.failure is not None:
-                    self.report.failures.append((result.key, result.failure))
+        with store.foreseen(lambda _: None):  # an undo of this undo reverses the copy alone
+            async with aclosing(store.edit(edits())) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        self.report.failures.append((result.key, result.failure))
 
     async def count(self) -> None:
         """Count the memories to restore, for a dry run."""
@@ -164,6 +170,12 @@ class CopyUndoRun(UndoRun):
         if self.dry_run:
             await self._restoring.count()
         return self._reverses or self._restoring.something
+
+    def left(self) -> str:
+        if self.begun:
+            return super().left()
+        waiting = self.report.planned.memories - self.report.done.memories
+        return str(self._restoring.left + waiting or "")
 
     async def carry_out(self, store: Store) -> None:
         await self._restoring.carry_out(store)

@@ -734,6 +734,13 @@ class UndoRun(ChangeRun):
         reverted = count(self._reverted, "repair") + " undone" if self._reverted else ""
         return " and ".join(filter(None, [super().done(), reverted]))
 
+    def left(self) -> str:
+        """Return the number of memories, and whether repairs are left to undo, which come first."""
+        if not self._repaired or self._reverted is not None:
+            return super().left()
+        memories = str(self.report.planned.memories or "")
+        return " and ".join(filter(None, [memories, "repairs of the store"]))
+
     def details(self) -> dict[str, Any]:
         """Return the number of undone repairs of the store as ``unmended``; empty for zero.
 

@@ -143,6 +143,13 @@ class SimpleStore(Store):
         """
         return left, ""
 
+    def creates(self, there: Snapshot) -> bool:
+        """Return whether a write makes what an undo removes again; ``there`` is the memory before.
+
+        This is so for a new memory.
+        """
+        return not there.exists
+
     def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
         """Return the memory ``left`` with the data ``before`` that ``drop_extras`` removed."""
         return left
@@ -209,6 +216,10 @@ class SimpleStore(Store):
             new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)
             ttl = there.memory.ttl if wanted.ttl is None else wanted.ttl
             new = replace(new, memory=replace(new.memory, ttl=ttl))
+            gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+            before = MADE if self.creates(there) else ""
+            result = WriteResult(key, len(messages), gone, before=before)
+            self.about_to_commit([result])
             await self.save(key, new, there.memory.version)
         except VersionChanged:
             return WriteResult(key, failure=CHANGED)
@@ -216,8 +227,7 @@ class SimpleStore(Store):
             return WriteResult(key, failure=rejected.failure)
         except BadData as error:
             return WriteResult(key, failure=Failure("damaged", error.message))
-        gone = len(there.messages) if mode is WriteMode.REPLACE else 0
-        return WriteResult(key, len(messages), gone, before="" if there.exists else MADE)
+        return result
 
     async def _edit(self, edit: Edit) -> WriteResult:
         key = edit.memory.key
@@ -236,6 +246,8 @@ class SimpleStore(Store):
                     await self.remove(key, version)
                     return result
                 left, before = self.drop_extras(there, changed) if result.deleted else (changed, "")
+                result = replace(result, before=before if there.exists else MADE)
+                self.about_to_commit([result])
                 await self.save(key, self.restore_extras(left, edit.before), version)
             except VersionChanged:
                 continue
@@ -243,7 +255,7 @@ class SimpleStore(Store):
                 return WriteResult(key, failure=rejected.failure)
             except BadData as error:
                 return WriteResult(key, failure=Failure("damaged", error.message))
-            return replace(result, before=before if there.exists else MADE)
+            return result
         return WriteResult(key, failure=CHANGED)
 
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:

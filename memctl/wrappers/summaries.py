@@ -7,14 +7,14 @@ AgentScope's SQL and Redis memories keep no summary.  Instead, the session state
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
 from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
-from memctl.store import Features, LeftOut, Maintenance, Note, OpenMode, Record, Store
+from memctl.store import Features, Foreseeing, LeftOut, Maintenance, Note, OpenMode, Record, Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 OF_STATES = "of_states"
@@ -28,11 +28,18 @@ class SummaryEdits:
     The old summary is kept until ``done`` gets the result of the messages.
     """
 
-    def __init__(self, states: Store, find: Callable[[MemoryKey], Awaitable[Memory]]) -> None:
+    def __init__(
+        self,
+        states: Store,
+        find: Callable[[MemoryKey], Awaitable[Memory]],
+        about_to_commit: Callable[[Iterable[WriteResult]], None],
+    ) -> None:
         """``states`` is the store of the session states, which hold the summaries.
 
         ``find`` returns the memory in ``states`` for a key: its key there, and its summary.
+        ``about_to_commit`` is the method of the store of messages and summaries together.
         """
+        self._about_to_commit = about_to_commit
         self._states = states
         self._find = find
         self._settled: list[WriteResult] = []
@@ -61,6 +68,13 @@ class SummaryEdits:
             if passing:
                 memory = replace(edit.memory, summary=None)
                 yield replace(edit, memory=memory, summary=None, before=of_messages)
+
+    def foresee(self, results: Iterable[WriteResult]) -> None:
+        """Tell of results of the store of messages; see ``Store.foreseen``."""
+        self._about_to_commit(
+            replace(one, before=_joined(one.before, self._before.get(one.key, "")))
+            for one in results
+        )
 
     async def readable(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Change the summaries; yield the pages for the store of messages.
@@ -143,7 +157,14 @@ class SummaryEdits:
         if memory.summary in (None, there) and not before:
             return None
         state = replace(memory, key=found.key)
-        result = await self._set(state, there, before)
+
+        def foresee(results: Iterable[WriteResult]) -> None:
+            self._about_to_commit(
+                replace(one, key=memory.key, before=_joined("", one.before)) for one in results
+            )
+
+        with self._states.foreseen(foresee):
+            result = await self._set(state, there, before)
         if result.failure is None:
             now = there if memory.summary is None else memory.summary
             self._waiting[memory.key] = replace(state, summary=there), now
@@ -246,6 +267,14 @@ class SummaryOverlay(StoreWrapper):
     async def check_integrity(self, where: Selection, *, complete: bool = False) -> None:
         await self._messages.check_integrity(where, complete=complete)
         await self._states.check_integrity(where, complete=complete)
+
+    @contextmanager
+    def foreseen(self, tell: Foreseeing) -> Iterator[None]:
+        with Store.foreseen(self, tell):
+            yield
+
+    def about_to_commit(self, results: Iterable[WriteResult]) -> None:
+        Store.about_to_commit(self, results)
 
     def resolve_names(self, keys: Iterable[MemoryKey]) -> None:
         found = list(keys)
@@ -415,11 +444,12 @@ class SummaryOverlay(StoreWrapper):
         If the run is killed between the two, the next run adds the messages.  Nothing is written to
         a memory with a damaged state.
         """
-        summaries = SummaryEdits(self._states, self._state)
+        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
         writing = self._messages.write(summaries.readable(pages), mode)
-        async with aclosing(self._results(writing, summaries)) as results:
-            async for result in results:
-                yield result
+        with self._messages.foreseen(summaries.foresee):
+            async with aclosing(self._results(writing, summaries)) as results:
+                async for result in results:
+                    yield result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary of each memory, then its messages.
@@ -431,11 +461,12 @@ class SummaryOverlay(StoreWrapper):
         another program has changed the summary since.  If the run is killed, or the caller stops
         asking for results, the new summary stays, whether or not the messages were changed.
         """
-        summaries = SummaryEdits(self._states, self._state)
+        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
         editing = self._messages.edit(summaries.passed_on(edits))
-        async with aclosing(self._results(editing, summaries)) as results:
-            async for result in results:
-                yield result
+        with self._messages.foreseen(summaries.foresee):
+            async with aclosing(self._results(editing, summaries)) as results:
+                async for result in results:
+                    yield result
 
     async def _results(
         self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits

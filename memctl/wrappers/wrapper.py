@@ -135,7 +135,7 @@ for _make, _names in (
     (
         _passing,
         "unlock adopt refuse_changes name_refusal resolve_names maintenance checkpoints "
-        "refuse_erase",
+        "refuse_erase foreseen about_to_commit",
     ),
 ):
     for _name in _names.split():

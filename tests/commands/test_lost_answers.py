@@ -16,7 +16,7 @@ from _pytest.mark import ParameterSet
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
 from tests.support import histories
-from tests.support.cli import Run, contents, fill, report
+from tests.support.cli import Run, contents, fill, names, report
 from tests.support.servers.pool import Servers
 from tests.support.servers.proxy import Fault, Proxy
 
@@ -138,7 +138,7 @@ def test_lost_commit(run: Run, command: str, server: str, fault: Fault, place: s
         entry.id for url in (place, SOURCE) for found in contents(url).values() for entry in found
     }
     more = about.prepare(run, place) if about.prepare else ()
-    before = state(place, known)
+    before, named = state(place, known), names(place)
     began = time.monotonic()
     with Proxy(place, *SERVERS[server], fault) as proxy:
         words = (*about.words(proxy.url), *more, "--json")
@@ -165,7 +165,7 @@ def test_lost_commit(run: Run, command: str, server: str, fault: Fault, place: s
     if not done.exit_code and "run" in found and command != "undo":
         undone = run("undo", found["run"], "--store", place, "--yes")
         assert undone.exit_code == 0, told + undone.stderr
-        assert state(place, known) == before
+        assert (state(place, known), names(place)) == (before, named)
 
 
 def different(before: States, after: States) -> set[MemoryKey]:

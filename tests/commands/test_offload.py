@@ -93,7 +93,8 @@ def texts(store: str) -> dict[MemoryKey, list[bytes]]:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """Return the names of the files with contents, without those that name users."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".user")
 
 
 @pytest.mark.slow
@@ -114,7 +115,8 @@ def test_offload_goes_and_comes_back(run: Run, store: str, blobs: Path) -> None:
     assert shortened["id"] == "c1"
     assert shortened["output"].startswith(LONG[:80])
     assert f"{len(LONG):,} bytes, offloaded as " in shortened["output"]
-    assert [path.stat().st_mode & 0o777 for path in blobs.iterdir()] == [0o600] * 3
+    assert len(names(blobs)) == 3
+    assert {path.stat().st_mode & 0o777 for path in blobs.iterdir()} == {0o600}
     run_id = found["run"]
     assert report(run("history", "--json"))["runs"][0]["replaced"] == 4
     # Nothing more to do.
@@ -236,7 +238,8 @@ def test_offload_to_object_storage(run: Run, store: str, bucket: Bucket) -> None
     before = texts(store)
     place = bucket.url("blobs")
     found = report(run("offload", store, "--to", place, *WORDS, "--yes", "--json"))
-    assert found["blobs"]["written"] == len(bucket.files()) == 3
+    files = [name for name in bucket.files() if not name.endswith(".user")]
+    assert found["blobs"]["written"] == len(files) == 3
     assert all(name.startswith("blobs/") for name in bucket.files())
     assert run("rehydrate", store, "--from", place).exit_code == 0
     assert texts(store) == before
@@ -510,6 +513,61 @@ def test_rehydrate_leaves_a_quoted_reference_alone(run: Run, store: str, blobs: 
     assert texts(store) == before | {ADA: [*before[ADA], quote.message]}
 
 
+@pytest.mark.parametrize("prefix", [(), ("--url-prefix", "https://example.com/")])
+def test_rehydrate_takes_no_content_of_another_user(
+    run: Run, store: str, blobs: Path, tmp_path: Path, prefix: tuple[str, ...]
+) -> None:
+    """A reference is text: who knows the digest of a content can write one."""
+    before = texts(store)
+    assert run("offload", store, "--to", blobs, *WORDS, *prefix, "--yes").exit_code == 0
+    [name] = [one for one in names(blobs) if hashlib.sha256(LONG.encode()).hexdigest() in one]
+    name = name.removesuffix(".zst")
+    line = (
+        f"[memctl: 9 bytes, offloaded as {name} from agentscope1; memctl rehydrate restores them]"
+    )
+    eve = MemoryKey("eve", "nara")
+    planted = [
+        message("e1", "system", result("\n" + line)),
+        message("e2", "user", *json.loads(texts(store)[ADA][0])["content"]),
+    ]
+    add(store, eve, planted, 0)
+    slim = texts(store)
+    for words in (("--user", "eve"), ()):
+        found = report(run("rehydrate", store, "--from", blobs, *words, "--json"), 7)
+        [failure] = found["failures"]
+        assert (failure["user"], failure["code"]) == ("eve", "bad-data")
+        assert "was not offloaded from a message of 'eve'" in failure["message"]
+        assert texts(store)[eve] == slim[eve]
+    assert {key: some for key, some in texts(store).items() if key != eve} == before
+    copy = f"sqlite:///{tmp_path}/copy.db?layout=agentscope2"
+    assert run("migrate", store, copy).exit_code == 0
+    report(run("rehydrate", copy, "--from", blobs, "--user", "eve", "--json"), 7)
+    assert LONG not in run("context", copy, "--user", "eve", "--session", "nara").stdout
+
+
+def test_rehydrate_of_a_content_that_several_users_had(
+    run: Run, store: str, blobs: Path, tmp_path: Path
+) -> None:
+    """Equal contents are one file; each user's messages get it back, in any store."""
+    before = texts(store)
+    archive = tmp_path / "ada.ndjson"
+    assert run("offload", store, "--to", blobs, *WORDS, "--yes").exit_code == 0
+    assert run("export", store, "--user", "ada", "-o", archive).exit_code == 0
+    assert run("rehydrate", store, "--from", blobs, "--user", "bob").exit_code == 0
+    assert texts(store)[BOB] == before[BOB]
+    assert run("rehydrate", archive, "--from", blobs).exit_code == 0
+    assert texts(str(archive)) == {ADA: before[ADA]}
+
+
+def test_offload_prune_leaves_no_name_of_a_user(run: Run, store: str, blobs: Path) -> None:
+    assert run("offload", store, "--to", blobs, *WORDS, "--no-backup", "--yes").exit_code == 0
+    assert sum(path.suffix == ".user" for path in blobs.iterdir()) == 4
+    assert run("rehydrate", store, "--from", blobs, "--no-backup").exit_code == 0
+    words = "offload", store, "--prune", "--to", blobs, "--grace", "0d", "--yes"
+    assert run(*words).exit_code == 0
+    assert list(blobs.iterdir()) == []
+
+
 def test_offload_mends_a_damaged_blob(run: Run, store: str, blobs: Path) -> None:
     words = ["offload", store, "--to", blobs, *WORDS, "--yes", "--json"]
     assert report(run(*words, "--user", "ada"))["blobs"]["written"] == 2
@@ -532,8 +590,8 @@ def test_offload_follows_no_planted_link(run: Run, store: str, blobs: Path, tmp_
         (blobs / name).symlink_to(victim)
     assert report(run(*words))["blobs"]["written"] == 3
     assert victim.read_text() == "mine"
-    assert not any(path.is_symlink() for path in blobs.iterdir())
-    for path in blobs.iterdir():
+    assert not any((blobs / name).is_symlink() for name in names(blobs))
+    for path in map(blobs.joinpath, names(blobs)):
         path.rename(tmp_path / path.name)
         path.symlink_to(tmp_path / path.name)
     fails(run("rehydrate", store, "--from", blobs), 7, "is a symbolic link")

@@ -531,7 +531,8 @@ def check_migrated(
     offload = OffloadRun(RECORD, Selection(), rule, Blobs(""), RunOptions())
     texts = offload.texts(way, Page(memory, there), told)
     slimmed = with_texts(way, there, texts)
-    rehydrate = RehydrateRun(RECORD, Selection(), fetch(*blobs), RunOptions())
+    get = fetch(*blobs)
+    rehydrate = RehydrateRun(RECORD, Selection(), lambda name, _: get(name), RunOptions())
     assert rehydrate.texts(way, Page(memory, slimmed), told) == [one.message for one in there]
 
     wanted = again(origin, convert(way, origin, memory, there)[1])

@@ -407,7 +407,7 @@ def _mem0(provider: str, folder: Path, **options: Any) -> str:
     return f"mem0:{folder}/config.json"
 
 
-def _database_of(text: str) -> str:
+def database_of(text: str) -> str:
     about = json.loads(Path(text.removeprefix("mem0:")).read_text())
     return str(about["vector_store"]["config"]["connection_string"])
 
@@ -511,7 +511,7 @@ FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         "mem0-pgvector",
         lambda folder: _mem0("pgvector", folder, connection_string=with_pgvector(servers)),
         # Restored rows are the last ones.
-        dump=lambda text: sorted(servers.postgresql.dump(_database_of(text)).splitlines()),
+        dump=lambda text: sorted(servers.postgresql.dump(database_of(text)).splitlines()),
         refuses=frozenset({"null character"}),
         keys=mem0_key,
         style=_facts(uuids=True),

@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.drive import read, write, write_all
@@ -53,6 +54,19 @@ def contents(text: str) -> dict[MemoryKey, list[StoredMessage]]:
     async def look() -> dict[MemoryKey, list[StoredMessage]]:
         async with make_store(parse(text)) as store:
             return {key: found.entries for key, found in (await read(store)).items()}
+
+    return asyncio.run(look())
+
+
+def names(text: str) -> set[MemoryKey]:
+    """Return the names that an erase of a whole store would remove, with those of empty memories.
+
+    A user without memories has an empty session.
+    """
+
+    async def look() -> set[MemoryKey]:
+        async with make_store(parse(text)) as store:
+            return {key async for key in store.names(Selection())}
 
     return asyncio.run(look())
 

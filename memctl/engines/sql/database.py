@@ -17,6 +17,7 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -53,7 +54,7 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.location import Location, visible
-from memctl.model import Page
+from memctl.model import Page, WriteResult
 from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
@@ -148,6 +149,8 @@ class Database(ABC):
         self.mode = OpenMode.READ
         self.details: list[str] = []
         """See ``Store.details``."""
+        self.about_to_commit: Callable[[Iterable[WriteResult]], None] = lambda _: None
+        """See ``Store.about_to_commit``; called at the end of a transaction."""
         self.syntax = self.syntax_class()
         self._inspecting: AsyncConnection | None = None
         """The connection that ``run`` uses during ``start``: a new one may take 0.1 s."""
@@ -592,6 +595,15 @@ class Database(ABC):
         if no right is missing, or if the database does not tell.
         """
         return ""
+
+    async def require_replica_identity(  # noqa: B027 - only PostgreSQL asks for it
+        self, tables: Sequence[str]
+    ) -> None:
+        """Check that no publication makes the database refuse to change rows of ``tables``.
+
+        Raises:
+            Unavailable: the database would refuse to update or delete rows.
+        """
 
     async def delete_triggers(self, connection: AsyncConnection) -> list[Trigger]:
         """Return the triggers and rules that run when rows of any table are deleted."""

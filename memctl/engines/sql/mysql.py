@@ -62,7 +62,14 @@ _FOREIGN_TABLE = frozenset({1054, 1146})
 _BUSY = {
     1040: "the server has no free connection",
     1203: "this login has too many connections",
+    1969: "raise max_statement_time of the server",
+    3024: "raise max_execution_time of the server",
 }
+"""Codes of errors after which a retry may help, each with a hint."""
+_CLOSED = frozenset({1927, 2006, 2013, 2055, 4031})
+"""The codes of errors on a connection that the server closed; mostly, the driver says no reason."""
+_NOT_CONNECTED = "Not connected"
+"""What the driver says later on such a connection."""
 _CONTENDED = frozenset({1205, 1213, 3572})
 _TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
 """Errors after which a retry may help, such as a shutdown, unless a code above says otherwise."""
@@ -347,6 +354,12 @@ class MysqlDatabase(Database):
         if code in _BUSY:
             return Lost(message, _BUSY[code])
         message = self.unanswered(error) or message
+        if code in _CLOSED or _NOT_CONNECTED in message:
+            return Lost(
+                f"{self.label}: the server closed an idle connection, or is gone",
+                "check that the server is running, and its limits: wait_timeout, and "
+                "idle_transaction_timeout of MariaDB",
+            )
         if isinstance(error, _TRANSIENT):
             return Lost(message, "check that the server is running, and host and port")
         return Unavailable(message)

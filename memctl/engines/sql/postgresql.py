@@ -53,19 +53,25 @@ _RAISED = "P0001"
 _CONTENDED = ("40", "55P03")
 _TRANSIENT = {
     "08": _GONE,  # no connection
-    "25P03": "the server ends transactions that are idle for long",
-    "25P04": "the server ends transactions that take long",
+    "25P03": "raise idle_in_transaction_session_timeout for the login",
+    "25P04": "raise transaction_timeout for the login",
     "53300": "the server has no free connection",
     "57014": "the server or an administrator cancelled the statement",
     "57P01": _GONE,  # shut down by an administrator
     "57P02": _GONE,  # crashed
     "57P03": _GONE,  # starting or recovering
-    "57P05": "the server ends sessions that are idle",
+    "57P05": "raise idle_session_timeout for the login",
 }
 """Prefixes of the SQL states after which a retry may help, each with a hint."""
 
-_BROKEN = ("connection is closed", "cannot switch to state")
+BROKEN = ("connection is closed", "cannot switch to state", "cannot process message")
 """Parts of the driver's messages about a broken connection; such errors have no SQL state."""
+CLOSED = "the server closed an idle connection, or is gone"
+"""The message in place of these messages: the driver does not keep what the server said."""
+IDLE_LIMITS = (
+    "check that the server is running, and its limits: idle_session_timeout, "
+    "idle_in_transaction_session_timeout, transaction_timeout"
+)
 
 
 _LIMIT, _LIMIT_VARIABLE = "connect_timeout", "PGCONNECT_TIMEOUT"
@@ -127,6 +133,21 @@ LACKS_INSERT = _LACKS.format("{}", "INSERT")
 
 A login may insert rows if it has the right on each column that it names.
 """
+_PUBLISHED = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubupdate OR pubdelete)"
+_UPDATABLE = """
+SELECT c.oid::regclass::text, quote_ident(min(a.attname)) FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.attgenerated = '' AND a.attidentity <> 'a'
+WHERE c.relname = ANY($1) AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+GROUP BY c.oid
+"""
+"""Selects the tables of the search path with one of the names, and a column that takes values."""
+_UNREPLICATED = {
+    "55000": "ALTER TABLE {0} REPLICA IDENTITY FULL, or add a primary key: the table is published",
+    "42P10": "the table {0} is published: see the columns and the WHERE of its publications, and "
+    "its REPLICA IDENTITY",
+}
+"""The states of errors about statements on a published table, each with a hint."""
 _NAME_BYTES = 63
 """The maximum number of bytes of ``application_name`` in PostgreSQL."""
 
@@ -384,6 +405,12 @@ class PostgresqlDatabase(Database):
                     return f"{right} on {visible(table)!r}"
         return ""
 
+    async def require_replica_identity(self, tables: Sequence[str]) -> None:
+        with self.errors():
+            async with self._engine.connection() as connection:
+                driver = await connection.driver()
+                await require_replica_identity(driver, tables, self.label)
+
     async def _connect_first(self, dsn: str) -> asyncpg.Connection:
         """Make the first connection as if through a pooler; find out whether a pooler answers."""
         connection = await self._connected(dsn, None)
@@ -419,8 +446,8 @@ class PostgresqlDatabase(Database):
         for beginning, hint in _TRANSIENT.items():
             if state.startswith(beginning):
                 return Lost(message, hint)
-        if any(words in message for words in _BROKEN):
-            return Lost(message, _GONE)
+        if any(words in message for words in BROKEN):
+            return Lost(f"{self.label}: {CLOSED}", IDLE_LIMITS)
         match state[:2]:
             case "22" | "23" | "54":
                 return None
@@ -622,6 +649,34 @@ class PostgresqlDatabase(Database):
             f"nextval({sequence}))) WHERE {sequence} IS NOT NULL"
         )
         await self.fetch_all(connection, sql, {"table": table, "column": column})
+
+
+async def require_replica_identity(
+    driver: asyncpg.Connection, tables: Sequence[str], label: str
+) -> None:
+    """Check that no publication makes PostgreSQL refuse to change rows of ``tables``.
+
+    PostgreSQL refuses statements that update or delete rows of a published table if subscribers
+    could not find the rows.  It does so even for EXPLAIN, which changes nothing.  ``driver`` is a
+    connection without a transaction; ``label`` names the database in errors.
+
+    Raises:
+        Unavailable: PostgreSQL would refuse to update or delete rows.
+    """
+    if not await driver.fetchval(_PUBLISHED):
+        return
+    for table, column in await driver.fetch(_UPDATABLE, list(tables)):
+        for sql in f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {column}":
+            try:
+                await driver.execute(f"EXPLAIN {sql}")
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _UNREPLICATED:
+                    continue  # a missing right, for instance, is no matter of publications
+                detail = f": {error.detail}" if error.detail else ""
+                raise Unavailable(
+                    f"{label}: {first_line(error)}{detail}",
+                    _UNREPLICATED[error.sqlstate].format(table),
+                ) from error
 
 
 def _set_codecs(connection: Any, _record: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from memctl.engines.sql.database import Database, make_database
 from memctl.location import Location
@@ -23,6 +23,7 @@ class DatabaseStore(Store):
         super().__init__(location, mode)
         self.kind = location.kind
         self.database = make(location, self.label)
+        self.database.about_to_commit = self.about_to_commit
         self.details = self.database.details
 
     @abstractmethod
@@ -33,7 +34,13 @@ class DatabaseStore(Store):
             MemctlError: as ``Store.open``.
         """
 
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        """The names of the tables in which the store changes or deletes rows."""
+        return ()
+
     async def lock(self, owner: str) -> None:
+        await self.database.require_replica_identity(self.changed_tables)
         await self.database.lock(owner, self.warnings, self.shard)
 
     async def generation(self) -> str:
@@ -45,6 +52,8 @@ class DatabaseStore(Store):
         *,
         complete: bool = False,
     ) -> None:
+        if self.mode.writes:
+            await self.database.require_replica_identity(self.changed_tables)
         if complete:
             await self.database.check_structure(self.warnings)
 

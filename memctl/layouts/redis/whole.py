@@ -105,9 +105,11 @@ class WholeMemoryStore(MemoryPlaces):
             there = old or Snapshot(Memory(memory.key), [])
             new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)
             before = self.lost(old, new.memory) if old else self.before(pipeline, new.memory)
+            gone = len(there.messages) if mode is WriteMode.REPLACE else 0
+            result = WriteResult(memory.key, len(messages), gone, before=before)
+            self.about_to_commit([result])
             if pipeline.commit(self.replacing(pipeline, place, old, new)):
-                gone = len(there.messages) if mode is WriteMode.REPLACE else 0
-                return WriteResult(memory.key, len(messages), gone, before=before)
+                return result
         return WriteResult(memory.key, failure=CHANGED)
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
@@ -154,8 +156,10 @@ class WholeMemoryStore(MemoryPlaces):
             else:
                 new = Snapshot(memory, changed.messages)
                 commands = self.replacing(pipeline, place, old, new, edit.before)
+            result = replace(result, before=before)
+            self.about_to_commit([result])
             if pipeline.commit(commands):
-                return replace(result, before=before)
+                return result
         return WriteResult(edit.memory.key, failure=CHANGED)
 
     def maintenance(self) -> Maintenance:

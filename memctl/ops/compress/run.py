@@ -188,6 +188,7 @@ class CompressRun(ChangeRun):
         self.begin()
         with (
             self.journal.writer(growing=True) as writer,
+            store.foreseen(self.journal.foresee),
             self._observer.summarising(self.report.planned.memories) as watching,
         ):
             commits = SummaryCommitter(

@@ -377,6 +377,8 @@ class StoreRepairs:
         self._found: dict[MemoryKey | None, Counter[str]] = {}
         """The planned repairs of each memory, by code; for None, of data of no known memory."""
         self.done: Counter[str] = Counter()
+        self.ended = False
+        """True if the planned repairs were made, as far as the data had not changed since."""
         self.noted = 0
         """The number of parts recorded for undo, each of which may have been repaired since."""
 
@@ -448,6 +450,7 @@ class StoreRepairs:
             for code in KINDS:  # marks before the expiries of their lists
                 if code in planned:
                     self.done[code] += await store.maintenance().repair(code, where, note)
+        self.ended = True
 
 
 async def revert_repairs(store: Store, folder: Path) -> int:
@@ -588,6 +591,12 @@ class RepairRun(ChangeRun):
             some = f"at least {number:,}" if number else "perhaps some"
             repaired = f"{some} repairs of the store"
         return " and ".join(filter(None, [super().done(), repaired]))
+
+    def left(self) -> str:
+        """Return the number of memories, and whether repairs of the store are left to do."""
+        repairs = self._store_repairs
+        waiting = bool(repairs.planned) and not repairs.ended
+        return " and ".join(filter(None, [super().left(), "repairs of the store" * waiting]))
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of changed messages, and of repairs of the store, for the journal."""

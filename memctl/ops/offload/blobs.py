@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
+import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -22,6 +23,8 @@ from memctl.storekit.files import refuse_shared, system_errors
 from memctl.storekit.named_file import LocalFile, NamedFile
 
 _ZSTD = ".zst"
+_OWNER = re.compile(rf"({NAME.pattern})\.[0-9a-f]{{32}}\.user")
+"""The file name that says that a user had the content of a blob."""
 _LEVEL: dict[int, int] = {zstd.CompressionParameter.compression_level: 3}
 
 
@@ -29,8 +32,11 @@ class Blobs:
     """The blobs in a folder, or under the prefix of keys in a bucket.
 
     A blob is a file named by its digest (``references.NAME``), or by that name and ``.zst`` if it
-    is compressed.  The methods block.  All raise MemctlError if the place cannot be reached or
-    refuses the access.
+    is compressed.  An empty file beside it, named by the blob and a digest of a user, says that a
+    message of this user had the content.  Only then may messages of the user get it back: anybody
+    can write a reference.
+
+    The methods block.  All raise MemctlError if the place cannot be reached or refuses the access.
     """
 
     def __init__(self, place: str) -> None:
@@ -57,9 +63,11 @@ class Blobs:
             self.label = visible(place)
         self._whole: set[str] = set()
         """The names of files that were written or found undamaged; no need to look again."""
+        self._owners: dict[str, list[str]] | None = None
+        """The names of the files that name users, by blob; None before the first removal."""
 
-    def put(self, blob: Blob) -> bool:
-        """Store a blob durably; return False if the folder has it already, undamaged.
+    def put(self, blob: Blob, user: str) -> bool:
+        """Store a blob of a user durably; return False if the folder has it already, undamaged.
 
         Raises:
             Unavailable: the place refuses the blob, or has no room for it.
@@ -67,23 +75,37 @@ class Blobs:
         if not self._whole:
             self._make_folder()
         names = (blob.name,) if blob.linked else (blob.name, blob.name + _ZSTD)
-        if any(map(self._is_there, names)):
-            return False
+        is_new = not any(map(self._is_there, names))
+        if is_new:
+            self._add(blob)
+        if not self._is_owned(owner := _owner(blob.name, user)):
+            self._write(owner, ())
+        return is_new
+
+    def _add(self, blob: Blob) -> None:
         packed = iter(()) if blob.linked else _compressed(blob.pieces())
         begin = next(packed, None)
         if begin is not None and len(begin) < len(next(blob.pieces())):
             self._write(blob.name + _ZSTD, chain([begin], packed))
         else:
             self._write(blob.name, blob.pieces())
-        return True
 
-    def get(self, name: str) -> Iterator[bytes]:
+    def get(self, name: str, user: str) -> Iterator[bytes]:
         """Yield the content of the blob ``name`` in pieces; it is whole if no error follows.
+
+        ``user`` is the user whose message gets the content; empty if the store has no users.
 
         Raises:
             NotFound: there is no such blob.
-            BadData: the blob is damaged.
+            BadData: the blob is damaged, or no message of the user had the content.
         """
+        # A store without users may have had the messages before or after this store.
+        owners = (_owner(name, one) for one in dict.fromkeys((user, "")))
+        if user and not any(map(self._is_owned, owners)):
+            raise BadData(
+                f"the content {name} was not offloaded from a message of {visible(user)!r}",
+                "rehydrate the messages from which it was offloaded",
+            )
         for stored in (name, name + _ZSTD):
             file = self._any.sibling(stored)
             if file.stamp() is None:
@@ -113,6 +135,13 @@ class Blobs:
         """Remove the blob ``name``; do nothing if the place has no such blob."""
         for stored in (name, name + _ZSTD):
             self._any.sibling(stored).remove()
+        if self._owners is None:
+            self._owners = defaultdict(list)
+            for file in self._any.siblings():
+                if found := _OWNER.fullmatch(file.name):
+                    self._owners[found[1]].append(file.name)
+        for owner in self._owners[name]:
+            self._any.sibling(owner).remove()
 
     def _make_folder(self) -> None:
         """Create the folder, unless it exists, and check it; object storage needs none."""
@@ -120,6 +149,11 @@ class Blobs:
             with system_errors(self._folder, "create"):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             refuse_shared(self._folder)
+
+    def _is_owned(self, owner: str) -> bool:
+        if owner not in self._whole and self._any.sibling(owner).stamp() is not None:
+            self._whole.add(owner)
+        return owner in self._whole
 
     def _is_there(self, name: str) -> bool:
         if name in self._whole:
@@ -141,6 +175,12 @@ class Blobs:
             file.commit()
             file.confirm()
         self._whole.add(name)
+
+
+def _owner(name: str, user: str) -> str:
+    """Return the name of the file that says that a user had the content of a blob."""
+    said = f"{user}\0{name}".encode("utf-8", "surrogatepass")
+    return f"{name}.{sha256(said).hexdigest()[:32]}.user"
 
 
 def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:

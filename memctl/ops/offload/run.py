@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,6 @@ from memctl.ops.offload.notes import (
 )
 from memctl.ops.offload.references import origins
 from memctl.ops.offload.slim import (
-    Fetch,
     Rule,
     may_refer,
     refused,
@@ -330,7 +329,7 @@ class OffloadRun(RewriteRun):
                 if change.new is None:
                     for text in (change.message, *dialect.other_texts(change.was)):
                         for blob in slim(dialect, text, self.rule).blobs:
-                            self.written += self.blobs.put(blob)
+                            self.written += self.blobs.put(blob, edit.memory.key.user)
 
 
 class RehydrateRun(RewriteRun):
@@ -340,10 +339,10 @@ class RehydrateRun(RewriteRun):
         self,
         record: runs.Run,
         where: Selection,
-        fetch: Fetch,
+        fetch: Callable[[str, str], Iterable[bytes]],
         options: RunOptions,
     ) -> None:
-        """``fetch`` returns the content of a blob, such as ``Blobs.get``."""
+        """``fetch`` returns the content of a blob for the user of a message: ``Blobs.get``."""
         super().__init__(record, where, options)
         self._fetch = fetch
 
@@ -395,7 +394,7 @@ class RehydrateRun(RewriteRun):
         if not may_refer(text):
             return text
         try:
-            text = restored(dialect, text, self._fetch)
+            text = restored(dialect, text, lambda name: self._fetch(name, key.user))
             if others := origins(text) - {dialect.name}:
                 raise refused(min(others), dialect)
         except MemctlError as error:

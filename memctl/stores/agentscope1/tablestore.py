@@ -326,6 +326,7 @@ class TablestoreMemoryStore(Store):
     async def _carry_out(
         self, planned: Sequence[tuple[WriteResult, MemoryChange]]
     ) -> AsyncGenerator[WriteResult]:
+        self.about_to_commit(result for result, _ in planned)
         changes = [change for _, change in planned]
         failures = await change_memories(self.instance, self._table, KEY, changes)
         for (result, _), failure in zip(planned, failures, strict=True):

@@ -791,7 +791,9 @@ class Agentscope2Writer(Writer):
 
     async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
         async with self._database.transaction(connection):
-            return await self.write_all(connection, batch)
+            results = await self.write_all(connection, batch)
+            self._database.about_to_commit(results)
+        return results
 
     async def commit_alone(
         self, connection: AsyncConnection, batch: list[Small]
@@ -977,7 +979,9 @@ class Agentscope2Editor(Executor[Edit, LargeEdit]):
 
     async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
         async with self._database.transaction(connection):
-            return await self._edit_locked(connection, batch)
+            results = await self._edit_locked(connection, batch)
+            self._database.about_to_commit(results)
+        return results
 
     async def _edit_locked(
         self, connection: AsyncConnection, edits: list[Edit]
@@ -1250,6 +1254,10 @@ class SqlAgentscope2Store(SqlStore):
             )
         if missing:
             await self.database.create(create_tables)
+
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return "messages", "sessions", "agents", "teams"
 
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right(("messages",), locked=("sessions",))

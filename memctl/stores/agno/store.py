@@ -152,6 +152,10 @@ class AgnoStore(SqlSimpleStore):
                 text = f"the table {visible(table)!r} of {self.label} has no column {lacking[0]!r}"
                 raise BadData(text, "it is not a table of Agno 3")
 
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return self._runs, self._sessions
+
     async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
         return await self.database.missing_right((self._runs,), locked=(self._sessions, self._runs))
 

@@ -248,6 +248,7 @@ class ArchiveStore(Store):
                 if incoming.changes or not incoming.results:
                     await in_thread(incoming.finish)
             if incoming.changes or (not incoming.results and archive is None):
+                self.about_to_commit(incoming.results)
                 await self._publish(file)
                 self._contents = replace(
                     self._contents, memories=incoming.after, marks=None, dialect=self.dialect
@@ -355,6 +356,7 @@ class ArchiveStore(Store):
                 if revision.changed:
                     await in_thread(revision.finish)
             if revision.changed:
+                self.about_to_commit(revision.results)
                 await self._publish(file)
                 self._contents = replace(
                     self._contents, memories=revision.after, marks=None, dialect=self.dialect

@@ -294,6 +294,10 @@ class LangGraphStore(SqlStore):
             if where.has_key(key := MemoryKey("", thread)):
                 yield key
 
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return tuple(table.name for table in self.checkpoints_class.tables)
+
     async def side_effects(
         self,
         where: Selection,  # noqa: ARG002 - a trigger concerns all rows

@@ -15,7 +15,15 @@ import asyncpg
 
 from memctl import jsonio
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
-from memctl.engines.sql.postgresql import LACKS_INSERT, PostgresqlDatabase, PostgresqlSyntax
+from memctl.engines.sql.postgresql import (
+    BROKEN,
+    CLOSED,
+    IDLE_LIMITS,
+    LACKS_INSERT,
+    PostgresqlDatabase,
+    PostgresqlSyntax,
+    require_replica_identity,
+)
 from memctl.engines.sql.side_effects import Trigger, find_side_effects
 from memctl.engines.sql.syntax import EVERY, pushed_down
 from memctl.errors import (
@@ -96,6 +104,7 @@ class PgvectorTables(VectorStore):
     async def lock(self, owner: str) -> bool:
         name = await self.identity()
         async with self._errors() as connection:
+            await require_replica_identity(connection, list(self._tables), self.label)
             if self._pooled:
                 connection = self._lock_holder = await self._connected()
                 await connection.execute("BEGIN")
@@ -313,6 +322,8 @@ class PgvectorTables(VectorStore):
                 "write postgresql://USER@HOST:PORT/DATABASE",
             ) from None
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            if any(words in str(error) for words in BROKEN):
+                raise Lost(f"{self.label}: {CLOSED}", IDLE_LIMITS) from error
             raise Lost(f"{self.label}: {_first_line(error)}", _GONE) from error
 
     def _translated(self, error: asyncpg.PostgresError) -> Exception:

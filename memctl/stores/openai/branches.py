@@ -42,11 +42,11 @@ from memctl.layouts.sql import (
     of_shape,
 )
 from memctl.location import Location
-from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import MADE, Rejected, VersionChanged, not_owned
+from memctl.storekit.simple import Rejected, VersionChanged, not_owned
 
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The default names of the tables of messages and sessions."""
@@ -253,8 +253,6 @@ class BranchStore(SqlSimpleStore):
         self._path = location.options.get("path", MAIN)
         """The branch that is the memory of a session."""
         self._tables = BranchTables(SESSIONS, location.options.get("table", MESSAGES))
-        self._made: set[str] = set()
-        """The sessions created in this run."""
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._tables.messages}"
@@ -405,12 +403,8 @@ class BranchStore(SqlSimpleStore):
         usage, bare = about.get("usage", []), about.get("bare", False)
         return Restored(left.memory, left.messages, left.exists, usage, not bare)
 
-    async def _write(
-        self, first: Page, messages: list[StoredMessage], mode: WriteMode
-    ) -> WriteResult:
-        result = await super()._write(first, messages, mode)
-        made = first.memory.key.session in self._made and result.failure is None
-        return replace(result, before=MADE) if made else result
+    def creates(self, there: Snapshot) -> bool:
+        return super().creates(there) or (isinstance(there, Held) and not there.has_session)
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
         if key.user != self._owner:
@@ -469,7 +463,6 @@ class BranchStore(SqlSimpleStore):
             await self.database.insert_rows(
                 connection, self._tables.sessions, names, [(key.session,)]
             )
-            self._made.add(key.session)
         kept_ids = {id(row) for row in old.rows} - {id(row) for row in known.values()}
         if old.is_plain:
             await self._delete(connection, self._tables.messages, known)

@@ -262,10 +262,10 @@ class ReMeLinesStore(FactStore):
             result = replace(result, deleted=len(others))
         try:
             new = self._placed(key, facts)
-            made = await in_thread(partial(self._rewrite, key.user, drop, new))
+            made = await in_thread(partial(self._rewrite, key.user, drop, new, [result]))
         except Rejected as rejected:
             return WriteResult(key, failure=rejected.failure)
-        return replace(result, before=_MADE if made else "")
+        return _made(result) if made else result
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Edit memories.  The file of a workspace is rewritten once for all its memories.
@@ -315,14 +315,14 @@ class ReMeLinesStore(FactStore):
         drop = set().union(*(gone[key] for key in good))
         lines = [line for key in good for line in new[key]]
         unmake = any(one.before == _MADE for one in parts if one.memory.key in good)
-        rewrite = partial(self._rewrite, good[0].user, drop, lines, unmake=unmake)
+        some = [results[key] for key in good]
+        rewrite = partial(self._rewrite, good[0].user, drop, lines, some, unmake=unmake)
         try:
             made = await in_thread(rewrite)
         except Rejected as rejected:  # no file can have that name
             refused = {key: WriteResult(key, failure=rejected.failure) for key in good}
             return list((results | refused).values())
-        before = _MADE if made else ""
-        return [one if one.failure else replace(one, before=before) for one in results.values()]
+        return [_made(one) if made and not one.failure else one for one in results.values()]
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(super().names(where)) as names:
@@ -345,12 +345,19 @@ class ReMeLinesStore(FactStore):
             yield WriteResult(key, deleted=len(ids))
 
     def _rewrite(
-        self, user: str, drop: Set[str], new: list[_Placed], *, unmake: bool = False
+        self,
+        user: str,
+        drop: Set[str],
+        new: list[_Placed],
+        results: Iterable[WriteResult] = (),
+        *,
+        unmake: bool = False,
     ) -> bool:
         """Rewrite the file of a user's workspace; return True if the file did not exist before.
 
         Leaves out the lines of the facts with ids in ``drop``, and adds the lines ``new``.  A file
         without lines is removed if ``unmake`` is True; if not, the empty file stays, as in ReMe.
+        ``results`` are those of the memories in the file.
 
         Raises:
             Rejected: the user is not a valid name of a workspace.
@@ -370,6 +377,8 @@ class ReMeLinesStore(FactStore):
             return False
         if not (gone or new):
             return False
+        if not held.version:
+            self.about_to_commit(map(_made, results))
         self._replace(path, held, _merged(held.lines, gone, new))
         return not held.version
 
@@ -502,6 +511,11 @@ def _version(path: Path) -> tuple[int, ...]:
     if not stat.S_ISREG(found.st_mode):
         raise Rejected("bad-name", f"{visible(str(path))} is not a regular file")
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _made(result: WriteResult) -> WriteResult:
+    """Return the result for a memory in a new file."""
+    return replace(result, before=_MADE)
 
 
 def _bad_name(user: str) -> str:

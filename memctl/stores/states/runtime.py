@@ -113,6 +113,8 @@ class RuntimeStateStore(RedisStates):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
+        self._names: dict[MemoryKey, MemoryKey] = {}
+        """The keys of the memories being changed, by the key that ``name_of`` takes."""
         self._start = encode(self.server.prefix) + _STATE
         head, _, path = (self.path or "").partition(":")
         self._chosen = head if head.isdigit() or head == LATEST else None
@@ -200,37 +202,35 @@ class RuntimeStateStore(RedisStates):
     ) -> AsyncGenerator[WriteResult]:
         async def inner() -> AsyncGenerator[Page]:
             async for page in pages:
-                yield replace(page, memory=await self._inner(page.memory, page.offset, names))
+                yield replace(page, memory=await self._inner(page.memory, page.offset))
 
-        names: dict[MemoryKey, MemoryKey] = {}
         async with aclosing(super().write(inner(), mode)) as results:
             async for result in results:
-                yield replace(result, key=names.pop(result.key))
+                yield replace(result, key=self._names.pop(result.key))
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         async def inner() -> AsyncGenerator[Edit]:
             async for edit in edits:
-                yield replace(edit, memory=await self._inner(edit.memory, edit.offset, names))
+                yield replace(edit, memory=await self._inner(edit.memory, edit.offset))
 
-        names: dict[MemoryKey, MemoryKey] = {}
         async with aclosing(super().edit(inner())) as results:
             async for result in results:
-                yield replace(result, key=names.pop(result.key))
+                yield replace(result, key=self._names.pop(result.key))
 
-    async def _inner(
-        self, memory: Memory, offset: int, names: dict[MemoryKey, MemoryKey]
-    ) -> Memory:
+    def about_to_commit(self, results: Iterable[WriteResult]) -> None:
+        super().about_to_commit(replace(one, key=self._names[one.key]) for one in results)
+
+    async def _inner(self, memory: Memory, offset: int) -> Memory:
         """Return the memory with the key that ``name_of`` takes.
 
-        Its session includes the round, and its part is the path.  ``names`` gets the original key,
-        by the new key.  ``offset`` 0 starts a new memory.
+        Its session includes the round, and its part is the path.  ``offset`` 0 starts a new memory.
         """
         key = memory.key
-        known = next((inner for inner, outer in names.items() if outer == key), None)
+        known = next((inner for inner, outer in self._names.items() if outer == key), None)
         if known is None or offset == 0:
             round, path = await self._round(key)
             known = MemoryKey(key.user, f"{key.session}\0{round}", path)
-            names[known] = key
+            self._names[known] = key
         return replace(memory, key=known)
 
     async def _round(self, key: MemoryKey) -> tuple[str, str]:

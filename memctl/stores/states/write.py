@@ -303,12 +303,20 @@ class StateWriter:
             else:
                 complete.append(rewrite)
         drafts = [(rewrite.draft, rewrite.memory.ttl) for rewrite in complete]
+        written = [
+            WriteResult(
+                *(one.memory.key, one.written, one.deleted),
+                before=one.before,
+                shared_ids=one.shared_ids,
+            )
+            for one in complete
+        ]
+        self._store.about_to_commit(written)
         failures = await self._store.publish(drafts, keep=keep)
-        for rewrite, failure in zip(complete, failures, strict=True):
-            key = rewrite.memory.key
-            counts = rewrite.written, rewrite.deleted
-            result = WriteResult(key, *counts, before=rewrite.before, shared_ids=rewrite.shared_ids)
-            results.append(WriteResult(key, failure=failure) if failure else result)
+        results += [
+            WriteResult(one.key, failure=failure) if failure else one
+            for one, failure in zip(written, failures, strict=True)
+        ]
         return results
 
 

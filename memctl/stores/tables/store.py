@@ -8,7 +8,7 @@ the key of the row.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
@@ -95,6 +95,10 @@ class TableStore(SqlStore):
         if deletion is not Deletion.MESSAGES:
             tables |= dict.fromkeys(own, EVERY)
         return await self.database.side_effects(tables, own)
+
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return self.mapping.table, *(one.table for one in self.mapping.sessions)
 
     async def lock(self, owner: str) -> None:
         self._require_key()  # before the journal records anything

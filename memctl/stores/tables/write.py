@@ -213,12 +213,14 @@ class TableWriter(Writer):
                 filled=filled,
             )
             await self._rows.insert(connection, rows)
+            results = [one if one.failure else self._with_made(one, made) for one in results]
+            self._database.about_to_commit(results)
         self._sessions.keep(made)
         for result, small in zip(results, batch, strict=True):
             if result.failure is None:
                 self._note_count(result.key, small.offset, result.written)
         self._times.add(rows)
-        return [one if one.failure else self._with_made(one, made) for one in results]
+        return results
 
     async def commit_large(self, connection: AsyncConnection, large: Large) -> WriteResult:
         key, written = large.memory.key, 0
@@ -240,10 +242,12 @@ class TableWriter(Writer):
                 written += len(page.messages)
                 del page
                 await self._rows.insert(connection, rows)
+            result = self._with_made(WriteResult(key, written, gone), made)
+            self._database.about_to_commit([result])
         self._note_count(key, large.offset, written)
         self._sessions.keep(made)
         self._times.add(rows)
-        return self._with_made(WriteResult(key, written, gone), made)
+        return result
 
     async def _count_again(self, connection: AsyncConnection, keys: list[MemoryKey]) -> None:
         indexed = self._codec.columns.has_index
@@ -377,13 +381,15 @@ class TableEditor(Executor[Edit, LargeEdit]):
                 removed = await self._sessions.unmake(
                     connection, key, noted[_MADE], noted.get(_NEEDLESS, ())
                 )
+            about = {_MISSING: missing if matcher.deleted else [], _REMOVED: removed}
+            about = {name: value for name, value in about.items() if value}
+            about |= self._rows.made(key, made) if made else {}
+            before = json.dumps(about) if about else ""
+            counts = matcher.written, matcher.deleted
+            result = WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
+            self._database.about_to_commit([result])
         self._sessions.keep(made)
-        about = {_MISSING: missing if matcher.deleted else [], _REMOVED: removed}
-        about = {name: value for name, value in about.items() if value}
-        about |= self._rows.made(key, made) if made else {}
-        before = json.dumps(about) if about else ""
-        counts = matcher.written, matcher.deleted
-        return WriteResult(key, *counts, before=before, shared_ids=matcher.shared_ids())
+        return result
 
     async def _taken(self, connection: AsyncConnection, placing: Placing) -> set[tuple[Any, ...]]:
         codec, found = self._codec, set[tuple[Any, ...]]()

@@ -11,7 +11,20 @@ from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.store import Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import assert_same, case, infos, pages, read, write, write_all
+from memctl.testing.drive import (
+    assert_same,
+    case,
+    changing,
+    edit,
+    edits,
+    gone,
+    infos,
+    pages,
+    put,
+    read,
+    write,
+    write_all,
+)
 from memctl.testing.samples import sample
 
 
@@ -68,6 +81,28 @@ class WriteTests:
             found = await read(store)
             for key in keys:
                 assert_same(store, found.get(key), sample(key, samples.entries(before + after)))
+
+    async def test_results_that_an_undo_needs_are_told_before_the_commit(
+        self, place: Place
+    ) -> None:
+        told: list[WriteResult] = []
+        found: list[WriteResult] = []
+        keys = place.keys(2)
+        async with place.store() as store:
+            with store.foreseen(told.extend):
+                found += (
+                    await write(store, [sample(key, samples.entries(3)) for key in keys])
+                ).values()
+        async with changing(place, keys) as store:
+            entries = (await read(store))[keys[0]].entries
+            with store.foreseen(told.extend):
+                for changes in [gone(one) for one in entries], [put(one) for one in entries[:1]]:
+                    found += (await edit(store, edits(keys[0], changes))).values()
+        assert not any(one.failure for one in found)
+        foreseen = [(one, one.before, one.shared_ids) for one in told]
+        for one in found:
+            if one.before or one.shared_ids:
+                assert (one, one.before, one.shared_ids) in foreseen
 
     @pytest.mark.parametrize("count", [2, 1500])
     async def test_write_at_the_wrong_offset_changes_nothing(

@@ -35,6 +35,9 @@ DO $$ DECLARE name text; BEGIN
     EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
     PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR name IN SELECT pubname FROM pg_publication LOOP
+        EXECUTE format('DROP PUBLICATION %I', name);
+    END LOOP;
     FOR name IN SELECT nspname FROM pg_namespace
         WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
     LOOP

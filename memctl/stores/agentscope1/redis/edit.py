@@ -82,6 +82,7 @@ class Editor:
         self,
         pipeline: Pipeline,
         marks: dict[bytes, tuple[bytes, ...]],
+        about_to_commit: Callable[[Iterable[WriteResult]], None],
         *,
         tolerant: bool = False,
     ) -> None:
@@ -89,8 +90,10 @@ class Editor:
 
         These names may be missing in ``marks_index``.  A ``tolerant`` editor deletes messages even
         if the list of messages has ids without a payload, as an undo or a repair must.
+        ``about_to_commit`` is the method of the store.
         """
         self._pipeline = pipeline
+        self._about_to_commit = about_to_commit
         self._tolerant = tolerant
         self._snapshots = SnapshotReader(pipeline, marks)
 
@@ -135,8 +138,11 @@ class Editor:
                     results.append(WriteResult(one.key, failure=refusal.failure))
             if not good:
                 self._pipeline.execute([(b"UNWATCH",)])
-            elif not self._pipeline.commit(chain.from_iterable(each.commands() for each in good)):
-                return None
+            else:
+                self._about_to_commit(results)
+                commands = chain.from_iterable(each.commands() for each in good)
+                if not self._pipeline.commit(commands):
+                    return None
         for each in good:
             each.changes.published = True
         return results

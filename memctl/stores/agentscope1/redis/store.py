@@ -230,7 +230,7 @@ class RedisMemoryStore(RedisStore):
     ) -> AsyncGenerator[WriteResult]:
         async with self.server.pipeline() as pipeline, self.server.pipeline() as side:
             marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
-            writer = Writer(pipeline, side, marks, mode)
+            writer = Writer(pipeline, side, marks, mode, self.about_to_commit)
             async for batch in gather(pages):
                 if isinstance(batch, Large):
                     make = partial(self._staged_memory, batch)
@@ -254,7 +254,7 @@ class RedisMemoryStore(RedisStore):
         async with self.server.pipeline() as pipeline:
             marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
             tolerant = self.skips_damage or self.mode is OpenMode.RESTORE
-            editor = Editor(pipeline, marks, tolerant=tolerant)
+            editor = Editor(pipeline, marks, self.about_to_commit, tolerant=tolerant)
             async for batch in batch_edits(edits):
                 if isinstance(batch, LargeEdit):
                     memory = batch.edit.memory

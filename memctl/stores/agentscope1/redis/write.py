@@ -119,11 +119,14 @@ class Writer:
         side: Pipeline,
         marks: dict[bytes, tuple[bytes, ...]],
         mode: WriteMode,
+        about_to_commit: Callable[[Iterable[WriteResult]], None],
     ) -> None:
         """``marks`` has the names of known mark lists, by base (prefix of a memory's keys).
 
         ``side`` is a second connection, which reads while a transaction runs on ``pipeline``.
+        ``about_to_commit`` is the method of the store.
         """
+        self._about_to_commit = about_to_commit
         self._pipeline = pipeline
         self._side = side
         self._marks = marks
@@ -160,8 +163,10 @@ class Writer:
                 results.append(WriteResult(one.key, one.count, deleted, before=before))
         if not good:
             self._pipeline.execute([(b"UNWATCH",)])
-        elif not self._commit(good):
-            return None
+        else:
+            self._about_to_commit(results)
+            if not self._commit(good):
+                return None
         for one, _ in good:
             one.published = True
         return results

@@ -104,10 +104,14 @@ class SqlEditor(Executor[Edit, LargeEdit]):
                     await transaction.shift_back(key, before)
             transaction.finish()
             await transaction.remove_made({_key(edit): edit.before for edit in batch})
-        return [
-            WriteResult(_key(edit), *_count(edit.changes), before=transaction.before(_key(edit)))
-            for edit in batch
-        ]
+            results = [
+                WriteResult(
+                    _key(edit), *_count(edit.changes), before=transaction.before(_key(edit))
+                )
+                for edit in batch
+            ]
+            self._database.about_to_commit(results)
+        return results
 
     async def commit_alone(
         self, connection: AsyncConnection, batch: list[Edit]
@@ -130,7 +134,9 @@ class SqlEditor(Executor[Edit, LargeEdit]):
             transaction.finish()
             await transaction.shift_back(key, large.edit.before)
             await transaction.remove_made({key: large.edit.before})
-        return WriteResult(key, written, deleted, before=transaction.before(key))
+            result = WriteResult(key, written, deleted, before=transaction.before(key))
+            self._database.about_to_commit([result])
+        return result
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
         """Begin a transaction, and lock the memory's session."""

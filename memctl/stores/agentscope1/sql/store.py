@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -79,6 +79,10 @@ class SqlMemoryStore(SqlStore):
 
     async def other_layout(self) -> str | None:
         return self._other
+
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return tuple(COLUMNS)
 
     async def lock(self, owner: str) -> None:
         self.database.require_keys()  # before the journal records anything

@@ -95,6 +95,7 @@ class SqlWriter(Writer):
                 counts = len(small.entries), deleted.get(key, 0)
                 results.append(WriteResult(key, *counts, before=locked.before(key)))
             await rows.insert(self._database, connection)
+            self._database.about_to_commit(results)
         for result, small in zip(results, batch, strict=True):
             self._messages[result.key] = small.offset + result.written
         self._last_indexes |= last_indexes
@@ -119,9 +120,11 @@ class SqlWriter(Writer):
                 written += len(page.messages)
                 del page  # do not hold a huge message during the insertion of its rows
                 await rows.insert(self._database, connection)
+            result = WriteResult(key, written, deleted.get(key, 0), before=locked.before(key))
+            self._database.about_to_commit([result])
         self._messages[key] = large.offset + written
         self._last_indexes[key.session] = max(self._last_indexes.get(key.session, -1), last or 0)
-        return WriteResult(key, written, deleted.get(key, 0), before=locked.before(key))
+        return result
 
     # Steps of a transaction
 
