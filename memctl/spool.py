@@ -1,4 +1,4 @@
-"""A list of items in a temporary file, for lists larger than memory."""
+"""The folder for temporary files, and a list in such a file, for lists larger than memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from memctl.errors import Unavailable
+
 T = TypeVar("T")
+
+
+def scratch() -> Path:
+    """Return the folder of the system for temporary files.
+
+    Raises:
+        Unavailable: no folder can be written; the disk may be full.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise Unavailable(
+            "cannot write a temporary file in any folder",
+            "free some space, or set TMPDIR to a folder with more",
+        ) from error
 
 
 class ItemSpool(Generic[T]):
@@ -22,7 +39,7 @@ class ItemSpool(Generic[T]):
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
+        self._file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - closed by close()
         self._starts: list[int] = []
         self._end = 0
 

@@ -20,6 +20,7 @@ from memctl.errors import Unavailable
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compare import Difference
 from memctl.selection import Selection
+from memctl.spool import scratch
 from memctl.store import Store
 from memctl.wrappers.converted import comparable
 
@@ -234,7 +235,10 @@ async def with_lines(
     """
     left, right = comparable(left, right)
     for some in _groups(found):
-        with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        with (
+            tempfile.TemporaryFile(dir=scratch()) as one,
+            tempfile.TemporaryFile(dir=scratch()) as other,
+        ):
             ours, theirs = _Side(one), _Side(other)
             await ours.look_up(left, some)
             await theirs.look_up(right, some)

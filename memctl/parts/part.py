@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import redact_text
 from memctl.shard import Shard
+from memctl.spool import scratch
 from memctl.system import PART_VARIABLE
 
 SIGNALLED = 128
@@ -173,7 +174,10 @@ def run_part(part: Part, stop: PartStop | None = None) -> PartResult:
     begun = time.monotonic()
     report = None
     try:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with (
+            tempfile.TemporaryFile(dir=scratch()) as output,
+            tempfile.TemporaryFile(dir=scratch()) as errors,
+        ):
             code = _supervise(part, stop or PartStop(), output, errors)
             report, said = _report(output), _end(errors)
         if not code and report is None:

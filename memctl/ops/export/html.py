@@ -31,6 +31,7 @@ from memctl.numbers import count
 from memctl.ops.export.blocks import folded_texts, indented, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
+from memctl.spool import scratch
 
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""
@@ -100,7 +101,7 @@ class HtmlFile(PageWriter):
 
 
 def _spool() -> IO[str]:
-    return tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+    return tempfile.TemporaryFile("w+", dir=scratch(), encoding="utf-8", newline="\n")
 
 
 def _pour(spool: IO[str], file: TextIO) -> None:

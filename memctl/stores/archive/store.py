@@ -29,6 +29,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
+from memctl.spool import scratch
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, catalog
@@ -316,7 +317,7 @@ class ArchiveStore(Store):
         if archive is None or not self._contents.memories:
             return NewArchive(writer, self._contents, mode)
         with system_errors(self._file.on_disk, "write"):
-            folder = self._file.spool_folder
+            folder = self._file.spool_folder or scratch()
             spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
         stack.enter_context(spool)
         old = MemorySections(archive)

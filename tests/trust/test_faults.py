@@ -1,0 +1,36 @@
+"""A sample of what ``make soak FAULTS=all`` does: commands with a failing call of the system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support import faults
+from tests.support.cli import Run
+from tests.support.servers.pool import Servers, start
+from tests.trust.faults import COMMANDS, Yard
+
+pytestmark = pytest.mark.slow
+
+CALLS, REQUESTS = 4, 3
+"""For each command and store."""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return start(lambda: faults.library(tmp_path_factory.mktemp("library")))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_faults(run: Run, servers: Servers, tmp_path: Path, library: Path, command: str) -> None:
+    for store in COMMANDS[command].only:
+        draw = Random(f"{command}:{store}")
+        (tmp_path / store).mkdir()
+        with Yard(tmp_path / store, servers, store, run, library) as yard:
+            chosen = draw.sample([*yard.trials(command)], CALLS)
+            if losses := [*yard.losses(command)]:
+                chosen += draw.sample(losses, REQUESTS)
+            for trial in chosen:
+                trial.run()
