@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from memctl.errors import Unavailable
 
@@ -26,6 +27,27 @@ def scratch() -> Path:
             "cannot write a temporary file in any folder",
             "free some space, or set TMPDIR to a folder with more",
         ) from error
+
+
+def end(file: IO[Any]) -> None:
+    """Close a temporary file, which is gone then, with all that it could not write."""
+    with suppress(OSError):
+        file.close()
+
+
+@contextmanager
+def temporary_file(folder: Path | None = None) -> Iterator[IO[bytes]]:
+    """Open a new file without a name in ``folder``, or in the folder of ``scratch``.
+
+    Raises:
+        OSError: the system refuses; an end of the context raises none.
+        Unavailable: as ``scratch``.
+    """
+    file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - see end
+    try:
+        yield file
+    finally:
+        end(file)
 
 
 class ItemSpool(Generic[T]):
@@ -64,4 +86,4 @@ class ItemSpool(Generic[T]):
 
     def close(self) -> None:
         """Close and remove the temporary file."""
-        self._file.close()
+        end(self._file)

@@ -30,6 +30,7 @@ from tests.support import histories
 from tests.support.cli import Run
 from tests.support.compressing import model
 from tests.support.faults import CALLS, Fault, FaultyProcess, Plan
+from tests.support.places import runs_kept
 from tests.support.servers.losing import Losing
 from tests.support.servers.objects import environment
 from tests.support.servers.pool import Servers
@@ -117,7 +118,7 @@ COMMANDS = {
     "mark": Command("mark add {store} seen --all"),
     "compress": Command("compress {store} --summarizer model --all --keep-recent 2 --jobs 1"),
     "erase": Command("erase {store} --user ada --yes", undoable=False),
-    "undo": Command("undo --store {store} --yes", DELETE),
+    "undo": Command("undo {run} --store {store} --yes", DELETE),
     "offload": Command(OFFLOAD),
     "rehydrate": Command("rehydrate {store} --from {blobs}", OFFLOAD),
     "retain": Command("retain --yes"),
@@ -163,6 +164,10 @@ class Yard:
         self.source.fill(samples_of(SOURCE))
         self.place.fill(samples_of(STORED))
         self.stored = self.read(self.place)
+        self.is_as_stored = True
+        """True if nothing has changed the store since, or all changes are undone."""
+        self.run_before = ""
+        """The run of the commands before."""
         self._calls: dict[str, str] = {}
         self.wanted: dict[str, State] = {}
 
@@ -185,6 +190,7 @@ class Yard:
             "source": self.source.text,
             "output": self.output.text,
             "blobs": str(self.work / "blobs"),
+            "run": self.run_before,
         }
         return [word.format(**names) for word in text.split()]
 
@@ -198,8 +204,8 @@ class Yard:
                 return result
             time.sleep(0.01)
 
-    def begin(self, name: str) -> None:
-        """Make everything as it is before the command."""
+    def begin(self, name: str) -> State:
+        """Make everything as it is before the command; return what the command will change."""
         command = COMMANDS[name]
         shutil.rmtree(self.work, ignore_errors=True)
         (self.work / "config" / "memctl").mkdir(parents=True)
@@ -209,14 +215,17 @@ class Yard:
             archives=json.dumps(str(self.work / "old-{date}-{time}.ndjson")),
         )
         (self.work / "config" / "memctl" / "config.toml").write_text(config)
-        held = self.read(self.place)
-        if missing := {key: STORED[key] for key in STORED if key not in held}:
-            self.place.fill(samples_of(missing))
-        assert self.read(self.place) == self.stored
+        if not self.is_as_stored:
+            held = self.read(self.place)
+            self.place.fill(samples_of({key: STORED[key] for key in STORED if key not in held}))
+            assert self.read(self.place) == self.stored
+        self.is_as_stored = False
         for text in command.before.split(";"):
             if text:
                 result = self.run(*self.words(text))
                 assert result.exit_code == 0, result.stderr
+                [self.run_before, *_] = [one.name for one in runs_kept()] or [""]
+        return self.state(name) if command.before or name == "hold" else self.stored
 
     def state(self, name: str) -> State:
         """Return what the command changes."""
@@ -262,19 +271,6 @@ class Yard:
             Trial(self, name, 0, Fault.FAIL).go_back()
         return self._calls[name]
 
-    def requests(self, name: str) -> int:
-        """Return the number of requests of the command to the store, if that is a server."""
-        if self.store not in SERVERS:
-            return 0
-        self.calls(name)
-        self.begin(name)
-        self.plan.set()
-        with Proxy(self.place.text) as proxy:
-            process = self.start(name, proxy)
-            process.communicate(timeout=SECONDS)
-        Trial(self, name, 0, Fault.FAIL).go_back()
-        return proxy.requests
-
     def strays(self) -> set[str]:
         """Return files and keys that belong to no store."""
         return {*self.place.left_behind(), *self.output.left_behind()}
@@ -288,7 +284,8 @@ class Yard:
 
     def losses(self, name: str) -> Iterator[Trial]:
         """Yield a trial for each request of the command, lost before and after it is answered."""
-        for at in range(self.requests(name)):
+        requests = self.calls(name).count("t") if self.store in SERVERS else 0
+        for at in range(requests):
             for fault in (Lost.CUT, Lost.LOST):
                 yield Trial(self, name, at, fault)
 
@@ -316,9 +313,8 @@ class Trial:
         """Return how the command ended; raise Broken where memctl breaks a promise."""
         yard, name = self._yard, self._name
         yard.calls(name)
-        yard.begin(name)
+        self._before, self._wanted = yard.begin(name), yard.wanted[name]
         self._strays = yard.strays()
-        self._before, self._wanted = yard.state(name), yard.wanted[name]
         assert self._before != self._wanted
         self._start()
         self._check_errors()
@@ -380,9 +376,6 @@ class Trial:
         if self._name == "hold" and self._changed:
             return
         words = self._yard.words(COMMANDS[self._name].words)
-        if self._name == "undo":
-            [undone, *_] = [one for one in self._runs() if not one.get("undoes")]
-            words = ["undo", undone["run"], "--store", self._yard.place.text, "--yes"]
         code, errors = self._yard.again(words)
         if code and not (self._name == "erase" and code == NOT_FOUND):
             self._fail(f"again, it ends with {code}: {errors}")
@@ -408,6 +401,7 @@ class Trial:
                     self._fail(f"undo ends with {result.exit_code}: {result.stderr}")
             if yard.state(self._name) != yard.stored:
                 self._fail("undo does not bring back what was there")
+            yard.is_as_stored = True
         strays = yard.strays() - self._strays
         refused = self._call == "unlink" and self._fault is Fault.FAIL
         if strays and not self._killed and not refused:

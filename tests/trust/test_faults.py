@@ -14,8 +14,9 @@ from tests.trust.faults import COMMANDS, Yard
 
 pytestmark = pytest.mark.slow
 
-CALLS, REQUESTS = 4, 3
-"""For each command and store."""
+CALLS = {"sqlite": 5, "archive": 5, "redis": 4, "bucket": 4, "postgresql": 2}
+REQUESTS = {"redis": 3, "postgresql": 2}
+"""The number of trials of each command."""
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +30,6 @@ def test_faults(run: Run, servers: Servers, tmp_path: Path, library: Path, comma
         draw = Random(f"{command}:{store}")
         (tmp_path / store).mkdir()
         with Yard(tmp_path / store, servers, store, run, library) as yard:
-            chosen = draw.sample([*yard.trials(command)], CALLS)
-            if losses := [*yard.losses(command)]:
-                chosen += draw.sample(losses, REQUESTS)
-            for trial in chosen:
+            chosen = draw.sample([*yard.trials(command)], CALLS[store])
+            for trial in [*chosen, *draw.sample([*yard.losses(command)], REQUESTS.get(store, 0))]:
                 trial.run()

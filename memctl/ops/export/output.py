@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Self, TextIO
 
 from memctl.encryption import Encryption
 from memctl.errors import NotFound, Unavailable
-from memctl.spool import scratch
+from memctl.spool import end, scratch
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
@@ -239,7 +239,7 @@ class _Spooled(NewFile):
             raise Unavailable(f"{self._label} cannot be written: {error.strerror}") from error
 
     def discard(self) -> None:
-        self._file.close()
+        end(self._file)
 
 
 class _Nothing(NewFile):

@@ -20,7 +20,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.spool import scratch
+from memctl.spool import end, scratch
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import File
@@ -548,4 +548,4 @@ class _LineSpool:
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
+        end(self._file)
