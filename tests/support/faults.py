@@ -114,8 +114,16 @@ class Plan:
 class FaultyProcess(ForkedProcess):
     """A forked process of memctl with a plan, or without one."""
 
-    def __init__(self, library: Path, plan: Plan | None, words: list[str], **settings: Any) -> None:
+    def __init__(
+        self,
+        library: Path,
+        plan: Plan | None,
+        words: list[str],
+        preloaded: tuple[str, ...] = (),
+        **settings: Any,
+    ) -> None:
         self.library = str(library)
         self.plan = str(plan.path) if plan else ""
+        self.preloaded = preloaded
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         super().__init__(words, **{**pipes, **settings})

@@ -68,6 +68,8 @@ class ForkedProcess(subprocess.Popen[Any]):
     """True if stdin is a terminal, which becomes the controlling terminal of a new session."""
     library = ""
     """A library that is loaded before all others, with a function ``fault_arm``."""
+    preloaded: tuple[str, ...] = ()
+    """Modules to import before the fork, besides those of every fork."""
     plan = ""
     """The argument of ``fault_arm``, which is called in the process if there is a plan."""
 
@@ -86,7 +88,7 @@ class ForkedProcess(subprocess.Popen[Any]):
         }
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            server = _server(self.library)
+            server = _server(self.library, self.preloaded)
             socket.send_fds(server, [json.dumps(request).encode()], [*files, theirs.fileno()])
         self.pid = int(self._status.recv(_STATUS_BYTES))
         self._child_created = True
@@ -123,11 +125,11 @@ class TerminalProcess(ForkedProcess):
 
 
 @cache
-def _server(library: str) -> socket.socket:
+def _server(library: str, preloaded: tuple[str, ...]) -> socket.socket:
     """Start a server of this process; the server ends when the socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), *preloaded]
         subprocess.Popen(
             command,
             pass_fds=[theirs.fileno()],
@@ -139,7 +141,7 @@ def _server(library: str) -> socket.socket:
 
 def serve(requests: socket.socket) -> dict[str, Any]:
     """Fork for each request; in the fork, return the request with its files in place."""
-    for name in _PRELOADED:
+    for name in [*_PRELOADED, *sys.argv[2:]]:
         import_module(name)
     gc.collect()
     gc.freeze()  # keep this memory shared with the forks

@@ -21,13 +21,14 @@ from random import Random
 from typing import Any, NamedTuple, NoReturn, Self
 from unittest.mock import patch
 
+import typer.testing
 from typer.testing import Result
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing.samples import Sample, sample
 from tests.summarizers.server import ModelServer
 from tests.support import histories
-from tests.support.cli import Run
+from tests.support.cli import PARSER, in_process
 from tests.support.compressing import model
 from tests.support.faults import CALLS, Fault, FaultyProcess, Plan
 from tests.support.places import runs_kept
@@ -125,6 +126,8 @@ COMMANDS = {
     "doctor": Command("doctor {store} --repair --yes --fail-on error"),
     "hold": Command("hold add --user ada --reason case", undoable=False, only=("sqlite",)),
 }
+DRIVERS = {"compress": ("openai",)}
+"""What takes a command long to import."""
 CASES = [(name, store) for name, one in COMMANDS.items() for store in one.only]
 
 CONFIG = """
@@ -145,17 +148,18 @@ archive = {archives}
 class Yard:
     """One store, a folder for the files of a trial, and the ways to run memctl there."""
 
-    def __init__(self, folder: Path, servers: Servers, store: str, run: Run, library: Path) -> None:
-        """``run`` runs memctl in this process; the environment changes until the end."""
+    def __init__(self, folder: Path, servers: Servers, store: str, library: Path) -> None:
+        """The environment changes until the end."""
         self.folder = folder
         self.work = folder / "work"
         self.store = store
-        self._run = run
+        self._run = in_process()
         self._library = library
         self._ends = ExitStack()
         self._model = self._ends.enter_context(ModelServer())
         homes = {f"XDG_{one}_HOME": str(self.work / one.lower()) for one in ("STATE", "CONFIG")}
         self._ends.enter_context(patch.dict(os.environ, environment() | homes))
+        self._ends.enter_context(patch.object(typer.testing, "_get_command", PARSER))
         self.plan = Plan(folder / "plan")
         self.place = self._place(store, "store", servers)
         self.source = self._place("archive", "source", servers)
@@ -247,7 +251,7 @@ class Yard:
         deadline = time.monotonic() + 10
         while True:
             self.place.unlock()
-            process = FaultyProcess(self._library, None, words)
+            process = FaultyProcess(self._library, None, words, DRIVERS.get(words[0], ()))
             _, errors = process.communicate(timeout=SECONDS)
             if process.returncode != BUSY or time.monotonic() > deadline:
                 return process.returncode, errors
@@ -256,7 +260,7 @@ class Yard:
     def start(self, name: str, proxy: Proxy | None = None) -> subprocess.Popen[str]:
         """Start the command with the plan, on the store behind a proxy if there is one."""
         words = self.words(COMMANDS[name].words, proxy.url if proxy else "")
-        return FaultyProcess(self._library, self.plan, words)
+        return FaultyProcess(self._library, self.plan, words, DRIVERS.get(words[0], ()))
 
     def calls(self, name: str) -> str:
         """Return the calls of the command if none fails; see ``CALLS``."""

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from tests.support import faults
-from tests.support.cli import Run
 from tests.support.servers.pool import Servers, start
 from tests.trust.faults import COMMANDS, Yard
 
@@ -25,11 +24,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_faults(run: Run, servers: Servers, tmp_path: Path, library: Path, command: str) -> None:
+def test_faults(servers: Servers, tmp_path: Path, library: Path, command: str) -> None:
     for store in COMMANDS[command].only:
         draw = Random(f"{command}:{store}")
         (tmp_path / store).mkdir()
-        with Yard(tmp_path / store, servers, store, run, library) as yard:
+        with Yard(tmp_path / store, servers, store, library) as yard:
             chosen = draw.sample([*yard.trials(command)], CALLS[store])
             for trial in [*chosen, *draw.sample([*yard.losses(command)], REQUESTS.get(store, 0))]:
                 trial.run()
