@@ -64,6 +64,7 @@ def conversation(text: str, *more: histories.Marked) -> list[StoredMessage]:
 
 
 STORED = {ADA: conversation("old"), BOB: conversation("young")}
+IDS = {"q", "bad", "h", "c", "r", "n", "z"}
 SOURCE = {ADA: conversation("new", histories.said("n", "more")), EVE: conversation("fresh")}
 
 
@@ -126,7 +127,7 @@ COMMANDS = {
     "doctor": Command("doctor {store} --repair --yes --fail-on error"),
     "hold": Command("hold add --user ada --reason case", undoable=False, only=("sqlite",)),
 }
-DRIVERS = {"compress": ("openai",)}
+DRIVERS = {"compress": ("openai", "aiohttp", "anyio", "h2", "httpcore2", "trio", "truststore")}
 """What takes a command long to import."""
 CASES = [(name, store) for name, one in COMMANDS.items() for store in one.only]
 
@@ -228,7 +229,8 @@ class Yard:
             if text:
                 result = self.run(*self.words(text))
                 assert result.exit_code == 0, result.stderr
-                [self.run_before, *_] = [one.name for one in runs_kept()] or [""]
+        if name == "undo":
+            [self.run_before] = [path.name for path in runs_kept()]
         return self.state(name) if command.before or name == "hold" else self.stored
 
     def state(self, name: str) -> State:
@@ -259,6 +261,7 @@ class Yard:
 
     def start(self, name: str, proxy: Proxy | None = None) -> subprocess.Popen[str]:
         """Start the command with the plan, on the store behind a proxy if there is one."""
+        self.place.unlock()
         words = self.words(COMMANDS[name].words, proxy.url if proxy else "")
         return FaultyProcess(self._library, self.plan, words, DRIVERS.get(words[0], ()))
 
@@ -295,8 +298,8 @@ class Yard:
 
 
 def _shown(entry: StoredMessage) -> object:
-    """Return a message; that of a summary without its id and time, which differ in each run."""
-    return json.loads(entry.message)["content"] if "summary" in entry.marks else tuple(entry)
+    """Return a message; one that a command makes without its id and time, new in each run."""
+    return tuple(entry) if entry.id in IDS else json.loads(entry.message)["content"]
 
 
 class Trial:
@@ -305,8 +308,8 @@ class Trial:
     def __init__(self, yard: Yard, name: str, at: int, fault: Fault | Lost) -> None:
         self._yard = yard
         self._name = name
-        self._at = at
-        self._fault = fault
+        self.at = at
+        self.fault = fault
         self._killed = False
         """True if nothing has run since that could remove what the killed process left."""
         self._strays = yard.strays()
@@ -329,17 +332,17 @@ class Trial:
         return ENDS.get(self._code or 0, "with an error")
 
     def __str__(self) -> str:
-        return f"{self._name}:{self._yard.store}:{self._at}:{self._fault.name}"
+        return f"{self._name}:{self._yard.store}:{self.at}:{self.fault.name}"
 
     def _start(self) -> None:
         yard = self._yard
         with ExitStack() as stack:
             proxy = None
-            if isinstance(self._fault, Lost):
+            if isinstance(self.fault, Lost):
                 yard.plan.set()
-                proxy = stack.enter_context(Proxy(yard.place.text, fault=self._fault, at=self._at))
+                proxy = stack.enter_context(Proxy(yard.place.text, fault=self.fault, at=self.at))
             else:
-                yard.plan.set(self._at, self._fault)
+                yard.plan.set(self.at, self.fault)
             process = yard.start(self._name, proxy)
             try:
                 _, self._errors = process.communicate(timeout=SECONDS)
@@ -352,9 +355,9 @@ class Trial:
     def _check_errors(self) -> None:
         if "Traceback" in self._errors:
             self._fail("a traceback")
-        if self._fault is Fault.KILL and self._killed:
+        if self.fault is Fault.KILL and self._killed:
             return
-        if self._fault is Fault.INTERRUPT and self._code == 130:
+        if self.fault is Fault.INTERRUPT and self._code == 130:
             return
         if self._code not in (0, 3, 7):
             self._fail(f"exit code {self._code}")
@@ -407,17 +410,23 @@ class Trial:
                 self._fail("undo does not bring back what was there")
             yard.is_as_stored = True
         strays = yard.strays() - self._strays
-        refused = self._call == "unlink" and self._fault is Fault.FAIL
+        refused = self._was == "unlink" and self.fault is Fault.FAIL
         if strays and not self._killed and not refused:
             self._fail(f"left behind: {strays}")
 
     @property
-    def _call(self) -> str:
+    def call(self) -> str:
+        """The call to spoil, as an undisturbed run makes it."""
+        made = self._yard.calls(self._name)
+        return CALLS[made[self.at]] if self.at < len(made) else "no call"
+
+    @property
+    def _was(self) -> str:
         """The call that was spoiled."""
         made = self._yard.plan.calls
-        return CALLS[made[self._at]] if self._at < len(made) else "no call"
+        return CALLS[made[self.at]] if self.at < len(made) else "no call"
 
     def _fail(self, text: str) -> NoReturn:
-        where = f"{self._call} of {self._yard.plan.met}".replace(str(self._yard.folder), "")
+        where = f"{self._was} of {self._yard.plan.met}".replace(str(self._yard.folder), "")
         ended = f"exit code {self._code}: {self._errors}" if self._code is not None else ""
         raise Broken(f"{self}, {where}: {text}\n{ended}")

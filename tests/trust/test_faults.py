@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from tests.support import faults
+from tests.support.faults import Fault
 from tests.support.servers.pool import Servers, start
 from tests.trust.faults import COMMANDS, Yard
 
@@ -21,6 +22,17 @@ REQUESTS = {"redis": 3, "postgresql": 2}
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return start(lambda: faults.library(tmp_path_factory.mktemp("library")))
+
+
+@pytest.mark.parametrize(("command", "store"), [("migrate", "archive"), ("export", "bucket")])
+def test_faults_full_disk(
+    servers: Servers, tmp_path: Path, library: Path, command: str, store: str
+) -> None:
+    """The disk is full from the opening of a file on, of each in turn."""
+    with Yard(tmp_path, servers, store, library) as yard:
+        for trial in yard.trials(command):
+            if trial.fault is Fault.FULL and trial.call == "open":
+                trial.run()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
