@@ -14,7 +14,7 @@ from tests.trust.faults import COMMANDS, Yard
 
 pytestmark = pytest.mark.slow
 
-CALLS = {"sqlite": 5, "archive": 5, "redis": 4, "bucket": 4, "postgresql": 2}
+CALLS = {"sqlite": 4, "archive": 4, "redis": 3, "bucket": 3, "postgresql": 2}
 REQUESTS = {"redis": 3, "postgresql": 2}
 """The number of trials of each command."""
 
