@@ -43,12 +43,13 @@ dist-test:
 	@scripts/dist-test "$(PYTHON)" $(TRY)
 
 # Kills migrations for so many minutes, SEED=n always in the same ways; SIGNALS=INT,TERM,HUP stops
-# them otherwise; see tests/trust/soak.py.
+# them otherwise; FAULTS=all fails each call of each command instead; see tests/trust/soak.py.
 soak: $(VENV)/.dev
 	@scripts/get-servers $(BIN)/python
 	@$(BIN)/python -m tests.trust.soak --minutes $(MINUTES) --workers $(WORKERS) \
 		$(if $(SEED),--seed $(SEED)) \
-		$(if $(PAIR),--pair $(PAIR)) $(if $(SIGNALS),--signals $(SIGNALS))
+		$(if $(PAIR),--pair $(PAIR)) $(if $(SIGNALS),--signals $(SIGNALS)) \
+		$(if $(FAULTS),--faults $(FAULTS))
 
 # Tries commands on mutated stores and settings for so many minutes; see tests/fuzz/__main__.py.
 fuzz: $(VENV)/.dev

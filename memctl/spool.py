@@ -1,14 +1,53 @@
-"""A list of items in a temporary file, for lists larger than memory."""
+"""The folder for temporary files, and a list in such a file, for lists larger than memory."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
+
+from memctl.errors import Unavailable
 
 T = TypeVar("T")
+
+
+def scratch() -> Path:
+    """Return the folder of the system for temporary files.
+
+    Raises:
+        Unavailable: no folder can be written; the disk may be full.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise Unavailable(
+            "cannot write a temporary file in any folder",
+            "free some space, or set TMPDIR to a folder with more",
+        ) from error
+
+
+def end(file: IO[Any]) -> None:
+    """Close a temporary file, which is gone then, with all that it could not write."""
+    with suppress(OSError):
+        file.close()
+
+
+@contextmanager
+def temporary_file(folder: Path | None = None) -> Iterator[IO[bytes]]:
+    """Open a new file without a name in ``folder``, or in the folder of ``scratch``.
+
+    Raises:
+        OSError: the system refuses; an end of the context raises none.
+        Unavailable: as ``scratch``.
+    """
+    file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - see end
+    try:
+        yield file
+    finally:
+        end(file)
 
 
 class ItemSpool(Generic[T]):
@@ -22,7 +61,7 @@ class ItemSpool(Generic[T]):
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
+        self._file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - closed by close()
         self._starts: list[int] = []
         self._end = 0
 
@@ -47,4 +86,4 @@ class ItemSpool(Generic[T]):
 
     def close(self) -> None:
         """Close and remove the temporary file."""
-        self._file.close()
+        end(self._file)

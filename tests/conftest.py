@@ -9,22 +9,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 
 import pytest
 import redis
 import typer.testing
 from hypothesis import HealthCheck, settings
-from typer.main import get_command
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from memctl.shard import Shard, shard_hash
 from tests.support.chromium import Chromium, started
+from tests.support.cli import PARSER, in_process
 from tests.support.servers import folder_in_memory
 from tests.support.servers.objects import Bucket, environment
 from tests.support.servers.pool import Servers, start
-
-_parser = cache(get_command)
 
 # The same examples each time where CI=true, else random ones.
 settings.register_profile(
@@ -172,13 +169,5 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
     ``run("migrate", source, target, input="")`` gives the exit code, stdout and stderr.
     """
-    from memctl.cli import app
-
-    # A process builds the parser once; so do the tests in one.
-    monkeypatch.setattr(typer.testing, "_get_command", _parser)
-    runner = CliRunner()
-
-    def call(*arguments: object, input: str | bytes | None = None) -> Result:
-        return runner.invoke(app, [str(argument) for argument in arguments], input=input)
-
-    return call
+    monkeypatch.setattr(typer.testing, "_get_command", PARSER)
+    return in_process()

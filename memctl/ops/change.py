@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from memctl.concurrency import run_both
@@ -45,6 +43,7 @@ from memctl.ops.select import whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
+from memctl.spool import scratch
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
 
@@ -182,7 +181,7 @@ class ChangeRun:
     def _begin(self, stack: ExitStack) -> Journal:
         folder = None
         if not self._options.backup:
-            temporary = Path(tempfile.gettempdir())
+            temporary = scratch()
             with refusals(temporary):
                 folder = stack.enter_context(temporary_folder(temporary))
         kept = Runs(folder)

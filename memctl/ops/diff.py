@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from difflib import SequenceMatcher
 from itertools import islice, takewhile, zip_longest
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from memctl import jsonio
 from memctl.errors import Unavailable
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compare import Difference
 from memctl.selection import Selection
+from memctl.spool import temporary_file
 from memctl.store import Store
 from memctl.wrappers.converted import comparable
 
@@ -171,7 +171,7 @@ class _Kept(NamedTuple):
 class _Side:
     """The messages of one store that differ; their texts are in a temporary file."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._messages: dict[tuple[MemoryKey, str], list[_Kept]] = {}
         self.headers: dict[MemoryKey, Memory] = {}
@@ -234,7 +234,7 @@ async def with_lines(
     """
     left, right = comparable(left, right)
     for some in _groups(found):
-        with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        with temporary_file() as one, temporary_file() as other:
             ours, theirs = _Side(one), _Side(other)
             await ours.look_up(left, some)
             await theirs.look_up(right, some)

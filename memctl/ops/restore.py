@@ -188,7 +188,8 @@ async def unchanged_since_run(
 ) -> frozenset[MemoryKey]:
     """Return the memories in ``keys`` that are unchanged since a run wrote them whole.
 
-    Message ids, order and marks are compared.  ``parts`` are the files of changes of the run.
+    Message ids, order and marks are compared.  ``parts`` are the files of changes of the run, which
+    lack the memories that a run did not reach.
 
     Raises:
         BadData: a file of changes is damaged.
@@ -212,7 +213,7 @@ async def unchanged_since_run(
     outlines = store.outline(Selection(keys=keys))
     found = await fingerprints(outlines, Precision.OUTLINE, sides)
     return frozenset(
-        key for key in keys if key in found and found[key].digest == left[key].digest()
+        key for key, hasher in left.items() if key in found and found[key].digest == hasher.digest()
     )
 
 

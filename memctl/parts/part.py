@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import IO, Any, Protocol
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import redact_text
 from memctl.shard import Shard
+from memctl.spool import temporary_file
 from memctl.system import PART_VARIABLE
 
 SIGNALLED = 128
@@ -173,7 +173,7 @@ def run_part(part: Part, stop: PartStop | None = None) -> PartResult:
     begun = time.monotonic()
     report = None
     try:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        with temporary_file() as output, temporary_file() as errors:
             code = _supervise(part, stop or PartStop(), output, errors)
             report, said = _report(output), _end(errors)
         if not code and report is None:

@@ -7,13 +7,11 @@ empty if the framework does not have it.  ``memctl.dialects.fact`` defines the f
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from memctl.dialects.fact import FACT, without_vector
@@ -29,7 +27,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.spool import ItemSpool
+from memctl.spool import ItemSpool, scratch
 from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.storekit.batching import PageBuilder
 from memctl.storekit.edits import is_same_text
@@ -324,7 +322,7 @@ class FactStore(Store):
         parts: ItemSpool[Edit] | None = None
         try:
             async for edit in edits:
-                with system_errors(Path(tempfile.gettempdir()), "write"):
+                with system_errors(scratch(), "write"):
                     parts = parts or ItemSpool()
                     parts.add(edit)
                 if edit.last:

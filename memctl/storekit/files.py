@@ -18,6 +18,7 @@ from memctl import encryption, system
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
 from memctl.json_scan import BYTE_ORDER_MARK
 from memctl.location import visible
+from memctl.spool import scratch
 
 TEMPORARY_PREFIX = ".memctl-"
 TEMPORARY_SUFFIX = ".tmp"
@@ -319,7 +320,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     Raises:
         OSError: the operating system refuses to create the folder.
     """
-    parent = parent or Path(tempfile.gettempdir())
+    parent = parent or scratch()
     _sweep_folders(parent)
     while True:
         made = tempfile.TemporaryDirectory(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, parent)

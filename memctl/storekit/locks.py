@@ -11,7 +11,6 @@ import glob
 import os
 import re
 import socket
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from memctl.concurrency import in_thread
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
 from memctl.shard import Shard
+from memctl.spool import scratch
 from memctl.storekit.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, translated
 from memctl.system import user_name
 
@@ -79,7 +79,7 @@ def stand_in(identity: str) -> Path:
     ``identity`` is the identity of the store; equal identities have equal paths.
     """
     digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"memctl-{digest}"
+    return scratch() / f"memctl-{digest}"
 
 
 class FileLock:

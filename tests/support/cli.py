@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from typer.testing import Result
+from typer.main import get_command
+from typer.testing import CliRunner, Result
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
@@ -19,7 +21,21 @@ from memctl.testing.drive import read, write, write_all
 from tests.support.schemas import check
 
 Run = Callable[..., Result]
+PARSER = cache(get_command)
+"""For ``typer.testing``: a process builds the parser once; so do the tests in one."""
 FRIDAY = Path(__file__).parents[2] / "examples" / "friday.json"
+
+
+def in_process() -> Run:
+    """Return a function that runs a command of memctl in this process."""
+    from memctl.cli import app
+
+    runner = CliRunner()
+
+    def call(*arguments: object, input: str | bytes | None = None) -> Result:
+        return runner.invoke(app, [str(argument) for argument in arguments], input=input)
+
+    return call
 
 
 async def fill(text: str, memories: dict[MemoryKey, list[StoredMessage]], **about: Any) -> None:

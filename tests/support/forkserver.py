@@ -66,6 +66,12 @@ class ForkedProcess(subprocess.Popen[Any]):
     """True if memctl keeps the rights of root, if the tests have them."""
     at_terminal = False
     """True if stdin is a terminal, which becomes the controlling terminal of a new session."""
+    library = ""
+    """A library that is loaded before all others, with a function ``fault_arm``."""
+    preloaded: tuple[str, ...] = ()
+    """Modules to import before the fork, besides those of every fork."""
+    plan = ""
+    """The argument of ``fault_arm``, which is called in the process if there is a plan."""
 
     def _execute_child(self, arguments: list[str], *settings: Any) -> None:
         folder, environment = settings[4], settings[5]
@@ -78,10 +84,12 @@ class ForkedProcess(subprocess.Popen[Any]):
             "environment": dict(os.environ if environment is None else environment),
             "as_root": self.as_root,
             "at_terminal": self.at_terminal,
+            "plan": self.plan,
         }
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            socket.send_fds(_server(), [json.dumps(request).encode()], [*files, theirs.fileno()])
+            server = _server(self.library, self.preloaded)
+            socket.send_fds(server, [json.dumps(request).encode()], [*files, theirs.fileno()])
         self.pid = int(self._status.recv(_STATUS_BYTES))
         self._child_created = True
         self._close_pipe_fds(*pipes)
@@ -117,18 +125,23 @@ class TerminalProcess(ForkedProcess):
 
 
 @cache
-def _server() -> socket.socket:
-    """Start the server of this process; the server ends when the socket is closed."""
+def _server(library: str, preloaded: tuple[str, ...]) -> socket.socket:
+    """Start a server of this process; the server ends when the socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-        subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), *preloaded]
+        subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=os.environ | ({"LD_PRELOAD": library} if library else {}),
+        )
     return ours
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
     """Fork for each request; in the fork, return the request with its files in place."""
-    for name in _PRELOADED:
+    for name in [*_PRELOADED, *sys.argv[2:]]:
         import_module(name)
     gc.collect()
     gc.freeze()  # keep this memory shared with the forks
@@ -206,6 +219,8 @@ def main() -> None:
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["memctl", *request["arguments"]]
+    if request["plan"]:
+        assert ctypes.CDLL(None).fault_arm(request["plan"].encode()) == 0
     runpy.run_module("memctl", run_name="__main__", alter_sys=True)
 
 

@@ -18,6 +18,7 @@ from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
+from memctl.spool import scratch
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
 
@@ -180,7 +181,7 @@ class ObjectFile(NamedFile):
 
     @property
     def on_disk(self) -> Path:
-        return Path(tempfile.gettempdir())
+        return scratch()
 
 
 class NewObject(NewFile):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from typing import IO, Self, cast
 from memctl import zstd
 from memctl.journal.files import refusals
 from memctl.ops.compress.plan import CompressionPlan, PlannedMessage
-from memctl.spool import ItemSpool
+from memctl.spool import ItemSpool, temporary_file
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024
@@ -53,7 +52,7 @@ class Spool:
         self._frame: zstd.ZstdCompressor | None = None
 
     def _file(self, folder: Path) -> IO[bytes]:
-        return self._open.enter_context(tempfile.TemporaryFile(dir=folder))
+        return self._open.enter_context(temporary_file(folder))
 
     def add(self, line: PlannedMessage) -> None:
         """Add the next message of the current memory."""

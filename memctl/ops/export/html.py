@@ -31,6 +31,7 @@ from memctl.numbers import count
 from memctl.ops.export.blocks import folded_texts, indented, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
+from memctl.spool import end, scratch
 
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""
@@ -95,12 +96,12 @@ class HtmlFile(PageWriter):
         write(f"</main>\n{html.closing()}")
 
     def discard(self) -> None:
-        self._list.close()
-        self._body.close()
+        end(self._list)
+        end(self._body)
 
 
 def _spool() -> IO[str]:
-    return tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+    return tempfile.TemporaryFile("w+", dir=scratch(), encoding="utf-8", newline="\n")
 
 
 def _pour(spool: IO[str], file: TextIO) -> None:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self, TextIO
 
 from memctl.encryption import Encryption
 from memctl.errors import NotFound, Unavailable
+from memctl.spool import end, scratch
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
@@ -207,7 +208,7 @@ class Stream(File):
 
     @property
     def on_disk(self) -> Path:
-        return Path(tempfile.gettempdir())
+        return scratch()
 
 
 class _Spooled(NewFile):
@@ -216,9 +217,9 @@ class _Spooled(NewFile):
     def __init__(self, label: str, stream: Callable[[], BinaryIO]) -> None:
         self._label = label
         self._open_stream = stream
-        self._folder = Path(tempfile.gettempdir())
+        self._folder = scratch()
         with system_errors(self._folder, "write"):
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by discard()
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by discard()
 
     def write(self, data: bytes | memoryview) -> int:
         with system_errors(self._folder, "write"):
@@ -238,7 +239,7 @@ class _Spooled(NewFile):
             raise Unavailable(f"{self._label} cannot be written: {error.strerror}") from error
 
     def discard(self) -> None:
-        self._file.close()
+        end(self._file)
 
 
 class _Nothing(NewFile):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
+from memctl.spool import temporary_file
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, catalog
@@ -318,8 +318,7 @@ class ArchiveStore(Store):
             return NewArchive(writer, self._contents, mode)
         with system_errors(self._file.on_disk, "write"):
             folder = self._file.spool_folder
-            spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the stack closes it
-        stack.enter_context(spool)
+            spool = stack.enter_context(temporary_file(folder))
         old = MemorySections(archive)
         return MergedArchive(writer, self._contents, mode, old, spool, self._file)
 

@@ -20,6 +20,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.spool import end, scratch
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import File
@@ -501,7 +502,7 @@ class _LineSpool:
         """``file`` is the file of the archive; the temporary file is in its folder, if any."""
         self._path = file.on_disk
         self._messages = 0
-        folder = str(file.spool_folder) if file.spool_folder else None
+        folder = str(file.spool_folder or scratch())
         self._file = tempfile.SpooledTemporaryFile(PAGE_BYTES, dir=folder)  # noqa: SIM115 - see close
 
     def add(self, run: list[Line]) -> None:
@@ -547,4 +548,4 @@ class _LineSpool:
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
+        end(self._file)

@@ -63,17 +63,27 @@ class Relay(ABC):
 class Proxy(Relay):
     """A proxy on 127.0.0.1, within a ``with`` block.
 
-    The fault happens to the first request with ``word``, such as ``COMMIT``, of a connection that
-    has sent one of ``firsts``, such as ``DELETE``.
+    The fault happens to the request with the number ``at``, counted from 0; else to the first
+    request with ``word``, such as ``COMMIT``, of a connection that has sent one of ``firsts``, such
+    as ``DELETE``.  Without any, everything passes.
     """
 
     def __init__(
-        self, url: str, firsts: Collection[bytes], word: bytes, fault: Fault = Fault.LOST
+        self,
+        url: str,
+        firsts: Collection[bytes] = (),
+        word: bytes = b"",
+        fault: Fault = Fault.LOST,
+        *,
+        at: int | None = None,
     ) -> None:
         self._url = url
         self._firsts = firsts
         self._word = word
         self._fault = fault
+        self._at = at
+        self.requests = 0
+        """The number of requests so far, as they arrive together."""
         self.lost = 0
         """The number of requests with the fault; after one, everything passes."""
         super().__init__()
@@ -100,7 +110,9 @@ class Proxy(Relay):
         changes = False
         while data := await reader.read(65536):
             changes = changes or any(first in data for first in self._firsts)
-            if changes and self._word in data and not self.lost:
+            meant = changes and self._word in data and not self.lost
+            self.requests += 1
+            if meant or self.requests - 1 == self._at:
                 self.lost += 1
                 lost.set()
                 if self._fault is Fault.CUT:
