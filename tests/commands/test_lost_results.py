@@ -11,7 +11,7 @@ from memctl.journal.runs import Journal
 from memctl.model import WriteResult
 from memctl.testing import samples
 from memctl.testing.samples import sample
-from tests.support.backends import BACKENDS, FACT_BACKENDS, new_place, params
+from tests.support.backends import BACKENDS, FACT_BACKENDS, in_style, new_place, params
 from tests.support.cli import Run, fails, names
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
@@ -29,12 +29,12 @@ def test_undo_of_a_copy_whose_results_are_lost(
     run: Run, name: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, place = (new_place(name, tmp_path, servers) for _ in range(2))
-    samples.use(place.backend.style)
     first, second = place.keys(2)
-    put(other, [sample(second, samples.entries(4, start=10))])
+    with in_style(place):
+        put(other, [sample(second, samples.entries(4, start=10))])
+        put(place, [sample(first, samples.entries(3))])
     source = tmp_path / "source.ndjson"
     assert run("export", other.text, "-o", source).exit_code == 0
-    put(place, [sample(first, samples.entries(3))])
     before, known = held(place), names(place.text)
 
     def lose(_: Journal, result: WriteResult) -> None:

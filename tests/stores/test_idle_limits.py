@@ -10,7 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.backends import database_of, new_place
+from tests.support.backends import database_of, in_style, new_place
 from tests.support.cli import Run, contents, fails, fill
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
@@ -67,8 +67,8 @@ def test_idle_transaction_of_postgresql(
 
 def test_idle_session_of_mem0(run: Run, servers: Servers, tmp_path: Path) -> None:
     place = new_place("mem0-pgvector", tmp_path, servers)
-    samples.use(place.backend.style)
-    put(place, samples.several(place.keys(4), 60))
+    with in_style(place):
+        put(place, samples.several(place.keys(4), 60))
     limited(servers, database_of(place.text), *SETTINGS)
     try:
         done = run(

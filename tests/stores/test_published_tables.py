@@ -10,7 +10,7 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import samples
-from tests.support.backends import BACKENDS, database_of, new_place
+from tests.support.backends import BACKENDS, database_of, in_style, new_place
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
@@ -142,8 +142,8 @@ def test_published_tables_of_every_layout(
     run: Run, name: str, servers: Servers, tmp_path: Path
 ) -> None:
     place = new_place(name, tmp_path, servers)
-    samples.use(place.backend.style)
-    put(place, samples.several(place.keys(2), 3))
+    with in_style(place):
+        put(place, samples.several(place.keys(2), 3))
     url = database_of(place.text) if name == "mem0-pgvector" else place.text.partition("?")[0]
     published(servers, url, ALL, IDENTITIES.format("NOTHING"))
     before = held(place)

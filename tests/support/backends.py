@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -601,6 +601,16 @@ def place_at(name: str, text: str, folder: Path, servers: Servers) -> Place:
 def new_place(name: str, folder: Path, servers: Servers) -> Place:
     """Return a new and empty place of the store with this name."""
     return testing.new_place((BACKENDS | FACT_BACKENDS)[name](servers), folder)
+
+
+@contextmanager
+def in_style(place: Place) -> Iterator[None]:
+    """Make the sample messages in the block as the place holds them."""
+    samples.use(place.backend.style)
+    try:
+        yield
+    finally:
+        samples.use(Style())
 
 
 SQL_PLACES: dict[str, Callable[[Path, Servers], str]] = {
