@@ -46,6 +46,7 @@ ENDS = {0: "done", -signal.SIGKILL: "killed", 128 + signal.SIGINT: "interrupted"
 """What an exit code means; all others are errors."""
 ADA, BOB, EVE = (MemoryKey(*one) for one in [("ada", "kyoto"), ("bob", "osaka"), ("eve", "nara")])
 State = dict[MemoryKey, tuple[object, ...]]
+"""Of each memory the summary, then the messages."""
 
 
 def conversation(text: str, *more: histories.Marked) -> list[StoredMessage]:
@@ -64,8 +65,11 @@ def conversation(text: str, *more: histories.Marked) -> list[StoredMessage]:
 
 
 STORED = {ADA: conversation("old"), BOB: conversation("young")}
+"""What the store holds."""
 IDS = {"q", "bad", "h", "c", "r", "n", "z"}
+"""The ids of all messages that no command makes."""
 SOURCE = {ADA: conversation("new", histories.said("n", "more")), EVE: conversation("fresh")}
+"""What ``migrate`` and ``import`` read."""
 
 
 def samples_of(found: dict[MemoryKey, list[StoredMessage]]) -> list[Sample]:
@@ -103,7 +107,7 @@ class Command(NamedTuple):
 
     words: str
     before: str = ""
-    """Commands that come before, divided by semicolons."""
+    """A command that comes before."""
     undoable: bool = True
     only: tuple[str, ...] = tuple(STORES)
 
@@ -172,7 +176,7 @@ class Yard:
         self.is_as_stored = True
         """True if nothing has changed the store since, or all changes are undone."""
         self.run_before = ""
-        """The run of the commands before."""
+        """The run of the command before, for ``undo``."""
         self._calls: dict[str, str] = {}
         self.wanted: dict[str, State] = {}
 
@@ -225,10 +229,9 @@ class Yard:
             self.place.fill(samples_of({key: STORED[key] for key in STORED if key not in held}))
             assert self.read(self.place) == self.stored
         self.is_as_stored = False
-        for text in command.before.split(";"):
-            if text:
-                result = self.run(*self.words(text))
-                assert result.exit_code == 0, result.stderr
+        if command.before:
+            result = self.run(*self.words(command.before))
+            assert result.exit_code == 0, result.stderr
         if name == "undo":
             [self.run_before] = [path.name for path in runs_kept()]
         return self.state(name) if command.before or name == "hold" else self.stored
@@ -312,7 +315,8 @@ class Trial:
         self.fault = fault
         self._killed = False
         """True if nothing has run since that could remove what the killed process left."""
-        self._strays = yard.strays()
+        self._strays: set[str] = set()
+        """What earlier trials have left."""
         self._code: int | None = None
         self._errors = ""
 
@@ -378,6 +382,11 @@ class Trial:
         if self._code == 0 and found != self._wanted:
             self._fail("exit code 0, but not all is done")
         self._changed = found != self._before
+        command = COMMANDS[self._name]
+        if command.undoable and not command.before and not self._changed:
+            for one in self._runs():
+                if one["outcome"] == "done" and one["memories"]:
+                    self._fail("history tells of a change that is not there")
 
     def _again(self) -> None:
         if self._name == "hold" and self._changed:

@@ -52,9 +52,7 @@ class Losing:
         self.gone = False
         self._fault: tuple[int, Fault] | None = None
         self._count = 0
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Own", (_Handler,), {"own": self})
-        )
+        self._server = _Server(("127.0.0.1", 0), type("Own", (_Handler,), {"own": self}))
 
     def lose(self, number: int | None = None, fault: Fault = Fault.UNHEARD) -> None:
         """Lose the request with this number, counted from 0; None loses none."""
@@ -90,6 +88,11 @@ class Losing:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing if a client was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
