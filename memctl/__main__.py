@@ -8,7 +8,7 @@ import os
 def main() -> None:
     """Run memctl."""
     try:
-        from memctl import signals
+        from memctl.machine import signals
 
         signals.catch(signals.leave)
     except KeyboardInterrupt:

@@ -24,11 +24,11 @@ from memctl.encryption import Encryption
 from memctl.errors import Failure, Loss, UsageError
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey, OnConflict, ToolPairPolicy
-from memctl.numbers import count
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from memctl.journal.holds import RecordedHold
     from memctl.journal.retention import Retention
     from memctl.journal.runs import Run
-    from memctl.ops.change import ChangeRun
-    from memctl.ops.compare import CompareReport
+    from memctl.ops.change.change import ChangeRun
     from memctl.ops.compress.plan import CompressOptions
     from memctl.ops.context import ContextMessage
+    from memctl.ops.copy.compare import CompareReport
     from memctl.ops.doctor.check import Diagnosis, Limits
     from memctl.ops.export.destination import Shape
     from memctl.ops.export.run import ExportOptions, ExportReport
@@ -231,8 +231,8 @@ async def context(
         UsageError: several memories are selected, or the store holds facts.
         MemctlError: as ``Store.read``.
     """
+    from memctl.inference.tokens import estimate
     from memctl.ops.context import find_memory, read_context
-    from memctl.tokens import estimate
 
     info = await find_memory(store, where)
     found = read_context(store, info.key, count or estimate, everything=everything)
@@ -313,8 +313,8 @@ async def compare(
         NotFound: with ``must_exist``, ``where`` names a memory that neither side has.
         MemctlError: as ``Store.read``.
     """
-    from memctl.ops import compare as operation
-    from memctl.ops.missing_summaries import missing_summaries
+    from memctl.ops.copy import compare as operation
+    from memctl.ops.copy.missing_summaries import missing_summaries
     from memctl.ops.names import refuse_absent_in
     from memctl.ops.observer import Unobserved
     from memctl.ops.report import count_all
@@ -413,10 +413,10 @@ async def copy(
         Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
-    from memctl.ops.copy import CopyOptions
-    from memctl.ops.follow import refuse_to_follow
+    from memctl.ops.copy.copy import CopyOptions
+    from memctl.ops.copy.follow import refuse_to_follow
+    from memctl.ops.copy.migration import Migration
     from memctl.ops.holds import HoldSource
-    from memctl.ops.migration import Migration
     from memctl.ops.observer import Unobserved
     from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
@@ -536,8 +536,8 @@ async def delete(
         BadData: the record of holds is damaged.
         MemctlError: as ``Store.read`` and ``Store.edit``; or the disk has no room for the backup.
     """
-    from memctl.ops.change import RunOptions
-    from memctl.ops.delete import DeleteRun
+    from memctl.ops.change.change import RunOptions
+    from memctl.ops.change.delete import DeleteRun
     from memctl.ops.holds import HoldSource
 
     options = RunOptions(backup, dry_run, holds=holds or HoldSource())
@@ -565,8 +565,8 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
-    from memctl.ops.change import MarkRun, RunOptions
-    from memctl.ops.marks import MarkChange
+    from memctl.ops.change.change import MarkRun, RunOptions
+    from memctl.ops.change.marks import MarkChange
 
     record, options = _record("mark", store.location), RunOptions(backup, dry_run)
     return await _change(store, MarkRun(record, where, MarkChange(add, remove), options))
@@ -597,7 +597,7 @@ async def offload(
     Raises:
         MemctlError: as ``delete``; or a file cannot be written.
     """
-    from memctl.ops.change import RunOptions
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import OffloadRun
@@ -624,7 +624,7 @@ async def rehydrate(
     Raises:
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change import RunOptions
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import RehydrateRun
@@ -654,7 +654,7 @@ async def repair(
         Loss: more messages than ``limit`` would be deleted; nothing was changed.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change import RunOptions
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.doctor.check import Limits
     from memctl.ops.doctor.findings import KINDS
     from memctl.ops.doctor.repair import RepairRun
@@ -716,11 +716,17 @@ async def undo(
         MemctlError: as ``delete``.
     """
     from memctl.journal.runs import Job, Runs, new_job
-    from memctl.ops.change import RunOptions
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.observer import Unobserved, opened
     from memctl.ops.places import is_on, recorded_location
-    from memctl.ops.reversal import find_run, note_undone, reversing, runs_to_undo, with_record
+    from memctl.ops.undo.reversal import (
+        find_run,
+        note_undone,
+        reversing,
+        runs_to_undo,
+        with_record,
+    )
 
     runs, observer = Runs(), observer or Unobserved()
     at = parse(store) if isinstance(store, str) else store
@@ -914,7 +920,7 @@ async def compress(
             unchanged.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change import RunOptions
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.ops.compress.run import CompressRun
     from memctl.ops.holds import HoldSource

@@ -19,14 +19,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import plugins, signals, streams
+from memctl import plugins
 from memctl.commands._context import Run
 from memctl.commands._help import Helpful, Rows
 from memctl.commands._mistakes import ARGUMENTS, options_of, unknown_command, usage_error
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
+from memctl.machine import signals, streams
+from memctl.machine.system import EXHAUSTED, PART_VARIABLE
 from memctl.output.terminal import Color, Format, LogFormat, Output
-from memctl.system import EXHAUSTED, PART_VARIABLE
 from memctl.version import __version__
 
 ABOUT = "Administer the memory of LLM agents where it is stored."

@@ -88,7 +88,7 @@ async def embed_all(embedder: Embedder, texts: Sequence[str]) -> Embedded:
     Raises:
         Unavailable: the embedder made no vectors.
     """
-    from memctl.concurrency import all_of  # loads asyncio, which the help does not need
+    from memctl.machine.concurrency import all_of  # loads asyncio, which the help does not need
 
     vectors: list[array[float]] = []
     usage = Usage()

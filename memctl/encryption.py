@@ -170,7 +170,7 @@ def _library(what: str) -> Any:
     try:
         import pyrage  # only needed for encrypted files
     except ModuleNotFoundError as error:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"{what}: encryption needs the library 'pyrage', which is not installed",

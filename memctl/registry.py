@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from memctl import foreign, plugins
+from memctl import plugins
 from memctl.engines.objects.address import is_object as is_object
 from memctl.engines.objects.address import parse_address
 from memctl.errors import UsageError
+from memctl.layouts import foreign
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
@@ -31,7 +32,7 @@ from memctl.stores.archive.file import refuse_missing as refuse_missing
 from memctl.stores.archive.rotation import LATEST, latest
 from memctl.stores.archive.rotation import newest as newest
 from memctl.stores.reme.layouts import layout_of
-from memctl.values import time_zone
+from memctl.text.values import time_zone
 from memctl.wrappers.detected import DetectedStore
 from memctl.wrappers.summaries import SummaryOverlay
 
@@ -552,7 +553,7 @@ def _naming_extra(spec: StoreSpec) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if spec.extra is None or (error.name or "").startswith("memctl"):
             raise
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"{spec.kind} needs the driver {error.name!r}, which is not installed",

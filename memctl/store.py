@@ -15,11 +15,11 @@ from enum import Enum, StrEnum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from memctl.concurrency import in_thread
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, UsageError
 from memctl.location import Location, same_file
+from memctl.machine.concurrency import in_thread
 from memctl.model import (
     Change,
     Edit,
@@ -41,7 +41,7 @@ from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
 
 if TYPE_CHECKING:
-    from memctl.checkpoints import Checkpoints
+    from memctl.storekit.checkpoints import Checkpoints
 
 EDIT_ATTEMPTS = 5
 """How often the default ``Store.edit`` tries to edit a memory that other programs change."""

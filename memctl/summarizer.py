@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
 from memctl.inference.settings import Prices, Usage
-from memctl.summary import Summary
-from memctl.tokens import estimate
+from memctl.inference.summary import Summary
+from memctl.inference.tokens import estimate
 
 
 class Turn(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memctl import __version__
-from memctl.installation import install_command
+from memctl.machine.installation import install_command
 from tests.support.cli import FRIDAY, Run, fails, report
 
 
@@ -71,7 +71,7 @@ def test_version_and_config_check_warn_of_a_mixed_installation(
 
 @pytest.mark.slow
 def test_version_says_which_extras_are_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memctl.installation._version", lambda _: None)
+    monkeypatch.setattr("memctl.machine.installation._version", lambda _: None)
     assert "aiomysql        not installed (extra mysql)" in run("version", "-v").stdout
 
 

@@ -107,7 +107,7 @@ def test_start_of_commands_on_sqlite(
     assert not dialects & {"memctl.dialects.adk", "memctl.dialects.langchain"}
     assert "csv" in command or not modules & {"memctl.ops.export.html", "memctl.ops.export.rows"}
     if command.startswith("inspect"):
-        assert not modules & {"memctl.embedder", "memctl.journal.runs", "memctl.zstd"}
+        assert not modules & {"memctl.embedder", "memctl.journal.runs", "memctl.machine.zstd"}
 
 
 @pytest.mark.slow

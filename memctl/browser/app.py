@@ -49,8 +49,8 @@ from memctl.browser.source import Reader, Source
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
-from memctl.numbers import count, size
 from memctl.ops.names import refuse_absent_in
+from memctl.text.numbers import count, size
 
 WIDE = 100
 """The columns from which on two panes are side by side."""

@@ -33,9 +33,9 @@ from memctl.dialects.view import Dialect
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.model import StoredMessage
-from memctl.numbers import count
 from memctl.output import conversation
 from memctl.output.conversation import FOLDED, Extent
+from memctl.text.numbers import count
 
 LONGEST = 20_000
 """The maximum number of characters of a text among other messages."""

@@ -12,13 +12,13 @@ from memctl.browser.source import Reader
 from memctl.dialects.live import understood
 from memctl.dialects.view import COMPRESSED, Dialect, Unread
 from memctl.errors import BadData, NotFound
+from memctl.inference.tokens import TokenCounter
 from memctl.location import visible
+from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.context import ContextMessage, read_context
 from memctl.selection import Selection
-from memctl.spool import ItemSpool
 from memctl.store import DamagedMemory, Store
-from memctl.tokens import TokenCounter
 
 PAGE = 200
 """The number of messages in a page."""

@@ -30,10 +30,10 @@ from memctl.browser.source import Reader, Source
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.model import Finding
-from memctl.numbers import count
 from memctl.ops.doctor.check import Diagnosis, Limits, check
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
 from memctl.output import diagnosis
+from memctl.text.numbers import count
 
 UNFOLDED = 30
 """The largest number of rows of memories that are all shown at the beginning."""

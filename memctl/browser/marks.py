@@ -23,7 +23,7 @@ from memctl.browser.pane import (
 from memctl.browser.source import Source
 from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
-from memctl.numbers import count
+from memctl.text.numbers import count
 
 
 class _Row(NamedTuple):

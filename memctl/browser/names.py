@@ -22,7 +22,7 @@ from memctl.browser.pane import (
 )
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.numbers import count, size
+from memctl.text.numbers import count, size
 
 UNFOLDED = 40
 """The largest number of memories that are all shown at the beginning."""

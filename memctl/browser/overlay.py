@@ -12,16 +12,16 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from memctl import jsonio
 from memctl.browser.commands import Commands
 from memctl.browser.document import Entry
 from memctl.browser.pane import Pane, Sheet, Signs
 from memctl.dialects.view import Dialect
+from memctl.inference.tokens import estimate
+from memctl.json import jsonio
 from memctl.location import visible
-from memctl.numbers import count, size
 from memctl.output import conversation
 from memctl.output.conversation import Extent
-from memctl.tokens import estimate
+from memctl.text.numbers import count, size
 
 WHOLE = Extent(200_000, "memctl inspect --json has all", unfolded=True, parsed=20_000_000)
 """The limits for a message that is shown alone."""

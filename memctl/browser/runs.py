@@ -23,10 +23,10 @@ from memctl.browser.source import Source
 from memctl.errors import MemctlError
 from memctl.journal.runs import RUNNING, Run
 from memctl.location import visible
-from memctl.numbers import count, local_time, size
 from memctl.ops.history import RunList, list_runs
 from memctl.ops.places import is_on
 from memctl.output.history import run_changes, run_command, run_state
+from memctl.text.numbers import count, local_time, size
 
 LIMIT = 1000
 """The maximum number of runs that are listed."""

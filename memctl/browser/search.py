@@ -20,11 +20,11 @@ from memctl.browser.pane import (
 )
 from memctl.browser.source import Background, Source
 from memctl.errors import MemctlError
-from memctl.numbers import count
 from memctl.ops.index import Target as IndexTarget
 from memctl.ops.index import has_index
 from memctl.ops.search import SearchOptions, SearchReport, search
 from memctl.output import found
+from memctl.text.numbers import count
 from memctl.wrappers.timeout import limited
 
 TOP = 200

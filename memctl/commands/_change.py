@@ -6,7 +6,6 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-from memctl import signals
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import wait_for
 from memctl.errors import (
@@ -19,16 +18,17 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.location import Location
-from memctl.numbers import count
-from memctl.ops.apply import SHOWN_MEMORIES, ChangeReport
-from memctl.ops.change import ChangeRun
+from memctl.machine import signals
+from memctl.machine.system import at_terminal
+from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeReport
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.system import at_terminal
+from memctl.text.numbers import count
 
 
 def change(

@@ -12,13 +12,13 @@ from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import wait_for, writable
 from memctl.errors import Loss, Lost, MemctlError, Partial, Unavailable
 from memctl.location import Location, visible
-from memctl.numbers import count
-from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.change.apply import ChangeCounts, ChangeReport
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import CopyReport
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
 from memctl.registry import refuse_unknown_extension
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.api import Copied

@@ -14,7 +14,7 @@ import typer
 from memctl import config as configuration
 from memctl.config import Config, nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
-from memctl.system import PART_VARIABLE
+from memctl.machine.system import PART_VARIABLE
 
 PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG", PART_VARIABLE})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memctl.commands._context import Run
 from memctl.config import Fleet
 from memctl.errors import UsageError
-from memctl.numbers import count
+from memctl.text.numbers import count
 
 _SOURCES = ("file", "source", "left", "store")
 _TARGETS = ("target", "right")

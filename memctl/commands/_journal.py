@@ -10,7 +10,7 @@ from memctl.journal import runs
 from memctl.journal.holds import HoldRecord
 from memctl.location import Location
 from memctl.ops import places
-from memctl.ops.change import RunOptions
+from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
 
 

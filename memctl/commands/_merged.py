@@ -11,15 +11,15 @@ from rich.text import Text
 from memctl.commands._reports import all_held, flat_row, nothing_but_held
 from memctl.errors import Conflict, Different, Failure, MemctlError, Unhealthy
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
-from memctl.numbers import count
-from memctl.ops.apply import ChangeCounts, ChangeReport
-from memctl.ops.compare import CompareReport, Difference
+from memctl.ops.change.apply import ChangeCounts, ChangeReport
+from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.inspect import Catalogue, Totals
 from memctl.ops.inspect import Group as Shared
 from memctl.output import diagnosis, tables
 from memctl.output.report import Report
+from memctl.text.numbers import count
 
 _Row = dict[str, Any]
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memctl import signals
 from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
 from memctl.commands._values import rate
 from memctl.engines import objects
 from memctl.errors import UsageError
+from memctl.machine import signals
 from memctl.model import OnConflict
 from memctl.ops.retry import Transfer
 from memctl.output.terminal import Format
 from memctl.selection import Selection
 from memctl.shard import MOST, Shard
-from memctl.values import period
+from memctl.text.values import period
 
 if TYPE_CHECKING:
     from memctl.commands._whole import JobParts

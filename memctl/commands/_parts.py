@@ -30,7 +30,6 @@ from memctl.commands._whole import PLANNED, JobParts, Whole
 from memctl.errors import MemctlError
 from memctl.journal.runs import Runs, new_job
 from memctl.location import Location
-from memctl.numbers import count, duration
 from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
 from memctl.parts.divide import Driver
@@ -39,6 +38,7 @@ from memctl.parts.merge import merge
 from memctl.parts.part import Engine, PartResult
 from memctl.selection import Selection, Untimed
 from memctl.shard import Shard
+from memctl.text.numbers import count, duration
 
 if TYPE_CHECKING:
     from memctl.output.progress import Parts

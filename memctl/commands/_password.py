@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from memctl import signals
 from memctl.errors import Interrupted, MemctlError, PasswordMissing
 from memctl.location import Location
-from memctl.system import at_terminal
+from memctl.machine import signals
+from memctl.machine.system import at_terminal
 
 if TYPE_CHECKING:
     from memctl.engines.sql.database import Database

@@ -13,11 +13,11 @@ from memctl.commands._run import files_of, wait_for
 from memctl.errors import Different, NotFound, Partial, Unavailable
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, Trace, Traces, find_traces, read_receipt
 from memctl.output.report import Report
 from memctl.registry import make_store
+from memctl.text.numbers import count
 
 Rows = list[dict[str, Any]]
 

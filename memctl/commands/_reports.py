@@ -8,12 +8,12 @@ from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
 from memctl.holds import HELD, LIST
 from memctl.journal.runs import Run
 from memctl.model import MemoryKey
-from memctl.numbers import count
-from memctl.ops.apply import ChangeReport
-from memctl.ops.change import ChangeRun
+from memctl.ops.change.apply import ChangeReport
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.report import DOCTOR, CopyReport, only_damage
 from memctl.output.report import Report
 from memctl.output.terminal import Output
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

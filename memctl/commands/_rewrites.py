@@ -13,10 +13,10 @@ from rich.console import RenderableType
 from memctl.commands._context import Run
 from memctl.commands._journal import runs_on
 from memctl.commands._reports import ChangeOutcome, flat_row
-from memctl.concurrency import in_thread
 from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from memctl import foreign, signals
 from memctl.commands._context import Run
 from memctl.commands._values import recipients
 from memctl.encryption import EXTENSION
@@ -29,16 +28,18 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
+from memctl.inference.tokens import TokenCounter
+from memctl.layouts import foreign
 from memctl.location import Location, visible
-from memctl.numbers import count
+from memctl.machine import signals
+from memctl.machine.system import POSIX
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
 from memctl.stores.archive.rotation import LATEST, RotatedFile, Series, latest_of
-from memctl.system import POSIX
-from memctl.tokens import TokenCounter
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder

@@ -6,7 +6,7 @@ import re
 
 from memctl.encryption import check_recipients
 from memctl.errors import UsageError
-from memctl.values import unit_bytes
+from memctl.text.values import unit_bytes
 from memctl.wrappers.rate_limit import Rate
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]i?)?(B)?(?:/s)?", re.IGNORECASE)

@@ -11,14 +11,14 @@ from memctl.commands._merged import planned_changes, repairs
 from memctl.commands._values import rate
 from memctl.errors import UsageError
 from memctl.location import redact, visible
-from memctl.numbers import count
 from memctl.ops.compress.plan import CompressMode
 from memctl.output import changes, diagnosis
 from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
 from memctl.shard import Shard
 from memctl.summarizer import Summarizer
-from memctl.values import deletion_limit
+from memctl.text.numbers import count
+from memctl.text.values import deletion_limit
 
 LIMITS = frozenset(("max_cost", "rate_limit", "max_delete", "job"))
 """The parameters that are divided among the parts."""

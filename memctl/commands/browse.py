@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memctl import signals
 from memctl.commands._context import Run
 from memctl.commands._options import (
     PathOption,
@@ -28,6 +27,7 @@ from memctl.commands._options import (
 from memctl.commands._run import interrupted, readable, wait_for
 from memctl.errors import Interrupted, UsageError
 from memctl.location import redact_value
+from memctl.machine import signals
 from memctl.registry import make_store
 from memctl.selection import Selection
 
@@ -148,7 +148,7 @@ def _require_textual() -> None:
     from importlib.util import find_spec
 
     if find_spec("textual") is None:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             "browse needs the library Textual, which is not installed", install_command("browse")

@@ -34,17 +34,17 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, wait_for
 from memctl.errors import Failure, Loss, UsageError
 from memctl.holds import HELD
+from memctl.inference.summary import TEMPLATE, check_template
 from memctl.location import redact, visible
-from memctl.numbers import count
+from memctl.machine.system import at_terminal, read_file
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
 from memctl.output import changes, compression
 from memctl.registry import located, make_store
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
-from memctl.summary import TEMPLATE, check_template
-from memctl.system import at_terminal, read_file
-from memctl.values import deletion_limit
+from memctl.text.numbers import count
+from memctl.text.values import deletion_limit
 
 
 @divisible_change

@@ -32,14 +32,14 @@ from memctl.config.shown import HIDDEN, redacted, shown
 from memctl.encryption import check_recipients, parse_identities
 from memctl.errors import MemctlError, NotFound, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
-from memctl.installation import conflict_warnings
 from memctl.location import Location, visible
-from memctl.numbers import count
+from memctl.machine.installation import conflict_warnings
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.registry import make_store, newest, title_of
 from memctl.store import Store
+from memctl.text.numbers import count
 from memctl.wrappers.timeout import Timeout
 
 app = group()

@@ -25,9 +25,9 @@ from memctl.commands._options import (
 from memctl.commands._run import readable, token_counter, wait_for
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED
+from memctl.inference.tokens import TokenCounter
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
-from memctl.numbers import count
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.context import (
     ContextMessage,
@@ -36,7 +36,7 @@ from memctl.ops.context import (
     read_context,
     sharing_users,
 )
-from memctl.ops.missing_summaries import missing_summaries
+from memctl.ops.copy.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
 from memctl.output.pager import paged
@@ -45,7 +45,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Store
-from memctl.tokens import TokenCounter
+from memctl.text.numbers import count
 
 _NAMED = 3
 _UNMATCHED = "unmatched"

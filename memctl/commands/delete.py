@@ -29,13 +29,13 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable
 from memctl.errors import UsageError
 from memctl.location import redact, visible
+from memctl.machine.system import at_terminal
 from memctl.model import ToolPairPolicy
-from memctl.ops.apply import ChangeReport
-from memctl.ops.delete import DeleteRun
+from memctl.ops.change.apply import ChangeReport
+from memctl.ops.change.delete import DeleteRun
 from memctl.output.terminal import Output
 from memctl.selection import Selection
-from memctl.system import at_terminal
-from memctl.values import deletion_limit
+from memctl.text.values import deletion_limit
 
 
 @divisible_change

@@ -31,7 +31,7 @@ from memctl.config import nearest
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
-from memctl.numbers import count
+from memctl.machine.system import at_terminal
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
 from memctl.ops.doctor.findings import DAMAGED_FILE, KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
@@ -42,8 +42,8 @@ from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.system import at_terminal
-from memctl.values import deletion_limit
+from memctl.text.numbers import count
+from memctl.text.values import deletion_limit
 
 
 class FailOn(StrEnum):

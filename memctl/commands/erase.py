@@ -31,7 +31,6 @@ from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.holds import LIST
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
@@ -46,6 +45,7 @@ from memctl.output.terminal import Output
 from memctl.registry import make_store, refuse_missing
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.text.numbers import count
 
 
 @opens_stores

@@ -25,11 +25,11 @@ from memctl.commands._run import output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
-from memctl.numbers import count
 from memctl.ops.export.destination import STDOUT, Shape
 from memctl.ops.export.run import Export, ExportOptions, ExportReport
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
 from memctl.output.history import run_table
 from memctl.output.report import Report
-from memctl.values import moment
+from memctl.text.values import moment
 
 
 @takes_options

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from memctl import api
-from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
 from memctl.commands._journal import hold_source, record
@@ -39,12 +38,13 @@ from memctl.commands._run import (
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict
+from memctl.ops.copy.migration import FILES
 from memctl.ops.export.destination import PLACE
-from memctl.ops.migration import FILES
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.values import deletion_limit
+from memctl.storekit.checkpoints import CheckpointArchive
+from memctl.text.values import deletion_limit
 
 
 @partial(takes_options, divisible=True, changes=True)
@@ -134,7 +134,7 @@ def _put_back(
             "is replaced",
             "select by --session, without --on-conflict",
         )
-    from memctl.ops.put_back import PutBackRun  # only for LangGraph
+    from memctl.ops.undo.put_back import PutBackRun  # only for LangGraph
 
     destination, stop = run.locate(store), Stop()
     written = record(run, "import", store, destination)

@@ -16,13 +16,13 @@ from memctl.errors import NotFound, UsageError
 from memctl.index import folder
 from memctl.index.folder import IndexInfo
 from memctl.location import Location
-from memctl.numbers import count, size
 from memctl.ops import index as operation
 from memctl.ops.index import IndexUse, Target
 from memctl.output.report import Report
 from memctl.output.tables import Column, Grid, cell
 from memctl.registry import make_store
 from memctl.storekit.single_file import file_identity
+from memctl.text.numbers import count, size
 from memctl.wrappers.timeout import limited
 
 app = group()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memctl.checkpoints import CheckpointArchive
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
 from memctl.commands._run import readable, rotation, wait_for
@@ -30,6 +29,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, read_checkpoints, title_of
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.storekit.checkpoints import CheckpointArchive
 from memctl.stores.archive.rotation import RotatedFile, latest_of
 
 if TYPE_CHECKING:

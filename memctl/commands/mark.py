@@ -24,9 +24,9 @@ from memctl.commands._run import changeable, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
-from memctl.ops.change import MarkRun
+from memctl.ops.change.change import MarkRun
+from memctl.ops.change.marks import MarkChange
 from memctl.ops.inspect import Group, GroupBy
-from memctl.ops.marks import MarkChange
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
 from memctl.output import tables

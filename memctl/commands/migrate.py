@@ -37,10 +37,10 @@ from memctl.commands._run import (
 )
 from memctl.errors import UsageError
 from memctl.model import OnConflict
-from memctl.ops.follow import refuse_to_follow
+from memctl.ops.copy.follow import refuse_to_follow
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
-from memctl.values import deletion_limit
+from memctl.text.values import deletion_limit
 
 
 @partial(takes_options, divisible=True, changes=True)

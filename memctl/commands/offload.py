@@ -32,7 +32,7 @@ from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import Location, visible
-from memctl.numbers import count, size
+from memctl.machine.system import at_terminal
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
@@ -41,8 +41,8 @@ from memctl.output import offloading
 from memctl.output.report import Report
 from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.system import at_terminal
-from memctl.values import age, deletion_limit
+from memctl.text.numbers import count, size
+from memctl.text.values import age, deletion_limit
 
 
 @opens_stores

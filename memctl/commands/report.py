@@ -26,7 +26,6 @@ from memctl.commands._run import readable, token_counter, wait_for
 from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.export.destination import STDOUT, is_device
 from memctl.ops.history import list_runs
@@ -53,6 +52,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, title_of
 from memctl.selection import Selection
 from memctl.storekit.files import AtomicFile
+from memctl.text.numbers import count
 from memctl.version import __version__
 
 RUNS = 10

@@ -15,7 +15,6 @@ from memctl.commands._journal import hold_source, record, runs_on
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
 from memctl.commands._run import changeable, wait_for
 from memctl.location import Location
-from memctl.numbers import count
 from memctl.ops.retain.actions import Surroundings
 from memctl.ops.retain.run import PolicyTask, Retention
 from memctl.ops.stop import Stop
@@ -25,6 +24,7 @@ from memctl.output.terminal import Output
 from memctl.retention import Policy, PolicyAction
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
+from memctl.text.numbers import count
 
 
 @opens_stores

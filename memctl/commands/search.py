@@ -14,7 +14,6 @@ from memctl.commands._options import EmbedderOption, PagerOption, PathOption, op
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location, visible
-from memctl.numbers import count
 from memctl.ops.index import Target
 from memctl.ops.names import refuse_absent
 from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
@@ -24,6 +23,7 @@ from memctl.output.report import Report
 from memctl.output.terminal import Format, Output
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 from memctl.wrappers.timeout import limited
 
 if TYPE_CHECKING:

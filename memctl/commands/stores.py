@@ -16,14 +16,14 @@ from memctl.commands._context import Run
 from memctl.commands._options import takes_options
 from memctl.commands._run import wait_for
 from memctl.errors import NotFound, UsageError
-from memctl.foreign import ForeignFormat
+from memctl.layouts.foreign import ForeignFormat
 from memctl.location import Location, visible
-from memctl.numbers import count
 from memctl.output import tables
 from memctl.output.report import Report
 from memctl.output.terminal import Output
 from memctl.registry import SQL_KINDS, features_of, kinds, spec_of
 from memctl.store import OpenMode
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.stores.tables.detect import Proposal

@@ -27,8 +27,13 @@ from memctl.commands._whole import JobParts
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
-from memctl.numbers import count, local_time
-from memctl.ops.reversal import find_run, note_undone, reversing, runs_to_undo, with_record
+from memctl.ops.undo.reversal import (
+    find_run,
+    note_undone,
+    reversing,
+    runs_to_undo,
+    with_record,
+)
 from memctl.output.history import job_state, run_changes, run_state, run_store
 from memctl.output.report import error_row
 from memctl.parts.divide import error_of
@@ -36,6 +41,7 @@ from memctl.parts.merge import merge
 from memctl.parts.part import PartResult
 from memctl.selection import Selection
 from memctl.shard import Shard
+from memctl.text.numbers import count, local_time
 
 _EMPTY: dict[str, Any] = {
     "dry_run": False,

@@ -18,9 +18,8 @@ from memctl.commands._run import readable, wait_for
 from memctl.errors import Different, UsageError
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
-from memctl.ops.compare import CompareReport, Difference
-from memctl.ops.diff import with_lines
+from memctl.ops.copy.compare import CompareReport, Difference
+from memctl.ops.copy.diff import with_lines
 from memctl.ops.observer import opened
 from memctl.output import tables
 from memctl.output.report import CsvRows, Listing, Report, columns
@@ -28,6 +27,7 @@ from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 
 
 @divisible

@@ -10,11 +10,11 @@ from typing import Any
 from rich.text import Text
 
 from memctl import config as configuration
-from memctl import installation
 from memctl.commands._context import Run
 from memctl.commands._help import table
 from memctl.commands._options import takes_options
 from memctl.journal.runs import Runs
+from memctl.machine import installation
 from memctl.output.report import Report
 from memctl.version import __version__
 

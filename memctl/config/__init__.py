@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from memctl import plugins, system
+from memctl import plugins
 from memctl.config import secrets
 from memctl.config.trust import refuse_changeable
 from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
 from memctl.location import Location
+from memctl.machine import system
 from memctl.registry import EXTENSIONS, PREFIXES, SUFFIXES, newest, parse
 from memctl.stores.archive.rotation import LATEST, latest_of
 

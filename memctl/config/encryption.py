@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 
-from memctl import system
 from memctl.config import Config, refuse_unknown, secrets
 from memctl.encryption import Encryption
 from memctl.errors import Unavailable, UsageError
 from memctl.location import redact
+from memctl.machine import system
 
 _PLACE = "encryption"
 _WHAT = "the identity of [encryption]"

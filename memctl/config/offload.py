@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memctl.config import Config, refuse_unknown
 from memctl.errors import UsageError
-from memctl.values import data_size
+from memctl.text.values import data_size
 
 KEYS = ("to", "url_prefix", "larger", "keep")
 _PLACE = "offload"

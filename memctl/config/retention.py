@@ -15,7 +15,7 @@ from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
 from memctl.retention import DATE, TIME, Policy, PolicyAction, is_archive_name
 from memctl.selection import Selection
-from memctl.values import deletion_limit, period
+from memctl.text.values import deletion_limit, period
 
 _KEYS = ("name", "store", "select", "action", "archive", "max_delete", "backup")
 _COMPRESS_KEYS = ("summarizer", "keep_recent", "trigger_tokens", "trigger_messages")

@@ -16,8 +16,8 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
-from memctl import system
 from memctl.errors import UsageError
+from memctl.machine import system
 
 COMMAND_TIMEOUT = 30.0
 """The maximum number of seconds for a command or the keyring."""
@@ -124,7 +124,7 @@ def _from_keyring(what: str, where: str, timeout: float, secrets: Collection[str
     if not service or not name:
         raise UsageError(f"{what}: {where!r} is not an entry of a keyring", 'write "service/name"')
     if find_spec("keyring") is None:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"{what} is in the keyring, and the library 'keyring' is not installed",

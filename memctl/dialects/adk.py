@@ -10,7 +10,6 @@ from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
 from memctl.dialects.view import (
@@ -26,6 +25,7 @@ from memctl.dialects.view import (
     UnknownBlock,
     Unread,
 )
+from memctl.json import jsonio
 
 _ACTIONS = (
     *("state_delta", "artifact_delta"),

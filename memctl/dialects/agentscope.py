@@ -15,7 +15,6 @@ from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from memctl import jsonio
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -32,6 +31,7 @@ from memctl.dialects.view import (
     call_text,
     object_of,
 )
+from memctl.json import jsonio
 
 ID, NAME, ROLE, CONTENT = "id", "name", "role", "content"
 """The fields that stores look up without parsing the rest of a message."""

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects import agentscope
 from memctl.dialects.agentscope import (
     CONTENT,
@@ -26,6 +25,7 @@ from memctl.dialects.agentscope import (
 )
 from memctl.dialects.roles import ROLES
 from memctl.dialects.view import TOOL, Block, HintBlock, MediaBlock, Swap, ToolCallBlock
+from memctl.json import jsonio
 
 TIMESTAMP = "timestamp"
 CALL = "tool_use"

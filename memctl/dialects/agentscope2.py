@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
-from memctl import jsonio
 from memctl.dialects import agentscope
 from memctl.dialects.agentscope import (
     CONTENT,
@@ -36,6 +35,7 @@ from memctl.dialects.view import (
     held,
     renamed,
 )
+from memctl.json import jsonio
 
 CREATED = "created_at"
 CALL = "tool_call"

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.agentscope import string
 from memctl.dialects.rows import (
     DocumentView,
@@ -31,6 +30,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
 )
+from memctl.json import jsonio
 from memctl.model import Memory
 
 _MEDIA = {"images": "image", "audio": "audio", "videos": "video", "files": "file"}

@@ -28,10 +28,10 @@ from typing import Any, ClassVar
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
 from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, MessageView, TextBlock, Unread
+from memctl.json import jsonio
 from memctl.model import Memory, StoredMessage
 
 SUMMARY, NOTHING = "summary", "nothing"

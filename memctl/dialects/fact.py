@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -34,6 +33,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     ToolSide,
 )
+from memctl.json import jsonio
 
 FIELDS = ("id", "text", "created_at", "updated_at", "metadata", "entities", "history", "vector")
 ROLE = "fact"

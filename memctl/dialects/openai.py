@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.agentscope import ID, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.rows import (
@@ -36,6 +35,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
 )
+from memctl.json import jsonio
 
 KEY = "memctl"
 """The key for data without a field of OpenAI, in a message or a conversation."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.roles import role_of
@@ -35,6 +34,7 @@ from memctl.dialects.view import (
     UnknownBlock,
     held,
 )
+from memctl.json import jsonio
 
 _CALL, _OUTPUT, _REASONING, _MESSAGE = (
     "function_call",

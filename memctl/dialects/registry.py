@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from memctl.dialects.view import Dialect
-from memctl.values import time_zone
+from memctl.text.values import time_zone
 
 _MODULES = {
     "agentscope1": "agentscope1",

@@ -25,7 +25,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects import agentscope
 from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
 from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
@@ -50,6 +49,7 @@ from memctl.dialects.view import (
     Unread,
     object_of,
 )
+from memctl.json import jsonio
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
 CALLS, CALL_ID, CALL_NAME = "tool_calls", "tool_call_id", "tool_name"

@@ -15,7 +15,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, AgentScopeView, string
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
 from memctl.dialects.rows import arguments_of
@@ -32,6 +31,7 @@ from memctl.dialects.view import (
     UnknownBlock,
     held,
 )
+from memctl.json import jsonio
 
 _CALL_TYPES = ("plugin_call", "function_call", "component_call", "mcp_call")
 _OUTPUT = "_output"

@@ -14,12 +14,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects import agentscope1, agentscope2
 from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, RESULT, ROLE
 from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.roles import ROLES
 from memctl.dialects.view import waiting
+from memctl.json import jsonio
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?")
 """A time in the format of both versions; only the character between date and time differs."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from memctl import jsonio
+from memctl.json import jsonio
 from memctl.model import Memory
 
 

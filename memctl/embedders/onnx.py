@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 import onnxruntime
 
-from memctl.concurrency import in_thread
 from memctl.embedder import Embedded, Embedder
 from memctl.errors import UsageError
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Settings, Usage
 from memctl.inference.text import encodable
-from memctl.tokens import load_tokenizer
+from memctl.inference.tokens import load_tokenizer
+from memctl.machine.concurrency import in_thread
 
 MAX_TOKENS = 256
 """The default number of tokens to read of a text: the training length of all-MiniLM-L6-v2."""

@@ -39,7 +39,7 @@ def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
         return OnnxEmbedder(settings)
     except ModuleNotFoundError as error:
         extra = "openai" if settings.kind == "openai" else "embeddings"
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"embedders of kind {settings.kind} need {error.name}, which is not installed",

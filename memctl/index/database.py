@@ -17,9 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memctl import jsonio, system, zstd
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
+from memctl.json import jsonio
+from memctl.machine import system, zstd
 from memctl.model import MemoryKey
 
 FORMAT = 3

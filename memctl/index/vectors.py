@@ -30,7 +30,7 @@ def require_numpy() -> ModuleType:
     try:
         import numpy
     except ImportError:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             "a search by meaning needs numpy, which is not installed",

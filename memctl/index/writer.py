@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from memctl.concurrency import in_thread
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.database import Batch, IndexFile
 from memctl.index.entries import pack
+from memctl.machine.concurrency import in_thread
 
 _LENGTH = struct.Struct(">Q")
 _DONE = b"done"

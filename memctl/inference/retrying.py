@@ -7,9 +7,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from memctl.concurrency import backoff
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
+from memctl.machine.concurrency import backoff
 
 MAX_RETRIES = 4
 FIRST_PAUSE = 1.0

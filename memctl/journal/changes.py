@@ -31,9 +31,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Self
 
-from memctl import jsonio, zstd
 from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
+from memctl.json import jsonio
+from memctl.machine import zstd
 from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
 
 VERSION = 1

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memctl.concurrency import in_thread
 from memctl.errors import BadData, MemctlError
 from memctl.journal import repairs
 from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes
@@ -23,6 +22,7 @@ from memctl.journal.files import refusals, replace_file, sync_folder
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.runs import BEFORE, REPLACED, Run, Runs
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from memctl import system
 from memctl.errors import Unavailable
+from memctl.machine import system
 
 FOLDER_MODE = 0o700
 """The mode of a folder that only its owner may enter."""

@@ -16,12 +16,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from memctl import system
 from memctl.errors import BadData, NotFound
 from memctl.holds import LIST, Hold
 from memctl.journal.files import locked, new_folder, refusals, replace_file
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.runs import Runs
+from memctl.machine import system
 
 _NAME = "holds.ndjson"
 _LOCK = "holds.lock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from memctl import jsonio
+from memctl.json import jsonio
 
 _HEAD, _MIDDLE, _TAIL = b'{"record":', b',"digest":"', b'"}'
 _DIGEST_BYTES = 8

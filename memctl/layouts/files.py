@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from memctl import foreign
 from memctl.errors import Failure
+from memctl.layouts import foreign
 from memctl.storekit.files import (
     system_errors,
 )

@@ -15,10 +15,10 @@ from sqlalchemy import ARRAY, JSON, Connection, inspect
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.engine.reflection import Inspector
 
-from memctl import foreign
 from memctl.engines.sql.database import NAMED_TABLES, shown_name
 from memctl.errors import BadData, Failure, Uninitialised
-from memctl.foreign import ForeignFormat
+from memctl.layouts import foreign
+from memctl.layouts.foreign import ForeignFormat
 from memctl.location import visible, without_secrets
 from memctl.model import MemoryKey
 

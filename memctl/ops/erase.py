@@ -11,13 +11,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memctl.concurrency import in_thread
 from memctl.errors import Failure, Interrupted, Lost, MemctlError
 from memctl.holds import HELD, Holds
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock

@@ -21,13 +21,13 @@ from memctl.index.database import Block, DamagedIndex, IndexFile, remove_file
 from memctl.index.vectors import pack, require_numpy, texts_to_embed
 from memctl.inference.errors import bad_reply
 from memctl.location import Location
+from memctl.machine.time_zones import zone_named
 from memctl.ops.report import Progress, SilentProgress
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.storekit.single_file import file_identity, stamp_of
-from memctl.time_zones import zone_named
 
 _PAUSE = 0.2
 """The seconds between attempts to lock an index that another run writes."""

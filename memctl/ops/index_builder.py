@@ -12,15 +12,15 @@ import time
 from contextlib import aclosing
 from hashlib import sha256
 
-from memctl.concurrency import in_thread
 from memctl.dialects.live import tags, understood
 from memctl.index import folder
 from memctl.index.database import FORMAT, Batch, BlockMark, IndexFile, MemoryRow, NewBlock
 from memctl.index.entries import source
 from memctl.index.writer import Writer, WriterProcess
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey, Page, StoredMessage
-from memctl.ops.compare import Comparability, Hasher, Precision
+from memctl.ops.copy.compare import Comparability, Hasher, Precision
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
 from memctl.selection import Selection

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
-from memctl.concurrency import backoff
 from memctl.errors import Lost
+from memctl.machine.concurrency import backoff
 from memctl.model import Edit, MemoryKey
-from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 
 T = TypeVar("T")
 

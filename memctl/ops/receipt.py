@@ -29,7 +29,6 @@ from memctl.errors import BadData, NotFound, UsageError
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.names import list_names
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.subject import ALWAYS, Subject, readings
@@ -38,6 +37,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import NamedFile
+from memctl.text.numbers import count
 from memctl.version import __version__
 
 SCHEMA = "memctl/erase-receipt/1"

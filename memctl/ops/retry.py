@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from memctl.concurrency import backoff, cut_short
 from memctl.errors import Busy, Lost, MemctlError
+from memctl.machine.concurrency import backoff, cut_short
 from memctl.model import MemoryKey, Page
-from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import DamagedMemory
+from memctl.text.numbers import count
 from memctl.wrappers.rate_limit import Rate
 
 T = TypeVar("T")

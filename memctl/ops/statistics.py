@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from memctl.dialects.fact import FactView
 from memctl.dialects.view import COMPRESSED, Dialect, MessageView, Unread
+from memctl.inference.tokens import estimate
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe_view
@@ -36,7 +37,6 @@ from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.tokens import estimate
 
 USERS = 200
 """The largest number of users with a row of their own."""

@@ -7,9 +7,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memctl.location import visible
-from memctl.numbers import count
-from memctl.ops.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
+from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
 from memctl.output.tables import Column, Grid, append_failures, cell
+from memctl.text.numbers import count
 
 
 def change_outcome(

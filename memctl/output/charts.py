@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from memctl import html
+from memctl.text import html
 
 MOST_TICKS = 4
 _LEAST = 0.6

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memctl.location import visible
-from memctl.numbers import count
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.compress.report import CompressReport

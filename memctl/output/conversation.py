@@ -11,7 +11,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.styled import Styled
 from rich.text import Text
 
-from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT
 from memctl.dialects.live import tags
@@ -27,9 +26,10 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
 )
+from memctl.json import jsonio
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.numbers import count, duration, size
+from memctl.text.numbers import count, duration, size
 
 FOLDED = 120
 """The maximum number of columns of a folded tool call or result."""

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from memctl.location import visible
 from memctl.model import Finding
-from memctl.numbers import count
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.doctor.check import Diagnosis

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
-from memctl.ops.apply import SHOWN_MEMORIES
+from memctl.ops.change.apply import SHOWN_MEMORIES
 from memctl.ops.erase import EraseReport
 from memctl.ops.subject import ALWAYS
 from memctl.output.tables import Column, Grid, cell
+from memctl.text.numbers import count
 
 
 class Line(NamedTuple):

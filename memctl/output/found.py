@@ -7,8 +7,8 @@ from rich.text import Text
 
 from memctl.dialects.live import tags
 from memctl.location import visible
-from memctl.numbers import count
 from memctl.ops.search import Hit, Neighbour, SearchReport
+from memctl.text.numbers import count
 
 _INDENT = 3
 

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from memctl.journal.runs import CUT_SHORT, RUNNING, Job, Run, as_jobs
 from memctl.location import visible
-from memctl.numbers import count, local_time, size
 from memctl.output.tables import Column, Grid, cell
 from memctl.output.terminal import WIDE
+from memctl.text.numbers import count, local_time, size
 
 
 def run_table(

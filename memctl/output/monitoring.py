@@ -15,9 +15,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from memctl import signals
 from memctl.errors import MemctlError, UsageError
 from memctl.location import visible
+from memctl.machine import signals
 from memctl.ops.doctor.findings import Severity
 from memctl.output.terminal import Output
 from memctl.storekit.files import AtomicFile

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memctl.location import visible
-from memctl.numbers import count, size
-from memctl.ops.apply import SHOWN_MEMORIES
+from memctl.ops.change.apply import SHOWN_MEMORIES
 from memctl.ops.offload.run import OffloadRun, RewriteReport, RewriteRun, Sizes
 from memctl.output.tables import Column, Grid, append_failures, cell
+from memctl.text.numbers import count, size
 
 _SHOWN_BLOBS = 20
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from memctl import signals, system
 from memctl.errors import Interrupted
+from memctl.machine import signals, system
 from memctl.output.terminal import Format, Output
 
 _DEFAULT = "less"

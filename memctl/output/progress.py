@@ -18,8 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from memctl.numbers import count, duration, size
 from memctl.ops.report import Total
+from memctl.text.numbers import count, duration, size
 
 _SOON = 1.0
 """The seconds before a speed is shown."""

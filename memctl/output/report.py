@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from memctl import jsonio
 from memctl.errors import MemctlError, UsageError
+from memctl.json import jsonio
 from memctl.model import MemoryInfo
-from memctl.spreadsheet import disarmed
+from memctl.text.spreadsheet import disarmed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,10 +14,8 @@ from importlib.resources import files
 from itertools import accumulate, islice, pairwise
 from typing import Any, TextIO, TypeVar
 
-from memctl import html
 from memctl.dialects.view import COMPRESSED
 from memctl.model import MemoryKey
-from memctl.numbers import count, duration, local_time, size
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.statistics import (
     AGES,
@@ -32,6 +30,8 @@ from memctl.ops.statistics import (
 )
 from memctl.output import charts
 from memctl.output.charts import Axis, Bar, Series
+from memctl.text import html
+from memctl.text.numbers import count, duration, local_time, size
 
 _MOST_DAYS = 120
 _MOST_WEEKS = 157

@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memctl.location import visible
-from memctl.numbers import count, size
 from memctl.ops.retain.run import FAILED, PENDING, STOPPED, PolicyTask
 from memctl.retention import PolicyAction
+from memctl.text.numbers import count, size
 
 
 def outcome(tasks: Sequence[PolicyTask], *, dry_run: bool) -> RenderableType:

@@ -16,12 +16,12 @@ from rich.text import Text
 from memctl.errors import Failure
 from memctl.location import visible
 from memctl.model import Embedding, MemoryInfo, MemoryKey
-from memctl.numbers import bar, count, duration, size
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
+from memctl.text.numbers import bar, count, duration, size
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
-    from memctl.ops.compare import CompareReport
+    from memctl.ops.copy.compare import CompareReport
     from memctl.ops.inspect import Catalogue, Group, Totals
     from memctl.stores.archive.rotation import RotatedFile
 

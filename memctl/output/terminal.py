@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from memctl.errors import Failure, MemctlError, NotFound
 from memctl.location import redact_quoted, redact_text, visible
+from memctl.machine.time_zones import naming
 from memctl.model import MemoryKey
-from memctl.numbers import count
-from memctl.time_zones import naming
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:  # none of these is needed to show the help
     from rich.console import Console, RenderableType

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memctl.errors import MemctlError, UsageError
-from memctl.system import PART_VARIABLE, POSIX
+from memctl.machine.system import PART_VARIABLE, POSIX
 from memctl.version import __version__
 
 _PR_SET_PDEATHSIG = 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memctl.errors import exit_codes
-from memctl.numbers import count
 from memctl.ops.doctor.findings import ORDER
 from memctl.parts.part import PartResult
+from memctl.text.numbers import count
 
 MOST_ROWS = 1_000
 """The largest number of rows in the long lists of a report; ``failures_total`` has them all."""

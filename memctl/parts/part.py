@@ -15,9 +15,9 @@ from typing import IO, Any, Protocol
 
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import redact_text
+from memctl.machine.spool import temporary_file
+from memctl.machine.system import PART_VARIABLE
 from memctl.shard import Shard
-from memctl.spool import temporary_file
-from memctl.system import PART_VARIABLE
 
 SIGNALLED = 128
 """Exit codes above it are those of a process that a signal has ended."""

@@ -15,8 +15,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from memctl.errors import Unavailable, UsageError
-from memctl.installation import install_command
 from memctl.location import redact_value, visible
+from memctl.machine.installation import install_command
 from memctl.parts.part import Part, PartResult, run_part
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 from memctl.dialects.fact import FACT, without_vector
 from memctl.errors import Failure
+from memctl.machine.spool import ItemSpool, scratch
 from memctl.model import (
     Edit,
     Finding,
@@ -27,7 +28,6 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.spool import ItemSpool, scratch
 from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.storekit.batching import PageBuilder
 from memctl.storekit.edits import is_same_text

@@ -14,11 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from memctl import encryption, system
+from memctl import encryption
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
-from memctl.json_scan import BYTE_ORDER_MARK
+from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.location import visible
-from memctl.spool import scratch
+from memctl.machine import system
+from memctl.machine.spool import scratch
 
 TEMPORARY_PREFIX = ".memctl-"
 TEMPORARY_SUFFIX = ".tmp"

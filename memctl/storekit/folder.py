@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from memctl import system
 from memctl.location import visible
+from memctl.machine import system
 from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
 from memctl.storekit.simple import Rejected
 

@@ -20,14 +20,14 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
-from memctl import system
-from memctl.concurrency import in_thread
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
+from memctl.machine.spool import scratch
+from memctl.machine.system import user_name
 from memctl.shard import Shard
-from memctl.spool import scratch
 from memctl.storekit.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, translated
-from memctl.system import user_name
 
 _ENDS = "wait for it to end, or stop it"
 _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)

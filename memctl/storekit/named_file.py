@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import NamedTuple
 
-from memctl import system
 from memctl.errors import BadData
 from memctl.location import same_file, visible
+from memctl.machine import system
 from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_errors
 
 

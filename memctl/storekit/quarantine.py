@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memctl import jsonio
-from memctl.json_scan import Walk
+from memctl.json import jsonio
+from memctl.json.scan import Walk
 from memctl.model import Finding, MemoryKey
 from memctl.store import Record
 

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.errors import BadData, Failure
-from memctl.json_document import TAIL, TrailingData
+from memctl.json.document import TAIL, TrailingData
 from memctl.model import (
     Edit,
     Finding,

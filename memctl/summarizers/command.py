@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from memctl import system
 from memctl.errors import Unavailable, UsageError
 from memctl.inference.errors import ModelError, too_large
 from memctl.inference.settings import Settings, Usage
 from memctl.inference.text import encodable, one_line
+from memctl.inference.tokens import TokenCounter
+from memctl.machine import system
 from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers import prompts, replies
-from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
 TIMEOUT = 300.0

@@ -19,9 +19,9 @@ import stopwordsiso
 
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage
+from memctl.inference.summary import LIMITS, Summary, read_headings
 from memctl.inference.text import clean, shorten
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
-from memctl.summary import LIMITS, Summary, read_headings
 
 WINDOW = 8000
 """The maximum tokens of a conversation to summarize at once; more take more time per token."""

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, Self
 from memctl.inference.errors import ModelError, TooLong, bad_reply
 from memctl.inference.server import ModelServer
 from memctl.inference.settings import Settings, Usage
+from memctl.inference.tokens import TokenCounter
 from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers import prompts, replies
 from memctl.summarizers.prompts import Prompt
-from memctl.tokens import TokenCounter
 
 WINDOW = 32_000
 """The default context window in tokens; nearly every current model has at least this."""

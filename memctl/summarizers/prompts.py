@@ -6,9 +6,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from memctl.inference.summary import LIMITS, MEANINGS
 from memctl.inference.text import encodable
 from memctl.summarizer import Excerpt
-from memctl.summary import LIMITS, MEANINGS
 
 INSTRUCTIONS = (
     "You summarize a conversation between a user and an AI agent. The agent will go on with its "

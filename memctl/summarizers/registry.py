@@ -58,7 +58,7 @@ def make_summarizer(
     try:
         from memctl.summarizers.openai import OpenAI
     except ModuleNotFoundError as error:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"summarizers of kind openai need {error.name}, which is not installed",

@@ -9,8 +9,8 @@ from typing import Any
 
 from memctl.inference.errors import bad_reply
 from memctl.inference.settings import Usage
+from memctl.inference.summary import LIMITS, Summary
 from memctl.inference.text import clean, shorten
-from memctl.summary import LIMITS, Summary
 
 MAX_REPLY = 64 * 1024
 """The maximum characters of a reply; a summary in fields has about two thousand."""

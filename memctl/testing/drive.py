@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
+from memctl.json import jsonio
 from memctl.model import (
     PAGE_ENTRIES,
     Change,

@@ -9,12 +9,12 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeVar
 
-from memctl import jsonio
-from memctl.concurrency import ahead
 from memctl.dialects.conversion import Conversion, Converter
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure
+from memctl.json import jsonio
+from memctl.machine.concurrency import ahead
 from memctl.model import (
     PAGE_BYTES,
     Change,

@@ -20,10 +20,10 @@ from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
 from memctl.errors import Loss, UsageError
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage
+from memctl.inference.tokens import estimate
 from memctl.model import Embedding, Page, StoredMessage, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.tokens import estimate
 from memctl.wrappers.wrapper import StoreWrapper
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memctl.errors import Uninitialised
-from memctl.ops.migration import NewTarget
+from memctl.ops.copy.migration import NewTarget
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
 from memctl.selection import Selection

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from memctl.installation import install_command
+from memctl.machine.installation import install_command
 from tests.support.cli import Run, fails, report
 from tests.support.servers.pool import Servers
 

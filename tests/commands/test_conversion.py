@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from memctl import jsonio
 from memctl.engines.sql import executor
+from memctl.json import jsonio
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.testing import Place, samples

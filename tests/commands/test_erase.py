@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import redis
 
-from memctl import zstd
 from memctl.api import erase, open_store
+from memctl.machine import zstd
 from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import Place, samples
 from memctl.testing.lock_holder import lock_elsewhere

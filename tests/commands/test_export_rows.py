@@ -19,7 +19,7 @@ import pytest
 from pyarrow import parquet
 
 from memctl.dialects.fact import FACT, build
-from memctl.installation import install_command
+from memctl.machine.installation import install_command
 from memctl.model import MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode

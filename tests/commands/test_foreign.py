@@ -15,7 +15,7 @@ import pytest
 import redis
 from typer.testing import Result
 
-from memctl import foreign
+from memctl.layouts import foreign
 from tests.support.cli import fails
 
 Run = Callable[..., Result]

@@ -24,10 +24,10 @@ from memctl import Hold, HoldSource, OnConflict, OpenMode, Selection, UsageError
 from memctl.api import compress, copy, delete, erase, open_store
 from memctl.cli import COMMANDS, app
 from memctl.errors import BadData
+from memctl.machine.system import user_name
 from memctl.model import MemoryKey
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.registry import make_store
-from memctl.system import user_name
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts

@@ -319,7 +319,7 @@ def test_inspect_state_with_many_keys(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:
     for name, size in (("LARGE", 2048), ("_LEAP", 256)):
-        monkeypatch.setattr(f"memctl.json_document.{name}", size)
+        monkeypatch.setattr(f"memctl.json.document.{name}", size)
     keys = [f'"k{number}": {number},' for number in range(1000)]
     keys.insert(500, odd)
     memory = json.dumps({"_compressed_summary": "", "content": []})

@@ -22,7 +22,7 @@ import pytest
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.view import Block, MediaBlock, TextBlock, ToolCallBlock, ToolResultBlock
-from memctl.jsonio import canonical
+from memctl.json.jsonio import canonical
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.offload.blobs import Blobs
 from memctl.registry import make_store, parse

@@ -15,8 +15,8 @@ from typer.testing import Result
 from memctl.errors import Lost
 from memctl.model import MemoryKey
 from memctl.ops.doctor.repair import StoreRepairs
-from memctl.ops.restore import RestoreRun
-from memctl.ops.undo import UndoRun
+from memctl.ops.undo.restore import RestoreRun
+from memctl.ops.undo.undo import UndoRun
 from memctl.testing import samples
 from tests.support import histories
 from tests.support.backends import shared

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.ops import diff
+from memctl.ops.copy import diff
 from memctl.testing import samples
 from tests.support.cli import Run, fill, report
 from tests.support.schemas import check_row

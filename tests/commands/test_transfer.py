@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.ops.compare import CompareReport, compare
+from memctl.ops.copy.compare import CompareReport, compare
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.testing import samples

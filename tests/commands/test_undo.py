@@ -18,13 +18,13 @@ from urllib.parse import quote, unquote
 import pytest
 import redis
 
-from memctl import zstd
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._journal import record
 from memctl.errors import NotFound
 from memctl.journal.runs import Runs
+from memctl.machine import zstd
 from memctl.model import MemoryKey, StoredMessage
-from memctl.ops.change import ChangeRun
+from memctl.ops.change.change import ChangeRun
 from memctl.registry import parse
 from memctl.stores.agentscope1.sql import edit as editing
 from memctl.testing import Place, samples

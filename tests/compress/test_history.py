@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import BadData
+from memctl.inference.tokens import estimate
 from memctl.model import Change, Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.commit import edits, summarized
 from memctl.ops.compress.plan import (
@@ -26,7 +27,6 @@ from memctl.ops.compress.plan import (
 )
 from memctl.selection import Selection
 from memctl.testing.samples import entry
-from memctl.tokens import estimate
 
 KEY = MemoryKey("u", "s")
 LOOK = settings(deadline=None, max_examples=100, derandomize=os.environ.get("CI") == "true")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from memctl.errors import UsageError
 from memctl.inference.errors import ModelError, TooLong
 from memctl.inference.settings import Prices, Usage
+from memctl.inference.summary import LIMITS, Summary
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.pipeline import Budget
 from memctl.ops.compress.plan import CompressionPlan
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
-from memctl.summary import LIMITS, Summary
 
 OVERHEAD = 500
 LOOK = settings(deadline=None, max_examples=60, derandomize=os.environ.get("CI") == "true")

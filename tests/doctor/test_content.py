@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2
+from memctl.json import jsonio
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS

@@ -25,7 +25,8 @@ from typing import Any
 
 import typer
 
-from memctl import cli, installation, plugins
+from memctl import cli, plugins
+from memctl.machine import installation
 
 PACKAGE = str(Path(cli.__file__).parent)
 ALLOWED_PROGRAMS = (["/bin/sh", "-c", "echo secret"], ["/bin/sh", "-c", "cat"], ["cat"])

@@ -11,7 +11,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from memctl import zstd
+from memctl.machine import zstd
 from memctl.testing.samples import MESSAGES, NAMES
 
 WORDS = [

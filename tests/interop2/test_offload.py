@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 from typer.testing import Result
 
-from memctl.tokens import estimate
+from memctl.inference.tokens import estimate
 from tests.summarizers.server import ModelServer
 from tests.support.agentscope import AgentScope
 from tests.support.agentscope2 import AgentScope2

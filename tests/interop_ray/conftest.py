@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from memctl.system import PART_VARIABLE
+from memctl.machine.system import PART_VARIABLE
 from tests.support.processes import wait_until
 from tests.support.servers import folder_in_memory
 from tests.support.servers.pool import start

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from memctl import system
 from memctl.errors import Busy, UsageError
 from memctl.inference.settings import Settings
+from memctl.machine import system
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from memctl.storekit.files import AtomicFile

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from memctl.machine.system import PART_VARIABLE
 from memctl.model import MemoryKey
-from memctl.system import PART_VARIABLE
 from memctl.testing import samples
 from tests.support.cli import fill
 from tests.support.servers.pool import Servers

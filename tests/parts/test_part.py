@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from memctl.machine.system import PART_VARIABLE
 from memctl.model import MemoryKey
 from memctl.parts.part import Part, PartResult, PartStop, run_part
 from memctl.shard import Shard
-from memctl.system import PART_VARIABLE
 from memctl.testing import samples
 from memctl.version import __version__
 from tests.support.cli import contents, fill

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from memctl.dialects.fact import FACT, build, decode_vector, vector_of, without_vector
 from memctl.model import Embedding, Memory, MemoryKey, Page, StoredMessage, WriteMode
-from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
 from memctl.selection import Selection

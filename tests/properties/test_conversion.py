@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.runtime import RUNTIME
 from memctl.dialects.view import Dialect
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, StoredMessage
 from tests.properties.strategies import any_text, few_marks, names, times, values
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
@@ -25,8 +24,9 @@ from memctl.dialects.openai import OPENAI
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import ROLE_CONTENT, RowDialect, utc
 from memctl.dialects.view import Dialect
+from memctl.json import jsonio
 from memctl.model import StoredMessage
-from memctl.ops.compare import Precision, content
+from memctl.ops.copy.compare import Precision, content
 from memctl.stores.agno.runs import Regrouping, Run, is_hidden, with_copies, without_copies
 from memctl.stores.agno.runs import entries as entries_of
 from tests.properties.strategies import any_text, names, times, values

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.live import live
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import COMPRESSED, Dialect, Unread
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, StoredMessage
 from tests.properties.test_conversion import convert
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from memctl import jsonio
 from memctl.dialects.losses import Losses
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.roles import ROLES
 from memctl.dialects.view import TOOL, Block, Dialect, TextBlock, ToolResultBlock
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.ops.doctor.check import Limits, MemoryExaminer
 from memctl.ops.doctor.findings import KINDS, Severity

@@ -14,7 +14,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import memctl.ops.offload.slim
-from memctl import json_located, jsonio
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
@@ -33,8 +32,10 @@ from memctl.dialects.view import (
 )
 from memctl.errors import BadData
 from memctl.journal.runs import Run
+from memctl.json import jsonio
+from memctl.json import located as json_located
 from memctl.model import Page, StoredMessage
-from memctl.ops.change import RunOptions
+from memctl.ops.change.change import RunOptions
 from memctl.ops.offload import pieces
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import restored_in

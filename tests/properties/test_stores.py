@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memctl.model import Memory, MemoryKey
-from memctl.ops.compare import compare
-from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.copy.compare import compare
+from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
 from memctl.selection import Selection
 from memctl.testing import Backend, new_place

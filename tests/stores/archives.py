@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from memctl import zstd
 from memctl.errors import BadData
+from memctl.machine import zstd
 from memctl.model import Memory, MemoryKey, Page, StoredMessage, WriteMode, WriteResult
 from memctl.registry import parse
 from memctl.selection import Selection

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from memctl import jsonio
 from memctl.errors import Unavailable
+from memctl.json import jsonio
 from memctl.model import PAGE_BYTES, Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.selection import Selection

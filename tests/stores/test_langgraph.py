@@ -16,7 +16,7 @@ from typing import Any
 import ormsgpack
 import pytest
 
-from memctl.installation import install_command
+from memctl.machine.installation import install_command
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection

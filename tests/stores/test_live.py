@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from memctl import jsonio
+from memctl.json import jsonio
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.adk import compaction, event

@@ -13,7 +13,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memctl import json_document
+from memctl.json import document as json_document
 from memctl.model import PAGE_ENTRIES, Change, Edit, Memory, MemoryKey, WriteResult
 from memctl.storekit.files import AtomicFile
 from tests.stores.states import (

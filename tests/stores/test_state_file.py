@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memctl import json_document
 from memctl.errors import BadData, NotFound, Unavailable
+from memctl.json import document as json_document
 from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from tests.stores.states import (

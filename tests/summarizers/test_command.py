@@ -15,9 +15,9 @@ import pytest
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Settings
+from memctl.inference.summary import Summary
 from memctl.summarizer import Answer, Excerpt, Turn
 from memctl.summarizers.command import MAX_OUTPUT, Command
-from memctl.summary import Summary
 from tests.summarizers.server import SUMMARY
 
 TALK = Excerpt([Turn("user", "user Anna", "Plan a trip. 京都 👍")], earlier="They met before.")

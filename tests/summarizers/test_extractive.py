@@ -11,6 +11,8 @@ import pytest
 
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage
+from memctl.inference.summary import LIMITS, Summary, read_headings
+from memctl.inference.tokens import estimate
 from memctl.summarizer import Excerpt, Turn
 from memctl.summarizers.extractive import (
     WINDOW,
@@ -24,8 +26,6 @@ from memctl.summarizers.extractive import (
     words,
 )
 from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
-from memctl.summary import LIMITS, Summary, read_headings
-from memctl.tokens import estimate
 from tests.summarizers.conversations import ARABIC, CHINESE, EMOJI, ENGLISH, GERMAN, HINDI, JAPANESE
 
 TALKS = {

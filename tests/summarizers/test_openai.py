@@ -14,9 +14,9 @@ import pytest
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError, TooLong, Unauthorised, Unreachable
 from memctl.inference.settings import Settings
+from memctl.inference.summary import Summary
 from memctl.summarizer import Answer, Excerpt, Turn
 from memctl.summarizers.openai import FormatNegotiator, OpenAI
-from memctl.summary import Summary
 from tests.summarizers import flavours
 from tests.summarizers.server import SUMMARY, Answering, ModelServer, Reply, changed, says
 

@@ -10,7 +10,7 @@ import pytest
 
 from memctl.errors import UsageError
 from memctl.inference.settings import Prices, Settings
-from memctl.installation import install_command
+from memctl.machine.installation import install_command
 from memctl.summarizers.registry import EXTRACTIVE, KEYS, make_summarizer
 
 OPENAI = {"model": "m", "base_url": "http://localhost:1/v1"}

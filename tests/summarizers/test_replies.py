@@ -8,9 +8,9 @@ import time
 import pytest
 
 from memctl.inference.errors import ModelError
+from memctl.inference.summary import LIMITS, Summary
 from memctl.inference.text import shorten
 from memctl.summarizers.replies import MAX_REPLY, MAX_TEXT, read_any, read_summary
-from memctl.summary import LIMITS, Summary
 from tests.summarizers.server import SUMMARY
 
 GOOD = Summary(**SUMMARY)

@@ -12,9 +12,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from memctl.errors import UsageError
 from memctl.inference.errors import TooLong
 from memctl.inference.settings import Settings
+from memctl.inference.tokens import PIECE, TokenCounter
 from memctl.summarizer import Excerpt, Turn
 from memctl.summarizers.registry import make_summarizer
-from memctl.tokens import PIECE, TokenCounter
 from tests.summarizers.flavours import cut_to
 from tests.summarizers.server import SUMMARY, ModelServer, says
 

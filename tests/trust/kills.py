@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn
 
-from memctl import jsonio
 from memctl.dialects.agentscope2 import DEFAULT_AGENT
 from memctl.errors import MemctlError
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey
 from memctl.store import Features
 from memctl.testing.samples import Sample, Style

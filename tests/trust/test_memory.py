@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measure import run
-from memctl import zstd
+from memctl.machine import zstd
 from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.commands.test_offload import image, result
@@ -166,7 +166,7 @@ def test_memory_undo_of_many_changes(
 
 
 SMALL_GROUPS = (
-    "import memctl.ops.undo as undo, memctl.__main__ as program\n"
+    "import memctl.ops.undo.undo as undo, memctl.__main__ as program\n"
     "undo.GROUP_CHANGES = 5_000\n"
     "program.main()"
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
+from memctl.json import jsonio
 from memctl.stores.agentscope2.session import (
     Comparison,
     InContext,

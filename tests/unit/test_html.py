@@ -1,10 +1,10 @@
-"""``memctl.html``: stored texts in pages are shown, never obeyed."""
+"""``memctl.text.html``: stored texts in pages are shown, never obeyed."""
 
 from __future__ import annotations
 
 import pytest
 
-from memctl import html
+from memctl.text import html
 
 
 @pytest.mark.parametrize(

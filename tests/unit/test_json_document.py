@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import json_document
 from memctl.errors import BadData
-from memctl.json_document import Cursor
+from memctl.json import document as json_document
+from memctl.json.document import Cursor
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12)
 NASTY = ['}, ["x"]], [{', "]]", '"', "\\", "\\u0000", "\0", "\ud800", "😀\n", "x" * 40]

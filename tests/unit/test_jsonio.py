@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memctl import jsonio
+from memctl.json import jsonio
 
 MANY = 400_000
 SOME = 40_000

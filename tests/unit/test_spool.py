@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.spool import end, scratch
+from memctl.machine.spool import end, scratch
 
 
 def test_spool_without_a_folder_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memctl import jsonio
+from memctl.json import jsonio
 
 TEXTS = st.text(st.characters(exclude_categories=()) | st.sampled_from("aé会😀\ud83d\udc00"))
 

@@ -31,7 +31,7 @@ def driver(label: str) -> Any:
     try:
         return import_module("obstore")
     except ModuleNotFoundError as error:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"{label} needs the driver {error.name!r}, which is not installed",

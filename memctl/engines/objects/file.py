@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
-from memctl.concurrency import within
 from memctl.engines import objects
 from memctl.engines.objects.address import GS, Address
 from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
-from memctl.spool import scratch
+from memctl.machine.concurrency import within
+from memctl.machine.spool import scratch
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
 

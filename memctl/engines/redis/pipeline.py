@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from hiredis import Reader, pack_command
 from redis import exceptions
 
-from memctl import concurrency
 from memctl.errors import Busy, Lost, MemctlError, UsageError
+from memctl.machine import concurrency
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES
 
 T = TypeVar("T")

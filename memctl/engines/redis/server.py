@@ -16,11 +16,11 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 from redis import exceptions
 
-from memctl import system
 from memctl.engines.redis.lock import RedisLock
 from memctl.engines.redis.pipeline import Pipeline, driver_socket, error_code, in_thread
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
+from memctl.machine import system
 from memctl.shard import Shard
 
 T = TypeVar("T")

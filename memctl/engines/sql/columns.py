@@ -34,7 +34,7 @@ from sqlalchemy.types import TypeEngine
 from memctl.engines.sql.schema import TextForm
 from memctl.errors import BadData, Lost, Unavailable
 from memctl.location import visible
-from memctl.time_zones import zone_named
+from memctl.machine.time_zones import zone_named
 
 if TYPE_CHECKING:
     from memctl.engines.sql.connection import AsyncConnection

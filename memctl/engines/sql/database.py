@@ -33,7 +33,6 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 
-from memctl.concurrency import cut_short
 from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.schema import TextForm, other_columns
 from memctl.engines.sql.side_effects import (
@@ -54,13 +53,14 @@ from memctl.errors import (
     UsageError,
 )
 from memctl.location import Location, visible
+from memctl.machine.concurrency import cut_short
+from memctl.machine.time_zones import zone_by, zone_named
 from memctl.model import Page, WriteResult
-from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
 from memctl.store import OpenMode
 from memctl.storekit.catalog import span
-from memctl.time_zones import zone_by, zone_named
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.engines.sql.lock import ConnectionLock

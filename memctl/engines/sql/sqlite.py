@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from memctl import system
 from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
@@ -34,6 +33,7 @@ from memctl.engines.sql.sqlite_files import (
 from memctl.engines.sql.syntax import Syntax
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.location import Location, same_file
+from memctl.machine import system
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from memctl import jsonio
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline, in_thread
 from memctl.errors import BadData, Lost, UsageError
+from memctl.json import jsonio
 from memctl.layouts.redis.places import MemoryPlace, MemoryPlaces, MessageArray
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection

@@ -14,7 +14,7 @@ from memctl.engines.redis.pipeline import Pipeline, in_thread
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode, escape
 from memctl.errors import BadData, Uninitialised
-from memctl.foreign import ForeignFormat, of_key
+from memctl.layouts.foreign import ForeignFormat, of_key
 from memctl.location import Location, visible
 from memctl.store import OpenMode
 

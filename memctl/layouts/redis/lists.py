@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from memctl import jsonio
 from memctl.dialects.rows import EXTRA, METADATA, TIME, RowDialect
 from memctl.dialects.view import NOTES
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData, Failure, Lost
+from memctl.json import jsonio
 from memctl.layouts.redis.arrays import REPAIRS
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
 from memctl.layouts.redis.whole import WholeMemoryStore

@@ -9,9 +9,9 @@ from itertools import chain
 from memctl.errors import UsageError
 from memctl.inference.errors import ModelError, TooLong, Unreachable
 from memctl.inference.settings import Usage
+from memctl.inference.summary import Summary
 from memctl.ops.compress.plan import PER_MESSAGE
 from memctl.summarizer import Excerpt, Summarizer, Turn
-from memctl.summary import Summary
 
 LEAST_ROOM = 1000
 """The smallest number of tokens of a conversation that a request must have room for."""

@@ -16,7 +16,7 @@ from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import Lost, MemctlError
 from memctl.journal.changes import ChangesWriter
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, WriteResult
-from memctl.ops.apply import ChangeCounts, Held
+from memctl.ops.change.apply import ChangeCounts, Held
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressMode,

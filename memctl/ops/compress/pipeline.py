@@ -19,9 +19,11 @@ from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import Failure, Interrupted, Unavailable
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
+from memctl.inference.summary import Summary, render_free
 from memctl.location import without_secrets
 from memctl.model import Page
-from memctl.ops.apply import Held
+from memctl.ops.change.apply import Held
+from memctl.ops.change.marks import require_mark
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, summarized
 from memctl.ops.compress.plan import (
@@ -33,7 +35,6 @@ from memctl.ops.compress.plan import (
 )
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.spool import Spool
-from memctl.ops.marks import require_mark
 from memctl.ops.report import Progress
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import places, select_with_anchors, whole_memories
@@ -41,7 +42,6 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
 from memctl.summarizer import Summarizer
-from memctl.summary import Summary, render_free
 
 PROMPT_TOKENS = 500
 REPLY_TOKENS = 500

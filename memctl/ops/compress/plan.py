@@ -17,11 +17,11 @@ from typing import NamedTuple
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import BadData
+from memctl.inference.summary import TEMPLATE
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.transcript import TranscriptMessage, transcribe
 from memctl.selection import Selection, Verdict
 from memctl.summarizer import Turn
-from memctl.summary import TEMPLATE
 
 
 class CompressMode(StrEnum):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from memctl.inference.settings import Usage
 from memctl.model import MemoryKey
-from memctl.ops.apply import ChangeCounts, ChangeReport
+from memctl.ops.change.apply import ChangeCounts, ChangeReport
 from memctl.ops.compress.plan import CompressionPlan, CompressMode
 
 

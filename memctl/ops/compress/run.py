@@ -10,7 +10,7 @@ from memctl.errors import Unavailable
 from memctl.journal import runs
 from memctl.journal.changes import ChangesWriter
 from memctl.model import Edit, MemoryKey
-from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.commit import SummarizedMemory, SummaryCommitter
 from memctl.ops.compress.pipeline import Budget, CompressionPipeline, plan_compression

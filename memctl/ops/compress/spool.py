@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Self, cast
 
-from memctl import zstd
 from memctl.journal.files import refusals
+from memctl.machine import zstd
+from memctl.machine.spool import ItemSpool, temporary_file
 from memctl.ops.compress.plan import CompressionPlan, PlannedMessage
-from memctl.spool import ItemSpool, temporary_file
 
 _LEVEL = 1
 _HELD_BYTES = 256 * 1024

@@ -17,7 +17,6 @@ from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.live import WaitingCalls
@@ -37,9 +36,10 @@ from memctl.dialects.view import (
     Unread,
 )
 from memctl.errors import BadData, Unhealthy, UsageError
+from memctl.json import jsonio
 from memctl.model import Embedding, Finding, Memory, Page, StoredMessage
-from memctl.numbers import count
-from memctl.ops.compare import id_digest
+from memctl.ops.copy.compare import id_digest
+from memctl.ops.copy.missing_summaries import KEEP_STATES
 from memctl.ops.doctor.findings import (
     DAMAGED_FILE,
     KINDS,
@@ -48,11 +48,11 @@ from memctl.ops.doctor.findings import (
     RepairMethod,
     Severity,
 )
-from memctl.ops.missing_summaries import KEEP_STATES
 from memctl.ops.reading import gather
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import DamagedFile, Store
+from memctl.text.numbers import count
 
 MAX_RESULT = 100_000
 """The default size in bytes above which a tool result is reported as oversized.

@@ -13,7 +13,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.live import understood
 from memctl.dialects.view import (
     COMPRESSED,
@@ -34,6 +33,7 @@ from memctl.journal.repairs import (
     quarantine_of,
     read_records,
 )
+from memctl.json import jsonio
 from memctl.model import (
     NO_MEMORY,
     Change,
@@ -44,8 +44,8 @@ from memctl.model import (
     Page,
     StoredMessage,
 )
-from memctl.ops.apply import ChangeReport, Held
-from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.change.apply import ChangeReport, Held
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.doctor.check import (
     ANSWERED,
     UNMARKED,

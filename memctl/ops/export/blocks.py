@@ -15,7 +15,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.location import visible
-from memctl.numbers import size
+from memctl.text.numbers import size
 
 _ADDRESS = 120
 _LONGEST_ADDRESS = 4096

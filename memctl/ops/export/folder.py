@@ -20,7 +20,7 @@ from urllib.parse import quote
 from memctl.dialects.view import Dialect
 from memctl.errors import Busy, MemctlError, Partial, UsageError
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.compare import Fingerprint, Hasher, Precision, summary_digest
+from memctl.ops.copy.compare import Fingerprint, Hasher, Precision, summary_digest
 from memctl.shard import Shard
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 from memctl.storekit.locks import FileLock, lock_owner

@@ -10,7 +10,6 @@ from functools import cache, partial
 from importlib import resources
 from typing import IO, Any, TextIO
 
-from memctl import html, jsonio
 from memctl.dialects.fact import FACT, FactView, without_vector
 from memctl.dialects.live import tags
 from memctl.dialects.view import (
@@ -26,12 +25,14 @@ from memctl.dialects.view import (
     ToolResultBlock,
     held,
 )
+from memctl.json import jsonio
+from memctl.machine.spool import end, scratch
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
 from memctl.ops.export.blocks import folded_texts, indented, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
-from memctl.spool import end, scratch
+from memctl.text import html
+from memctl.text.numbers import count
 
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""

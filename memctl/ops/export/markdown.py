@@ -20,10 +20,10 @@ from memctl.dialects.view import (
 )
 from memctl.location import visible
 from memctl.model import Memory, Page, StoredMessage
-from memctl.numbers import count
 from memctl.ops.export.blocks import folded_texts, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
+from memctl.text.numbers import count
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[|\](?:\(|:)")
 _ACTIVE = frozenset({"html_block", "html_inline", "image"})

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, Self, TextIO
 
 from memctl.encryption import Encryption
 from memctl.errors import NotFound, Unavailable
-from memctl.spool import end, scratch
+from memctl.machine.spool import end, scratch
+from memctl.machine.system import EXHAUSTED
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
-from memctl.system import EXHAUSTED
 
 _BUFFER = 256 * 1024
 

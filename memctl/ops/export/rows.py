@@ -8,7 +8,6 @@ from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from typing import Any, NamedTuple, TextIO
 
-from memctl import jsonio
 from memctl.dialects.fact import without_vector
 from memctl.dialects.view import (
     Block,
@@ -19,10 +18,11 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from memctl.json import jsonio
 from memctl.model import MemoryKey, Page, StoredMessage
-from memctl.numbers import count
 from memctl.ops.export.writer import PageWriter, storable
-from memctl.spreadsheet import disarmed
+from memctl.text.numbers import count
+from memctl.text.spreadsheet import disarmed
 
 
 class Kind(Enum):

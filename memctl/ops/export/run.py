@@ -16,16 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from memctl.concurrency import in_thread
 from memctl.dialects.live import understood
 from memctl.encryption import Encryption, plain_name
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
 from memctl.holds import LIST
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import Memory, MemoryKey, OnConflict
-from memctl.numbers import count
-from memctl.ops.compare import Comparability, fingerprints
-from memctl.ops.copy import CopyOptions
+from memctl.ops.copy.compare import Comparability, fingerprints
+from memctl.ops.copy.copy import CopyOptions
+from memctl.ops.copy.migration import CopyRun, make_target
+from memctl.ops.copy.missing_summaries import missing_summaries
 from memctl.ops.export.destination import (
     PLACE,
     STDOUT,
@@ -48,8 +49,6 @@ from memctl.ops.export.destination import (
 from memctl.ops.export.output import Output, text_of
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
-from memctl.ops.migration import CopyRun, make_target
-from memctl.ops.missing_summaries import missing_summaries
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
@@ -61,6 +60,7 @@ from memctl.store import LeftOut, Store, refuse_facts
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import NamedFile
 from memctl.stores.archive.rotation import RotatedFile, Rotation, Series, parse_rotation
+from memctl.text.numbers import count
 from memctl.wrappers.all_messages import AllMessages
 from memctl.wrappers.clean import CleanStore, NoteCleaner
 from memctl.wrappers.dry_run import DryRun
@@ -704,7 +704,7 @@ def _parquet() -> type[PageWriter]:
     try:
         from memctl.ops.export.parquet import ParquetFile
     except ModuleNotFoundError as error:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             f"Parquet needs the library {error.name!r}, which is not installed",

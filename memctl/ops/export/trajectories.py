@@ -15,7 +15,6 @@ from mimetypes import guess_type
 from typing import Any, TextIO
 from urllib.parse import quote, urlsplit
 
-from memctl import jsonio
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -27,9 +26,10 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
 from memctl.ops.export.writer import PageWriter, storable
+from memctl.text.numbers import count
 
 VERSION = "ATIF-v1.7"
 _UNKNOWN = "unknown"

@@ -12,9 +12,9 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
-from memctl import zstd
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import redact, visible
+from memctl.machine import zstd
 from memctl.ops.offload.pieces import PIECE
 from memctl.ops.offload.references import NAME
 from memctl.ops.offload.slim import Blob

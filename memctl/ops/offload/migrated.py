@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.conversion import Conversion
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.offload.notes import Described, for_offloaded
 from memctl.ops.offload.references import is_reference

@@ -13,12 +13,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.conversion import described
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import NOTES, Dialect, object_of
-from memctl.json_located import LocatedText, located, spliced
+from memctl.json import jsonio
+from memctl.json.located import LocatedText, located, spliced
 from memctl.model import Page, StoredMessage
 
 

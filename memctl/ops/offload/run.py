@@ -20,8 +20,7 @@ from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, Loss, MemctlError, UsageError
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
-from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import comes_back, restored_in
 from memctl.ops.offload.notes import (
@@ -47,6 +46,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.edits import Snapshot
+from memctl.text.numbers import count
 
 
 @dataclass(slots=True)

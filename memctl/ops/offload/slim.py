@@ -26,7 +26,8 @@ from memctl.dialects.view import (
     object_of,
 )
 from memctl.errors import BadData
-from memctl.json_located import (
+from memctl.inference.tokens import ASCII_PER_TOKEN, estimate
+from memctl.json.located import (
     LocatedObject,
     LocatedText,
     Span,
@@ -48,7 +49,6 @@ from memctl.ops.offload.pieces import (
     texts,
 )
 from memctl.ops.offload.references import MediaReference
-from memctl.tokens import ASCII_PER_TOKEN, estimate
 
 
 class Rule(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 
-from memctl.concurrency import in_thread
 from memctl.holds import HELD
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.compress.pipeline import plan_compression
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memctl import system
 from memctl.journal.files import new_folder, refusals
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.runs import state_folder
+from memctl.machine import system
 
 _NAME = "ledger.ndjson"
 _TORN = b" torn\n"

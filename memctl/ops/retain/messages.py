@@ -12,8 +12,7 @@ from memctl.errors import Loss, NotFound, Unavailable
 from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
-from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.observer import opened
 from memctl.ops.report import Progress
 from memctl.ops.retain.actions import Acted, ArchivingAction, Found, RetentionAction
@@ -21,6 +20,7 @@ from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import most_deletions, whole_memories
 from memctl.registry import make_store
 from memctl.store import OpenMode, Store
+from memctl.text.numbers import count
 
 T = TypeVar("T")
 

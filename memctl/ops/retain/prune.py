@@ -1,7 +1,7 @@
 """The action ``prune``: old checkpoints of LangGraph are deleted.
 
 The archive has the rows of the checkpoints as they are in the database (see
-``memctl.checkpoints``); ``memctl import`` puts them back.
+``memctl.storekit.checkpoints``); ``memctl import`` puts them back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
-from memctl.concurrency import in_thread
 from memctl.errors import Failure, Interrupted, Loss, NotFound, Unavailable
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.retain.actions import Acted, ArchivingAction, Found
@@ -25,6 +23,8 @@ from memctl.ops.retain.digests import DigestSet, digest
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.registry import make_store, read_checkpoints, write_checkpoints
 from memctl.store import Deletion, OpenMode, Store
+from memctl.storekit.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
+from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.registry import CheckpointWriter

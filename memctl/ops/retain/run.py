@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from memctl.concurrency import in_thread
 from memctl.encryption import is_encrypted, read_identities, read_recipients
 from memctl.errors import (
     BadData,
@@ -26,8 +25,8 @@ from memctl.errors import (
 )
 from memctl.holds import HELD, LIST
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.report import DOCTOR
 from memctl.ops.retain.actions import (
     Acted,
@@ -47,6 +46,7 @@ from memctl.registry import file_of
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.files import refuse_shared
 from memctl.storekit.locks import FileLock, lock_owner
+from memctl.text.numbers import count
 
 ACTIONS: dict[PolicyAction, type[RetentionAction]] = {
     PolicyAction.DELETE: DeletionAction,

@@ -16,7 +16,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from memctl import jsonio
 from memctl.engines.tablestore.rows import IndexedRow, MemoryChange, RowIndex, change_memories
 from memctl.engines.tablestore.service import (
     LARGEST_COLUMN,
@@ -31,6 +30,7 @@ from memctl.engines.tablestore.service import (
 )
 from memctl.errors import Failure, UsageError
 from memctl.inference.text import encodable
+from memctl.json import jsonio
 from memctl.layouts.tablestore import open_tables, table_of
 from memctl.location import Location, visible
 from memctl.model import (

@@ -21,12 +21,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memctl import foreign, jsonio, system
-from memctl.concurrency import in_thread
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
 from memctl.errors import BadData, Lost, UsageError
-from memctl.json_document import TAIL, TrailingData
-from memctl.json_scan import BYTE_ORDER_MARK, Walk
+from memctl.json import jsonio
+from memctl.json.document import TAIL, TrailingData
+from memctl.json.scan import BYTE_ORDER_MARK, Walk
+from memctl.layouts import foreign
 from memctl.layouts.files import (
     CONTEXT,
     SESSION,
@@ -40,6 +40,8 @@ from memctl.layouts.files import (
     unfit,
 )
 from memctl.location import Location, visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Note, OpenMode

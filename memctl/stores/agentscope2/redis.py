@@ -16,7 +16,6 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.view import COMPRESSED
 from memctl.engines.redis.pipeline import (
@@ -29,6 +28,7 @@ from memctl.engines.redis.pipeline import (
 )
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance, holds_object
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
 from memctl.layouts.redis.whole import WholeMemoryStore

@@ -31,7 +31,6 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.agentscope2 import (
     DEFAULT_AGENT,
     VARIANT,
@@ -40,7 +39,8 @@ from memctl.dialects.agentscope2 import (
 )
 from memctl.dialects.view import COMPRESSED
 from memctl.errors import UsageError
-from memctl.json_scan import Walk
+from memctl.json import jsonio
+from memctl.json.scan import Walk
 from memctl.location import Location
 from memctl.model import Change, Finding, MemoryKey, StoredMessage
 from memctl.storekit.edits import is_same_text

@@ -19,7 +19,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import (
@@ -41,6 +40,7 @@ from memctl.engines.sql.syntax import (
     session_condition,
 )
 from memctl.errors import Failure, Uninitialised
+from memctl.json import jsonio
 from memctl.layouts.sql import ALL_TABLES, name_failure
 from memctl.location import Location
 from memctl.model import (

@@ -23,12 +23,12 @@ from math import inf
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.dialects.rows import EXTRA, METADATA
 from memctl.dialects.view import NOTES
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.location import visible
 from memctl.model import StoredMessage
 from memctl.storekit.simple import Rejected

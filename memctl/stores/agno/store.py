@@ -34,7 +34,6 @@ from sqlalchemy import (
 from sqlalchemy import Column as TableColumn
 from sqlalchemy.dialects.postgresql import JSONB
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
 from memctl.engines.sql.columns import Column, columns_of, find_unrestorable, shown, types_of
@@ -44,6 +43,7 @@ from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.engines.sql.syntax import session_condition
 from memctl.errors import BadData, Uninitialised
+from memctl.json import jsonio
 from memctl.layouts.sql import AGNO_RUNS, AGNO_SESSIONS
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage

@@ -5,8 +5,8 @@
     {"table":"checkpoints","row":{...}}
     {"end":{"threads":1,"checkpoints":1,"rows":1,"digest":"sha256:..."}}
 
-The rows of a thread follow the line of the thread.  See ``memctl.checkpoints`` for the lines of
-rows.  The digest covers all bytes before the last line.  The file is plain, compressed or
+The rows of a thread follow the line of the thread; ``memctl.storekit.checkpoints`` explains these
+lines.  The digest covers all bytes before the last line.  The file is plain, compressed or
 encrypted, as an archive of messages is.
 """
 
@@ -22,8 +22,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from memctl import jsonio
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.location import Location, visible
 from memctl.storekit.encrypted import encrypted
 from memctl.stores.archive.compression import DAMAGE, compressed

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol, cast
 
-from memctl import zstd
 from memctl.encryption import plain_name
 from memctl.errors import MemctlError
+from memctl.machine import zstd
 from memctl.storekit.encrypted import Sink
 
 _BUFFER = 1024 * 1024

@@ -38,10 +38,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.model import LARGEST_MESSAGE, Embedding, Memory, MemoryKey, StoredMessage
 from memctl.storekit.batching import are_objects, messages_from_columns
 from memctl.storekit.encrypted import Sink

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from memctl import encryption, foreign, system
-from memctl.checkpoints import CheckpointArchive
+from memctl import encryption
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.encryption import Encryption, is_ciphertext, is_encrypted
 from memctl.errors import BadData
-from memctl.json_scan import BYTE_ORDER_MARK
+from memctl.json.scan import BYTE_ORDER_MARK
+from memctl.layouts import foreign
+from memctl.machine import system
 from memctl.model import (
     LARGEST_MESSAGE,
     PAGE_ENTRIES,
@@ -29,6 +30,7 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.storekit.batching import PageBuilder
+from memctl.storekit.checkpoints import CheckpointArchive
 from memctl.storekit.encrypted import decrypted
 from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed, extension_of
 from memctl.stores.archive.format import (

@@ -11,11 +11,12 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from memctl.concurrency import in_thread
 from memctl.dialects.view import Dialect
 from memctl.encryption import EXTENSION, is_encrypted, plain_name, read_recipients
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
+from memctl.machine.spool import temporary_file
 from memctl.model import (
     Edit,
     Embedding,
@@ -28,7 +29,6 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.spool import temporary_file
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, catalog

@@ -10,6 +10,7 @@ from functools import partial
 from typing import IO
 
 from memctl.errors import BadData, Failure
+from memctl.machine.spool import end, scratch
 from memctl.model import (
     PAGE_BYTES,
     Edit,
@@ -20,7 +21,6 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.spool import end, scratch
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import File

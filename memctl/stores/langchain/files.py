@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from memctl import foreign, jsonio, system
-from memctl.concurrency import in_thread
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.dialects.rows import METADATA, TIME
 from memctl.dialects.view import NOTES
 from memctl.errors import BadData, Failure
+from memctl.json import jsonio
+from memctl.layouts import foreign
 from memctl.location import Location, visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot

@@ -17,10 +17,10 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar
 
-from memctl.concurrency import in_thread
 from memctl.dialects.fact import build, dimensions, encode_vector
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import Location, redact_text, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import Embedding, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import ormsgpack
 
-from memctl import jsonio
+from memctl.json import jsonio
 from memctl.location import visible
 
 _MODULE = "langchain_core.messages"

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.view import local_time
+from memctl.json import jsonio
 from memctl.stores.langgraph.checkpoints import Undecodable, is_snapshot
 
 DELTAS = "counters_since_delta_snapshot"

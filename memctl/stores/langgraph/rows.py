@@ -17,12 +17,18 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import inspect
 
-from memctl import jsonio
-from memctl.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints, Pruned, PutBack
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
 from memctl.errors import BadData, Failure, UsageError
+from memctl.json import jsonio
 from memctl.location import visible
+from memctl.storekit.checkpoints import (
+    CheckpointRow,
+    Checkpoints,
+    OldCheckpoints,
+    Pruned,
+    PutBack,
+)
 from memctl.stores.langgraph.checkpoints import Undecodable, value_of
 from memctl.stores.langgraph.pruning import Checkpoint, Id, checkpoint_of, old_checkpoints
 

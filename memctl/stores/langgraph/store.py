@@ -19,13 +19,13 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY
 from memctl.errors import Uninitialised, UsageError
+from memctl.json import jsonio
 from memctl.layouts.sql import has_checkpoints
 from memctl.location import Location, visible
 from memctl.model import (
@@ -38,7 +38,6 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.numbers import count
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import paginate
@@ -57,6 +56,7 @@ from memctl.stores.langgraph.rows import (
     PostgresqlCheckpoints,
     SqliteCheckpoints,
 )
+from memctl.text.numbers import count
 
 CHANNEL = "messages"
 """The channel of the messages in ``MessagesState`` and in agents."""

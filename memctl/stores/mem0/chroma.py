@@ -10,10 +10,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from memctl import jsonio
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
-from memctl.installation import install_command
+from memctl.json import jsonio
 from memctl.location import same_file, visible
+from memctl.machine.installation import install_command
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config

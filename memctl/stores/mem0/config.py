@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio, system
 from memctl.errors import BadData, UsageError
+from memctl.json import jsonio
 from memctl.location import visible
+from memctl.machine import system
 from memctl.model import Embedding
 from memctl.storekit.files import system_errors
 

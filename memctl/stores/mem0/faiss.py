@@ -24,10 +24,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio, system
 from memctl.errors import BadData, Busy, Lost
-from memctl.json_document import Cursor
+from memctl.json import jsonio
+from memctl.json.document import Cursor
 from memctl.location import same_file, visible
+from memctl.machine import system
 from memctl.store import OpenMode
 from memctl.storekit.facts import decoded, encoded
 from memctl.storekit.files import TEMPORARY_PREFIX, AtomicFile, sync_folder, system_errors

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from memctl import jsonio, system
 from memctl.engines.sql.sqlite_files import check_structure
 from memctl.errors import BadData, Unavailable
+from memctl.json import jsonio
 from memctl.location import visible
+from memctl.machine import system
 from memctl.model import MemoryKey
 from memctl.storekit.files import system_errors
 from memctl.stores.mem0.vectors import Turns

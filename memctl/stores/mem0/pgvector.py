@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import asyncpg
 
-from memctl import jsonio
 from memctl.engines.sql.pooler import PooledConnection, is_pooled, pooler_error
 from memctl.engines.sql.postgresql import (
     BROKEN,
@@ -34,6 +33,7 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
+from memctl.json import jsonio
 from memctl.location import visible
 from memctl.selection import Selection
 from memctl.store import OpenMode

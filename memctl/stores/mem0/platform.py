@@ -18,12 +18,12 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from memctl import jsonio
 from memctl.dialects.fact import build
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.inference.text import encodable
-from memctl.installation import install_command
+from memctl.json import jsonio
 from memctl.location import Location, visible
+from memctl.machine.installation import install_command
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, searched_text

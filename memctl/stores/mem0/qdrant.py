@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from memctl import jsonio, system
 from memctl.engines.sql.sqlite_files import check_structure
 from memctl.errors import BadData, Busy, Unavailable, UsageError
-from memctl.installation import install_command
+from memctl.json import jsonio
 from memctl.location import same_file, visible
+from memctl.machine import system
+from memctl.machine.installation import install_command
 from memctl.store import OpenMode
 from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config

@@ -17,9 +17,9 @@ from datetime import UTC, date, datetime
 from hashlib import md5
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.fact import build, decode_vector, encode_vector
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, has_option
+from memctl.json import jsonio
 from memctl.location import Location
 from memctl.model import (
     Edit,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from memctl.concurrency import in_thread
 from memctl.errors import BadData, NotFound
 from memctl.location import visible
+from memctl.machine.concurrency import in_thread
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected

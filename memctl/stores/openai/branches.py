@@ -22,7 +22,6 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
 from memctl.dialects.rows import EXTRA, METADATA, TIME
@@ -32,6 +31,7 @@ from memctl.engines.sql.database import decoded, is_text
 from memctl.engines.sql.simple import SqlSimpleStore
 from memctl.engines.sql.syntax import EVERY, Condition, pieces, session_condition
 from memctl.errors import BadData, Failure, Uninitialised
+from memctl.json import jsonio
 from memctl.layouts.sql import (
     BRANCH_COLUMNS,
     BRANCH_TABLES,

@@ -15,12 +15,13 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import Any
 
-from memctl import foreign, jsonio
-from memctl.concurrency import in_thread
 from memctl.dialects.openai import KEY, OPENAI
 from memctl.errors import BadData, Failure, NotFound
-from memctl.json_scan import BYTE_ORDER_MARK
+from memctl.json import jsonio
+from memctl.json.scan import BYTE_ORDER_MARK
+from memctl.layouts import foreign
 from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import (
     Finding,
     Memory,

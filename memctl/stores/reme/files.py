@@ -14,11 +14,11 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from memctl.concurrency import in_thread
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
 from memctl.location import Location, same_file, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import Embedding, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import OpenMode

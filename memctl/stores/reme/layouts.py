@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from memctl import system
 from memctl.errors import UsageError
 from memctl.location import visible
+from memctl.machine import system
 from memctl.storekit.files import system_errors
 
 VAULT, FILES, LINES = "vault", "0.3", "0.2"

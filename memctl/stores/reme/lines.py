@@ -17,12 +17,12 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from memctl import system
-from memctl.concurrency import in_thread
 from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Lost
 from memctl.location import Location, visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
 from memctl.model import (
     PAGE_ENTRIES,
     Edit,

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
+from memctl.json import jsonio
 from memctl.model import MemoryKey, StoredMessage
 from memctl.storekit.simple import Rejected
 

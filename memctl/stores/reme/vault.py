@@ -11,13 +11,13 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from memctl import jsonio
+from memctl.json import jsonio
 from memctl.location import visible
+from memctl.machine.zstd import ZstdError, ZstdFile
 from memctl.stores.vault import markdown
 from memctl.stores.vault.check import Problem, VaultMaintenance
 from memctl.stores.vault.markdown import Note
 from memctl.stores.vault.store import VaultStore
-from memctl.zstd import ZstdError, ZstdFile
 
 MARKS = ("daily", "digest", "metadata", "session", "resource", "mem_session")
 """The folders that ReMe makes in a vault."""

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
 from memctl.layouts.redis.whole import WholeMemoryStore, expiring_unread

@@ -15,7 +15,6 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.runtime import RUNTIME
 from memctl.engines.tablestore.rows import MemoryChange, change_memories
 from memctl.engines.tablestore.service import (
@@ -30,6 +29,7 @@ from memctl.engines.tablestore.service import (
     TablestoreInstance,
 )
 from memctl.errors import BadData, Failure
+from memctl.json import jsonio
 from memctl.layouts.tablestore import TABLES, open_tables
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memctl import jsonio
 from memctl.errors import BadData
-from memctl.json_document import LARGE, TAIL, TrailingData
+from memctl.json import jsonio
+from memctl.json.document import LARGE, TAIL, TrailingData
 from memctl.model import Finding, MemoryKey
 from memctl.storekit import quarantine
 from memctl.storekit.paths import join, split

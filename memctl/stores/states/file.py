@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from memctl import foreign
-from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound
-from memctl.foreign import ForeignFormat
+from memctl.layouts import foreign
 from memctl.layouts.files import LAYOUT, SUFFIX, begins_as_state, split_stem
+from memctl.layouts.foreign import ForeignFormat
 from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from memctl import system
-from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure
 from memctl.location import visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
 from memctl.storekit.files import (
     TEMPORARY_PREFIX,
     TEMPORARY_SUFFIX,

@@ -10,10 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from memctl import foreign
-from memctl.concurrency import in_thread
 from memctl.errors import BadData, Failure, NotFound, UsageError
-from memctl.foreign import ForeignFormat
+from memctl.layouts import foreign
 from memctl.layouts.files import (
     LAYOUT,
     SUFFIX,
@@ -25,7 +23,9 @@ from memctl.layouts.files import (
     stems,
     unfit,
 )
+from memctl.layouts.foreign import ForeignFormat
 from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from memctl.errors import BadData, Failure, Lost, UsageError
-from memctl.json_document import TAIL
+from memctl.json.document import TAIL
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Maintenance, Note, Record

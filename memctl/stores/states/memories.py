@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 
 from memctl.errors import BadData
-from memctl.json_document import DEPTH, LARGE, Cursor, TrailingData
-from memctl.json_scan import BYTE_ORDER_MARK
+from memctl.json.document import DEPTH, LARGE, Cursor, TrailingData
+from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.model import MemoryInfo
 from memctl.storekit.paths import Steps, join, split
 from memctl.storekit.quarantine import ItemScan

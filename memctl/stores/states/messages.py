@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from memctl import jsonio
 from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
 from memctl.errors import BadData
-from memctl.json_document import LARGE, Cursor
-from memctl.json_scan import SPACE, match_end
+from memctl.json import jsonio
+from memctl.json.document import LARGE, Cursor
+from memctl.json.scan import SPACE, match_end
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, MemoryInfo, MemoryKey, StoredMessage
 from memctl.storekit.edits import is_same_text
 from memctl.storekit.quarantine import ItemScan

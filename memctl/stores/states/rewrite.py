@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import ClassVar
 
-from memctl import jsonio
 from memctl.errors import Failure
+from memctl.json import jsonio
 from memctl.model import Change, Edit, Memory, StoredMessage
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step
 from memctl.stores.states.document import Document, DocumentTooLarge, ForeignId

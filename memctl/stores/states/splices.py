@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from memctl import jsonio
 from memctl.errors import Failure
+from memctl.json import jsonio
 from memctl.model import Memory, WriteMode
 from memctl.storekit.paths import join, split
 from memctl.stores.states.memories import (

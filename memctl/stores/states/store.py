@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from memctl import foreign
 from memctl.errors import BadData, Failure
-from memctl.foreign import ForeignFormat
+from memctl.layouts import foreign
+from memctl.layouts.foreign import ForeignFormat
 from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Features, Maintenance

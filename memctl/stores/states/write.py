@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from memctl import jsonio
 from memctl.errors import BadData, Failure
+from memctl.json import jsonio
 from memctl.model import Change, Edit, Memory, Page, WriteMode, WriteResult
 from memctl.storekit.batching import Large, Small, gather
 from memctl.storekit.edits import LargeEdit, batch_edits

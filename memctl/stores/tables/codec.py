@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import String, Text, Uuid
 
-from memctl import jsonio
 from memctl.dialects.agentscope import CONTENT, ID, NAME, ROLE
 from memctl.dialects.rows import CALL_ID, CALL_NAME, CALLS, EXTRA, METADATA, TIME, blocks_of
 from memctl.dialects.view import NOTES
 from memctl.engines.sql.columns import UNKNOWN_TIME, Column, TimeFormat, shown
 from memctl.engines.sql.database import Database, decoded, is_text
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
+from memctl.json import jsonio
 from memctl.layouts.sql import of_shape
 from memctl.location import visible
 from memctl.model import (

@@ -17,7 +17,7 @@ from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.stores.tables.mapping import CALL_COLUMNS, OPTIONAL_FIELDS, Mapping
 from memctl.stores.tables.presets import PRESETS
-from memctl.values import time_zone
+from memctl.text.values import time_zone
 
 ENCODINGS = ("text", "json")
 MAPPED: dict[str, type[RowDialect]] = {

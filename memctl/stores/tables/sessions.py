@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, inspect
 
-from memctl import jsonio
 from memctl.engines.sql.columns import Column, columns_of
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, shown_name
 from memctl.engines.sql.syntax import Condition
+from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey
 from memctl.selection import Selection
 from memctl.shard import Shard

@@ -29,6 +29,7 @@ from memctl.engines.sql.syntax import EVERY, Condition
 from memctl.errors import BadData, Failure, Uninitialised, UsageError
 from memctl.layouts.sql import BRANCHES, branch_tables, foreign_tables
 from memctl.location import Location, visible
+from memctl.machine.time_zones import naming
 from memctl.model import (
     Edit,
     Finding,
@@ -56,7 +57,6 @@ from memctl.stores.tables.mapping import CALL_COLUMNS, Mapping
 from memctl.stores.tables.options import mapping_of
 from memctl.stores.tables.sessions import Sessions
 from memctl.stores.tables.write import ChangedTimes, TableEditor, TableRows, TableWriter
-from memctl.time_zones import naming
 
 _SAMPLE = 100
 """The number of contents to sample when the store opens."""

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
-from memctl.concurrency import in_thread
+from memctl.machine.concurrency import in_thread
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Store

@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from memctl import jsonio
-from memctl.concurrency import in_thread
 from memctl.dialects.fact import FACT, build, without_vector
 from memctl.errors import BadData
+from memctl.json import jsonio
 from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode

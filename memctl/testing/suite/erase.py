@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memctl import zstd
+from memctl.machine import zstd
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.store import Store

@@ -21,7 +21,7 @@ from memctl.dialects.view import (
 from memctl.errors import UsageError
 from memctl.journal.runs import describe_run
 from memctl.model import MemoryKey, StoredMessage
-from memctl.ops.change import RunOptions
+from memctl.ops.change.change import RunOptions
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun, RehydrateRun, RewriteRun
 from memctl.ops.offload.slim import Rule

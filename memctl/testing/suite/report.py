@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import aclosing
 
+from memctl.inference.tokens import estimate
 from memctl.ops.context import read_context
 from memctl.ops.doctor.check import Limits, check
 from memctl.ops.inspect import GroupBy, Sort, group, inspect
@@ -14,7 +15,6 @@ from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import ALL, write_all
 from memctl.testing.samples import sample
-from memctl.tokens import estimate
 
 
 async def _sent(store: Store) -> int:

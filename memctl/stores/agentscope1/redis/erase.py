@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pipeline, scan
 from memctl.layouts.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys
+from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
-from memctl.spool import ItemSpool
 from memctl.stores.agentscope1.redis.scan import Catalogue, with_payload
 
 _ENDS = (MESSAGES, MARKS_INDEX, STATE)

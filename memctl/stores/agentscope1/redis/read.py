@@ -16,10 +16,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl import jsonio
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pacer, Pipeline
 from memctl.engines.redis.text import decode, encode_or_none
 from memctl.errors import Lost
+from memctl.json import jsonio
 from memctl.layouts.redis.keys import (
     MARK,
     MESSAGES,

@@ -28,8 +28,8 @@ from memctl.layouts.redis.keys import (
     canonical_mark,
     with_aliases,
 )
+from memctl.machine.spool import ItemSpool
 from memctl.model import Memory
-from memctl.spool import ItemSpool
 from memctl.storekit.catalog import IdSet, span
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 

@@ -19,10 +19,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from redis.exceptions import ResponseError
 
-from memctl import jsonio
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure
+from memctl.json import jsonio
 from memctl.layouts.redis.keys import (
     LEASE,
     MARK,
@@ -36,8 +36,8 @@ from memctl.layouts.redis.keys import (
     mark_aliases,
     with_aliases,
 )
+from memctl.machine.spool import ItemSpool
 from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
-from memctl.spool import ItemSpool
 from memctl.storekit.batching import Large, Small
 from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.before import (

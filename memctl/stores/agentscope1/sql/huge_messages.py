@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
+from memctl.json import jsonio
 
 MAX_HUGE = 500
 """The maximum number of stubs.  With more huge messages memctl uses no stubs.

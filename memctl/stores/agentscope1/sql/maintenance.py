@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
-from memctl import jsonio
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import run_inspection, shown_name
 from memctl.errors import UsageError
+from memctl.json import jsonio
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store

@@ -14,7 +14,6 @@ from typing import Any
 
 import orjson
 
-from memctl import jsonio
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue, damage, is_text
 from memctl.engines.sql.syntax import (
@@ -24,6 +23,7 @@ from memctl.engines.sql.syntax import (
     Condition,
     session_condition,
 )
+from memctl.json import jsonio
 from memctl.model import (
     PAGE_BYTES,
     PAGE_ENTRIES,

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from memctl import jsonio
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import FETCH_ROWS, damage, prefetch
 from memctl.engines.sql.sqlite import (
@@ -27,6 +26,7 @@ from memctl.engines.sql.syntax import (
     Condition,
 )
 from memctl.errors import Failure
+from memctl.json import jsonio
 from memctl.location import Location
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection

@@ -10,15 +10,15 @@ from itertools import islice, repeat
 from operator import lt
 from typing import cast
 
-from memctl import jsonio
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue
 from memctl.engines.sql.executor import Refused, Writer
 from memctl.errors import Failure
+from memctl.json import jsonio
 from memctl.layouts.sql import name_failure, of_shape
+from memctl.machine.spool import ItemSpool
 from memctl.model import Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.shard import Shard
-from memctl.spool import ItemSpool
 from memctl.storekit.batching import Large, Small
 from memctl.stores.agentscope1.sql.locks import (
     UNKNOWN_OWNER,

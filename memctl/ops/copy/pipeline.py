@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from zlib import crc32
 
-from memctl.concurrency import Queue
+from memctl.machine.concurrency import Queue
 from memctl.model import PAGE_BYTES, Page, WriteMode, WriteResult
 from memctl.store import Store
 from memctl.storekit.batching import Group, page_size

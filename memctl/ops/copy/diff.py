@@ -14,12 +14,12 @@ from difflib import SequenceMatcher
 from itertools import islice, takewhile, zip_longest
 from typing import IO, Any, NamedTuple
 
-from memctl import jsonio
 from memctl.errors import Unavailable
+from memctl.json import jsonio
+from memctl.machine.spool import temporary_file
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.ops.compare import Difference
+from memctl.ops.copy.compare import Difference
 from memctl.selection import Selection
-from memctl.spool import temporary_file
 from memctl.store import Store
 from memctl.wrappers.converted import comparable
 

@@ -21,12 +21,11 @@ from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
-from memctl.numbers import count
-from memctl.ops.compare import Fingerprint, Precision, compare
-from memctl.ops.copy import CopyOptions, copy, same_store
-from memctl.ops.follow import Lag, follow
+from memctl.ops.copy.compare import Fingerprint, Precision, compare
+from memctl.ops.copy.copy import CopyOptions, copy, same_store
+from memctl.ops.copy.follow import Lag, follow
+from memctl.ops.copy.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.lock import lock
-from memctl.ops.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
 from memctl.ops.recording import Recording
@@ -39,6 +38,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.locks import FileLock, lock_owner
+from memctl.text.numbers import count
 from memctl.wrappers.all_messages import AllMessages
 from memctl.wrappers.answered import answered
 from memctl.wrappers.converted import in_one_dialect

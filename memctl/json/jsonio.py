@@ -18,7 +18,16 @@ from typing import Any
 
 import orjson
 
-from memctl.json_scan import HUGE, PLAIN, SPACE, STRING, TEXT, Walk, match_end, value_end
+from memctl.json.scan import (
+    HUGE,
+    PLAIN,
+    SPACE,
+    STRING,
+    TEXT,
+    Walk,
+    match_end,
+    value_end,
+)
 
 _AS_ZEROS = bytes.maketrans(b"0123456789", b"0000000000")
 _LONG_NUMBER = b"0" * 19

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
-from memctl.concurrency import run_both
 from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Runs
+from memctl.machine.concurrency import run_both
+from memctl.machine.spool import scratch
 from memctl.model import MemoryKey
-from memctl.ops.apply import (
+from memctl.ops.change.apply import (
     MOST_IDS,
     ChangeReport,
     Held,
@@ -29,11 +30,11 @@ from memctl.ops.apply import (
     settle_pending,
     without_held,
 )
+from memctl.ops.change.marks import MarkChange, plan_marks
 from memctl.ops.evidence import record_evidence
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
-from memctl.ops.marks import MarkChange, plan_marks
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.recording import note_unrecorded
@@ -43,7 +44,6 @@ from memctl.ops.select import whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
-from memctl.spool import scratch
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from memctl.errors import UsageError
 from memctl.model import MemoryKey, OnConflict
-from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.report import CopyReport
 from memctl.ops.stop import Stop
 from memctl.selection import Selection

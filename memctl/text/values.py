@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, tzinfo
 
 from memctl.errors import UsageError
 from memctl.location import visible
-from memctl.time_zones import zone_named
+from memctl.machine.time_zones import zone_named
 
 _AGE = re.compile(r"(\d+)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

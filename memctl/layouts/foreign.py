@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memctl import jsonio, system
 from memctl.errors import BadData
-from memctl.json_scan import BYTE_ORDER_MARK, before_last_character
+from memctl.json import jsonio
+from memctl.json.scan import BYTE_ORDER_MARK, before_last_character
 from memctl.location import visible
+from memctl.machine import system
 
 BEGINNING = 256 * 1024
 """The number of bytes of a file or value that are read to recognize a format."""

@@ -17,11 +17,11 @@ from memctl.dialects.view import COMPRESSED, SUMMARY
 from memctl.layouts.files import SUFFIX, stem_of, unfit
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.numbers import count
-from memctl.ops.compare import share_names
+from memctl.ops.copy.compare import share_names
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 
 KEEP_STATES = "keep the session states, or export the store again together with them"
 """The remedy for copies of memories without their summaries.

@@ -22,24 +22,24 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memctl import jsonio
 from memctl.dialects.registry import DIALECTS
 from memctl.errors import BadData, Failure
 from memctl.journal import runs
 from memctl.journal.changes import read_changes
 from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
+from memctl.json import jsonio
 from memctl.model import NO_MEMORY, Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
-from memctl.ops.apply import ChangeReport
-from memctl.ops.change import ChangeRun, RunOptions
-from memctl.ops.delete import removal
+from memctl.ops.change.apply import ChangeReport
+from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.delete import removal
 from memctl.ops.doctor.repair import count_records, revert_repairs
 from memctl.ops.evidence import refuse_recreated
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.facts import decoded, encoded
+from memctl.text.numbers import count
 from memctl.wrappers.converted import shown_as
 
 GROUP_CHANGES = 50_000

@@ -6,7 +6,13 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from memctl.json_scan import HUGE, PLAIN, TEXT, Walk, value_end
+from memctl.json.scan import (
+    HUGE,
+    PLAIN,
+    TEXT,
+    Walk,
+    value_end,
+)
 
 
 class Span(NamedTuple):

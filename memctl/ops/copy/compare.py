@@ -18,20 +18,20 @@ from functools import cache, partial
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
-from memctl import jsonio
-from memctl.concurrency import run_both
 from memctl.dialects.conversion import may_have_note, take_extras
 from memctl.dialects.fact import without_vector
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.rows import EXTRA
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure
+from memctl.json import jsonio
+from memctl.machine.concurrency import run_both
 from memctl.model import PAGE_BYTES, Memory, MemoryKey, Page, StoredMessage
-from memctl.numbers import count
 from memctl.ops.report import Progress, SilentProgress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 from memctl.wrappers.converted import ConvertedStore, comparisons, is_converted
 
 DIGEST_BYTES = 16

@@ -9,15 +9,15 @@ from functools import partial
 from memctl.errors import Busy, NotFound, UsageError
 from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location
-from memctl.numbers import count
-from memctl.ops.apply import ChangeReport
-from memctl.ops.change import RunOptions
+from memctl.ops.change.apply import ChangeReport
+from memctl.ops.change.change import RunOptions
 from memctl.ops.places import Locate, recorded_location
-from memctl.ops.restore import CopyUndoRun, RestoreRun
-from memctl.ops.undo import UndoRun
+from memctl.ops.undo.restore import CopyUndoRun, RestoreRun
+from memctl.ops.undo.undo import UndoRun
 from memctl.registry import as_recorded
 from memctl.selection import Selection
 from memctl.shard import Shard
+from memctl.text.numbers import count
 
 
 def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where: str) -> Run | Job:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Protocol
 
-from memctl.concurrency import run_both
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED, Unread
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.location import is_one_file, same_file
+from memctl.machine.concurrency import run_both
 from memctl.model import (
     Memory,
     MemoryKey,
@@ -30,9 +30,8 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.numbers import count
-from memctl.ops import pipeline
-from memctl.ops.compare import (
+from memctl.ops.copy import pipeline
+from memctl.ops.copy.compare import (
     DIGEST_BYTES,
     NOTHING,
     Comparability,
@@ -51,6 +50,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
 from memctl.storekit.catalog import IdSet
+from memctl.text.numbers import count
 from memctl.wrappers.clean import CleanStore
 from memctl.wrappers.converted import in_one_dialect, inside, is_converted, takes_summaries
 

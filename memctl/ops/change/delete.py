@@ -11,11 +11,11 @@ from memctl.dialects.live import live
 from memctl.dialects.view import Dialect, ToolSide, Unread
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
-from memctl.numbers import count
-from memctl.ops.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.select import most_deletions, places, reads_all, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 
 
 @dataclass(slots=True)

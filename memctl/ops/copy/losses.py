@@ -13,13 +13,13 @@ from memctl.dialects.view import Dialect
 from memctl.errors import Loss, UsageError
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, OnConflict
-from memctl.numbers import count
-from memctl.ops.copy import CopyOptions
-from memctl.ops.missing_summaries import missing_summaries, remedy
+from memctl.ops.copy.copy import CopyOptions
+from memctl.ops.copy.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost
 from memctl.ops.select import whole_memories
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 from memctl.wrappers.converted import inside, losing, shown_as
 
 

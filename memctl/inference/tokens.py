@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memctl import system
 from memctl.errors import UsageError
+from memctl.machine import system
 
 if TYPE_CHECKING:  # optional dependency
     from tokenizers import Tokenizer
@@ -78,7 +78,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError as error:
-        from memctl.installation import install_command  # slow to load
+        from memctl.machine.installation import install_command  # slow to load
 
         raise UsageError(
             "exact token counts need the tokenizers library, which is not installed",

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from memctl.checkpoints import Checkpoints, PutBack
-from memctl.concurrency import in_thread
 from memctl.errors import Failure, Interrupted, UsageError
 from memctl.journal.runs import Run
 from memctl.location import Location
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
-from memctl.numbers import count
 from memctl.ops.lock import lock
 from memctl.ops.observer import Observer, opened
 from memctl.ops.recording import note_unrecorded
@@ -21,6 +19,8 @@ from memctl.ops.stop import Stop
 from memctl.registry import make_store, read_checkpoints
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.checkpoints import Checkpoints, PutBack
+from memctl.text.numbers import count
 
 _BATCH_BYTES = 16 * 1024 * 1024
 

@@ -13,13 +13,13 @@ from memctl.journal import runs
 from memctl.journal.changes import read_changes
 from memctl.location import Location
 from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
-from memctl.ops.apply import ChangeReport
-from memctl.ops.change import RunOptions
-from memctl.ops.compare import Comparability, Hasher, Precision, fingerprints
-from memctl.ops.copy import CopyOptions, copy
+from memctl.ops.change.apply import ChangeReport
+from memctl.ops.change.change import RunOptions
+from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprints
+from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
-from memctl.ops.undo import UndoRun, as_recorded
+from memctl.ops.undo.undo import UndoRun, as_recorded
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store

@@ -14,9 +14,15 @@ from typing import Any
 
 import orjson
 
-from memctl import jsonio
 from memctl.errors import BadData
-from memctl.json_scan import TEXT, Walk, before_last_character, match_end, value_end
+from memctl.json import jsonio
+from memctl.json.scan import (
+    TEXT,
+    Walk,
+    before_last_character,
+    match_end,
+    value_end,
+)
 
 LARGE = 4 * 1024 * 1024
 """The size in bytes above which a value is checked in parts."""

@@ -1,0 +1,1 @@
+"""JSON: exact values, documents read in pieces, and places in a text."""

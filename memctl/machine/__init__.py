@@ -1,0 +1,1 @@
+"""The machine below memctl: files, signals, threads, compression, time, and the installation."""

@@ -1,0 +1,1 @@
+"""The undo of recorded runs."""

@@ -1,0 +1,1 @@
+"""Texts for people and from people: numbers, values, HTML and spreadsheets."""
