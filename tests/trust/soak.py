@@ -41,7 +41,7 @@ TRIALS = 6
 DIVIDED = 2
 """How many of them divide each run into ``PARTS``."""
 PARTS = 4
-FAULTS = 40
+FAULTS = 12
 """The number of trials of a command on a store before the next command."""
 
 
