@@ -244,11 +244,10 @@ class Yard:
         return self.read(self.output if name == "export" else self.place)
 
     def read(self, place: Place) -> State:
-        """Return the contents of a place, without memories that are empty."""
+        """Return the contents of a place."""
         return {
             key: (one.memory.summary or "", *map(_shown, one.entries))
             for key, one in place.read().items()
-            if one.entries or one.memory.summary
         }
 
     def again(self, words: list[str]) -> tuple[int, str]:
