@@ -687,7 +687,7 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
         Unavailable: the folder of the runs cannot be read.
     """
     from memctl.ops.history import list_runs
-    from memctl.ops.places import is_on
+    from memctl.ops.same_store import is_on
 
     at = parse(store) if isinstance(store, str) else store
     return list_runs(lambda run: at is None or is_on(run, at), limit)
@@ -719,7 +719,7 @@ async def undo(
     from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.observer import Unobserved, opened
-    from memctl.ops.places import is_on, recorded_location
+    from memctl.ops.same_store import is_on, recorded_location
     from memctl.ops.undo.reversal import (
         find_run,
         note_undone,
@@ -865,10 +865,10 @@ async def erase(
         MemctlError: as ``Store.erase``.
     """
     from memctl.journal.runs import Runs
+    from memctl.ops.data_subject import Subject
     from memctl.ops.erase import EraseRun
-    from memctl.ops.places import is_on
     from memctl.ops.receipt import ErasedStore, Receipt
-    from memctl.ops.subject import Subject
+    from memctl.ops.same_store import is_on
 
     subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)

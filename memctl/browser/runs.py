@@ -24,7 +24,7 @@ from memctl.errors import MemctlError
 from memctl.journal.runs import RUNNING, Run
 from memctl.location import visible
 from memctl.ops.history import RunList, list_runs
-from memctl.ops.places import is_on
+from memctl.ops.same_store import is_on
 from memctl.output.history import run_changes, run_command, run_state
 from memctl.text.numbers import count, local_time, size
 

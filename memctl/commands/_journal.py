@@ -9,7 +9,7 @@ from memctl.holds import Hold
 from memctl.journal import runs
 from memctl.journal.holds import HoldRecord
 from memctl.location import Location
-from memctl.ops import places
+from memctl.ops import same_store as places
 from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
 

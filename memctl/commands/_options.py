@@ -28,7 +28,7 @@ from memctl.shard import MOST, Shard
 from memctl.text.values import period
 
 if TYPE_CHECKING:
-    from memctl.commands._whole import JobParts
+    from memctl.commands._parts_plan import JobParts
 
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
 """An option that selects memories or messages."""

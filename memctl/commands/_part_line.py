@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from memctl.commands._context import Run
-from memctl.commands._whole import LIMITS
+from memctl.commands._parts_plan import LIMITS
 from memctl.parts.limits import Limits
 from memctl.parts.part import Part, PartResult
 from memctl.selection import Selection

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from memctl.commands._context import Run, this_run
-from memctl.commands._merged import held_error, in_job, merged_report, summed_up
 from memctl.commands._part_line import (
     LEFT_OUT,
     CommandLine,
@@ -18,15 +17,16 @@ from memctl.commands._part_line import (
     command_words,
     option_words,
 )
-from memctl.commands._run import wait_for
-from memctl.commands._undivided import (
+from memctl.commands._parts_plan import PLANNED, JobParts, Whole
+from memctl.commands._parts_refusals import (
     Divided,
     refuse_absent_everywhere,
     refuse_outputs,
     refuse_undivisible,
     refuse_with_ray,
 )
-from memctl.commands._whole import PLANNED, JobParts, Whole
+from memctl.commands._parts_report import held_error, in_job, merged_report, summed_up
+from memctl.commands._run import wait_for
 from memctl.errors import MemctlError
 from memctl.journal.runs import Runs, new_job
 from memctl.location import Location

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import hold_source, record, runs_on
+from memctl.commands._offloaded import Asked, remove_unreferred
 from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
@@ -24,13 +25,13 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import all_held, nothing_but_held
-from memctl.commands._rewrites import Asked, remove_unreferred
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.holds import LIST
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
+from memctl.ops.data_subject import ALWAYS, Subject
 from memctl.ops.erase import EraseRun
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
@@ -38,7 +39,6 @@ from memctl.ops.offload.blobs import Blobs
 from memctl.ops.receipt import FAILED, ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
-from memctl.ops.subject import ALWAYS, Subject
 from memctl.output import erasing
 from memctl.output.report import Report
 from memctl.output.terminal import Output

@@ -134,7 +134,7 @@ def _put_back(
             "is replaced",
             "select by --session, without --on-conflict",
         )
-    from memctl.ops.undo.put_back import PutBackRun  # only for LangGraph
+    from memctl.ops.undo.checkpoints import PutBackRun  # only for LangGraph
 
     destination, stop = run.locate(store), Stop()
     written = record(run, "import", store, destination)

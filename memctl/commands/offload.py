@@ -11,6 +11,13 @@ import typer
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
+from memctl.commands._offloaded import (
+    Asked,
+    RewriteOutcome,
+    referred_elsewhere,
+    referred_on,
+    remove_unreferred,
+)
 from memctl.commands._options import (
     STORE_HELP,
     BackupOption,
@@ -20,13 +27,6 @@ from memctl.commands._options import (
     YesOption,
     opens_stores,
     selecting,
-)
-from memctl.commands._rewrites import (
-    Asked,
-    RewriteOutcome,
-    referred_elsewhere,
-    referred_on,
-    remove_unreferred,
 )
 from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload

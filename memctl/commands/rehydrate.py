@@ -9,6 +9,7 @@ import typer
 from memctl.commands._change import change
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
+from memctl.commands._offloaded import RewriteOutcome
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -16,7 +17,6 @@ from memctl.commands._options import (
     StoreArgument,
     opens_stores,
 )
-from memctl.commands._rewrites import RewriteOutcome
 from memctl.commands._run import changeable
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError

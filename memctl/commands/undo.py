@@ -14,7 +14,6 @@ import typer
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._journal import is_on, record, run_options
-from memctl.commands._merged import in_job, merged_report
 from memctl.commands._options import (
     DryRunOption,
     SessionOption,
@@ -22,8 +21,9 @@ from memctl.commands._options import (
     YesOption,
     divisible_change,
 )
+from memctl.commands._parts_plan import JobParts
+from memctl.commands._parts_report import in_job, merged_report
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._whole import JobParts
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible

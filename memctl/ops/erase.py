@@ -19,6 +19,7 @@ from memctl.journal.runs import Run, Runs
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
+from memctl.ops.data_subject import Subject, not_reached
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
@@ -28,7 +29,6 @@ from memctl.ops.offload.prune import referred
 from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.ops.subject import Subject, not_reached
 from memctl.store import Deletion, Store
 
 _ATTEMPTS = 2

@@ -15,10 +15,10 @@ from memctl.journal.holds import HoldRecord
 from memctl.layouts.files import SUFFIX, split_stem
 from memctl.location import Location, same_file, visible
 from memctl.model import MemoryKey
+from memctl.ops.data_subject import readings
 from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import Observer, opened
-from memctl.ops.places import Locate, is_at
-from memctl.ops.subject import readings
+from memctl.ops.same_store import Locate, is_at
 from memctl.registry import file_of, make_store, parse
 from memctl.selection import Selection
 from memctl.store import Store

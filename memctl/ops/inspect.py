@@ -11,7 +11,7 @@ from functools import partial
 from memctl.dialects.live import not_read
 from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
-from memctl.ops.reading import gather
+from memctl.ops.gather import gather
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection
 from memctl.store import Store

@@ -29,9 +29,9 @@ from memctl.errors import BadData, NotFound, UsageError
 from memctl.journal.erase import RunEraser
 from memctl.journal.runs import Run, Runs
 from memctl.model import MemoryKey
+from memctl.ops.data_subject import ALWAYS, Subject, readings
 from memctl.ops.names import list_names
 from memctl.ops.retry import leaving_damaged
-from memctl.ops.subject import ALWAYS, Subject, readings
 from memctl.registry import file_of, is_object
 from memctl.selection import Selection
 from memctl.store import Store

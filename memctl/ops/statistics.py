@@ -32,7 +32,7 @@ from memctl.ops.doctor.check import (
     fitting,
 )
 from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
-from memctl.ops.reading import gather
+from memctl.ops.gather import gather
 from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged
 from memctl.selection import Selection

@@ -11,8 +11,8 @@ from rich.text import Text
 from memctl.location import visible
 from memctl.model import MemoryKey
 from memctl.ops.change.apply import SHOWN_MEMORIES
+from memctl.ops.data_subject import ALWAYS
 from memctl.ops.erase import EraseReport
-from memctl.ops.subject import ALWAYS
 from memctl.output.tables import Column, Grid, cell
 from memctl.text.numbers import count
 

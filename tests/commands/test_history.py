@@ -20,7 +20,7 @@ import pytest
 from memctl.journal.runs import Run as KeptRun
 from memctl.journal.runs import Runs, record_digest
 from memctl.model import MemoryKey
-from memctl.ops.places import is_on
+from memctl.ops.same_store import is_on
 from memctl.registry import parse
 from memctl.testing import samples
 from tests.support.cli import Run, fails, report

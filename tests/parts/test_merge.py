@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from memctl.commands._merged import merged_report
+from memctl.commands._parts_report import merged_report
 from memctl.parts.merge import MOST_ROWS, Merged, merge
 from memctl.parts.part import PartResult
 from memctl.shard import Shard

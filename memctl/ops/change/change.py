@@ -31,13 +31,13 @@ from memctl.ops.change.apply import (
     without_held,
 )
 from memctl.ops.change.marks import MarkChange, plan_marks
-from memctl.ops.evidence import record_evidence
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved
 from memctl.ops.recording import note_unrecorded
+from memctl.ops.recreated import record_evidence
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories

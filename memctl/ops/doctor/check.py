@@ -48,7 +48,7 @@ from memctl.ops.doctor.findings import (
     RepairMethod,
     Severity,
 )
-from memctl.ops.reading import gather
+from memctl.ops.gather import gather
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import DamagedFile, Store

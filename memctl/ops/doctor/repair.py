@@ -46,6 +46,7 @@ from memctl.model import (
 )
 from memctl.ops.change.apply import ChangeReport, Held
 from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.data_subject import readings
 from memctl.ops.doctor.check import (
     ANSWERED,
     UNMARKED,
@@ -60,7 +61,6 @@ from memctl.ops.doctor.check import (
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
 from memctl.ops.select import most_deletions, places
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.ops.subject import readings
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
 

@@ -8,13 +8,13 @@ from contextlib import aclosing
 from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
+from memctl.ops.data_subject import Subject
 from memctl.ops.erase import EraseRun
 from memctl.ops.receipt import ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found
 from memctl.ops.retain.guard import Guard
 from memctl.ops.retain.messages import MessageAction
-from memctl.ops.subject import Subject
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 

@@ -11,7 +11,7 @@ from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import RunOptions
-from memctl.ops.places import Locate, recorded_location
+from memctl.ops.same_store import Locate, recorded_location
 from memctl.ops.undo.restore import CopyUndoRun, RestoreRun
 from memctl.ops.undo.undo import UndoRun
 from memctl.registry import as_recorded

@@ -34,7 +34,7 @@ from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.change.delete import removal
 from memctl.ops.doctor.repair import count_records, revert_repairs
-from memctl.ops.evidence import refuse_recreated
+from memctl.ops.recreated import refuse_recreated
 from memctl.ops.select import places, select_with_anchors
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from memctl.commands._change import confirm, deletions, refuse_many, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._merged import planned_changes, repairs
+from memctl.commands._parts_report import planned_changes, repairs
 from memctl.commands._values import rate
 from memctl.errors import UsageError
 from memctl.location import redact, visible

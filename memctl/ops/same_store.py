@@ -1,4 +1,4 @@
-"""The kept runs that changed a store, however its URL or path is written.
+"""Whether two locations are one store, however their URLs or paths are written.
 
 A store on a server is known by its engine, its server and its database.  The login, the driver and
 options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.  An object is known by its
