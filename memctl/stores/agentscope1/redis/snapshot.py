@@ -357,17 +357,6 @@ def ranges(key: bytes, length: Any) -> list[Command]:
     ]
 
 
-def watch_list(pipeline: Pipeline, key: bytes) -> IdList:
-    """Watch one list and return its ids; the caller closes the list.
-
-    Raises:
-        Lost: the connection broke.
-        Unavailable: the server refuses a command.
-    """
-    _, length = pipeline.execute([(b"WATCH", key), (b"LLEN", key)], tolerate=WRONG_TYPE)
-    return IdList(key, map(ids_of, pipeline.stream(ranges(key, length), tolerate=WRONG_TYPE)))
-
-
 def list_pages(pipeline: Pipeline, key: bytes, start: int = 0) -> IdChunks:
     """Yield the ids of a list in pages, from the position ``start`` on.
 
