@@ -120,6 +120,18 @@ def test_docs_enough_of_them_are_found() -> None:
         parse(["export", "x", "--no-such"])
 
 
+def test_docs_architecture_names_files_that_exist() -> None:
+    """A reader follows each walk through the code with at most 15 files."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    walks = re.findall(r"^## (One .*?)$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
+    assert len(walks) == 8
+    for title, walk in walks:
+        files = set(re.findall(r"`((?:\w+/)+\w+\.py)`", walk))
+        missing = [name for name in files if not (ROOT / "memctl" / name).is_file()]
+        assert not missing
+        assert 0 < len(files) <= 15, title
+
+
 def test_docs_links_lead_somewhere() -> None:
     for page in PAGES:
         for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
