@@ -74,10 +74,12 @@ if TYPE_CHECKING:
     from memctl.model import ToolPairPolicy as ToolPairPolicy
     from memctl.model import WriteMode as WriteMode
     from memctl.model import WriteResult as WriteResult
+    from memctl.ops.change.change import RunOptions as RunOptions
     from memctl.ops.compress.plan import CompressMode as CompressMode
     from memctl.ops.compress.plan import CompressOptions as CompressOptions
     from memctl.ops.context import ContextMessage as ContextMessage
     from memctl.ops.copy.compare import CompareReport as CompareReport
+    from memctl.ops.copy.copy import CopyOptions as CopyOptions
     from memctl.ops.doctor.check import Diagnosis as Diagnosis
     from memctl.ops.doctor.check import Limits as Limits
     from memctl.ops.export.destination import Shape as Shape
@@ -133,9 +135,11 @@ _HOMES = {
     "location": "Location",
     "model": "Change Edit Embedding Finding Memory MemoryInfo MemoryKey OnConflict Page "
     "ServiceHit StoredMessage ToolPairPolicy WriteMode WriteResult",
+    "ops.change.change": "RunOptions",
     "ops.compress.plan": "CompressMode CompressOptions",
     "ops.context": "ContextMessage",
     "ops.copy.compare": "CompareReport",
+    "ops.copy.copy": "CopyOptions",
     "ops.doctor.check": "Diagnosis Limits",
     "ops.export.destination": "Shape",
     "ops.export.run": "ExportOptions ExportReport",

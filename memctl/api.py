@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 from memctl.encryption import Encryption
 from memctl.errors import Failure, Loss, UsageError
 from memctl.location import Location
-from memctl.model import Finding, MemoryKey, OnConflict, ToolPairPolicy
+from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
@@ -35,17 +35,16 @@ if TYPE_CHECKING:
     from memctl.holds import Hold
     from memctl.index.folder import IndexInfo
     from memctl.journal.holds import RecordedHold
-    from memctl.journal.retention import Retention
     from memctl.journal.runs import Run
-    from memctl.ops.change.change import ChangeRun
+    from memctl.ops.change.change import ChangeRun, RunOptions
     from memctl.ops.compress.plan import CompressOptions
     from memctl.ops.context import ContextMessage
     from memctl.ops.copy.compare import CompareReport
+    from memctl.ops.copy.copy import CopyOptions
     from memctl.ops.doctor.check import Diagnosis, Limits
     from memctl.ops.export.destination import Shape
     from memctl.ops.export.run import ExportOptions, ExportReport
     from memctl.ops.history import RunList
-    from memctl.ops.holds import HoldSource
     from memctl.ops.index import IndexUse
     from memctl.ops.observer import Observer
     from memctl.ops.offload.slim import Rule
@@ -355,26 +354,15 @@ async def copy(
     target: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
-    on_conflict: OnConflict = OnConflict.FAIL,
-    limit: tuple[float, bool] | None = None,
-    lossy: bool = False,
-    all_messages: bool = False,
-    checksum: bool = False,
-    jobs: int = 1,
-    backup: bool = True,
-    progress: Progress | None = None,
+    options: CopyOptions | None = None,
+    run: RunOptions | None = None,
+    transfer: Transfer | None = None,
     embedder: Embedder | None = None,
     verify: bool = True,
     follow: float | None = None,
     stop: Stop | None = None,
-    dry_run: bool = False,
-    must_exist: bool = False,
-    transfer: Transfer | None = None,
-    observer: Observer | None = None,
     report: CopyReport | None = None,
     record: Run | None = None,
-    keep: Retention | None = None,
-    holds: HoldSource | None = None,
 ) -> Copied:
     """Copy the selected memories, as ``memctl migrate`` does; a second copy adds only new messages.
 
@@ -385,24 +373,16 @@ async def copy(
     been opened with ``create``; it stays locked against other runs until it is closed.
     ``embedder`` makes missing vectors of facts; ``make_embedder`` returns an embedder.
 
-    ``limit`` is the largest number of messages that ``OnConflict.REPLACE`` may remove from the
-    target.  If the second element of ``limit`` is True, the first is a percentage of all messages
-    of the selected users and sessions in the target.
-
     Of another framework's conversations, the copy has what the framework reads; notes keep the
-    rest.  With ``all_messages``, the rest become messages of the conversation, too.
+    rest, unless ``options`` has ``all_messages``.
 
-    ``checksum`` compares the contents of messages to find what differs, not only ids, order and
-    marks.  ``jobs`` is the number of concurrent writers.  Without ``backup``, the copy cannot be
-    undone.  ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of
-    seconds: the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded
-    for undo.  ``dry_run`` writes nothing, and needs a named target.  With ``must_exist``, the copy
-    fails if ``where`` names a memory that the source lacks.
+    ``run`` has what all operations that change a store share.  A dry run needs a named target.  The
+    holds of ``run`` say which memories of the target ``OnConflict.REPLACE`` leaves alone.
 
-    ``observer`` gets warnings and the progress.  ``report`` is filled in, even if an error ends the
-    copy.  ``record`` is the entry of the run in ``memctl history``.  ``keep`` limits how long older
-    runs are kept; without ``keep``, no run is removed.  ``holds`` says which memories of the target
-    ``OnConflict.REPLACE`` leaves alone; without it, those that ``memctl hold`` has recorded.
+    ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
+    the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded for undo.
+    ``report`` is filled in, even if an error ends the copy.  ``record`` is the entry of the run in
+    ``memctl history``.
 
     Raises:
         UsageError: source and target are the same, or options do not fit together.
@@ -413,47 +393,45 @@ async def copy(
         Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.copy.copy import CopyOptions
     from memctl.ops.copy.follow import refuse_to_follow
     from memctl.ops.copy.migration import Migration
-    from memctl.ops.holds import HoldSource
-    from memctl.ops.observer import Unobserved
     from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
     from memctl.ops.retry import Transfer
 
     origin, destination = _place(source), _place(target)
+    options, run = options or CopyOptions(), run or RunOptions()
     if follow is not None:
-        limited = limit is not None
-        refuse_to_follow(where, on_conflict, backup=backup, dry_run=dry_run, limited=limited)
+        limited = options.limit is not None
+        refuse_to_follow(
+            *(where, options.on_conflict), backup=run.backup, dry_run=run.dry_run, limited=limited
+        )
     recording = None
     # With ``follow``, the record would hold only the first round, and undo would revert half of a
     # run.
-    if backup and follow is None:
+    if run.backup and follow is None:
         at = destination.location if isinstance(destination, Store) else destination
-        recording = Recording(record or _record("migrate", at), keep)
-    report, observer = report or CopyReport(), observer or Unobserved(progress)
+        recording = Recording(record or _record("migrate", at), run.keep)
+    report = report or CopyReport()
     if embedder is not None:
         report.embedding.embedder = embedder
     migration = Migration(
         *(origin, destination, where),
-        CopyOptions(
-            *(on_conflict, lossy, jobs, checksum, limit),
-            all_messages=all_messages,
-            holds=holds or HoldSource(),
-        ),
+        replace(options, holds=run.holds),
         transfer or Transfer(),
         recording,
-        dry_run=dry_run,
-        must_exist=must_exist,
-        observer=observer,
+        dry_run=run.dry_run,
+        must_exist=run.must_exist,
+        observer=run.observer,
         report=report,
         stop=stop,
     )
     await migration.run(verify=verify, interval=follow)
     stdout = isinstance(destination, Location) and destination.kind == "stdio"
-    if record and report.memories.written and not (recording or dry_run or stdout):
-        note_unrecorded(record, observer.warn)
+    if record and report.memories.written and not (recording or run.dry_run or stdout):
+        note_unrecorded(record, run.observer.warn)
     return Copied(
         report.memories.written,
         report.messages.written,
@@ -520,16 +498,14 @@ async def delete(
     where: Selection,
     *,
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
-    backup: bool = True,
-    dry_run: bool = False,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Changed:
     """Delete the selected messages; a memory is changed completely or not at all.
 
     The store must be open with ``change``.  ``pairs`` decides about a tool call if only the call or
-    only its result is selected.  Without ``backup``, the deletion cannot be undone.  ``dry_run``
-    deletes nothing, and returns the plan.  Held memories are left alone, and are failures with the
-    code ``held``.  ``holds`` is the source of holds; without it, ``memctl hold`` has recorded them.
+    only its result is selected.  Held memories are left alone, and are failures with the code
+    ``held``.  ``run`` has what all operations that change a store share: a dry run, holds besides
+    those of ``memctl hold``, whether the change can be undone, an observer.
 
     Raises:
         Busy: another run writes to the store.
@@ -538,11 +514,9 @@ async def delete(
     """
     from memctl.ops.change.change import RunOptions
     from memctl.ops.change.delete import DeleteRun
-    from memctl.ops.holds import HoldSource
 
-    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
     record = _record("delete", store.location)
-    return await _change(store, DeleteRun(record, where, pairs, options=options))
+    return await _change(store, DeleteRun(record, where, pairs, options=run or RunOptions()))
 
 
 async def mark(
@@ -551,13 +525,12 @@ async def mark(
     *,
     add: str | None = None,
     remove: str | None = None,
-    backup: bool = True,
-    dry_run: bool = False,
+    run: RunOptions | None = None,
 ) -> Changed:
     """Add a mark to the selected messages, remove a mark, or replace ``remove`` by ``add``.
 
-    A message without the mark ``remove`` stays unchanged by a replacement.  ``backup`` and
-    ``dry_run`` are as in ``delete``.
+    A message without the mark ``remove`` stays unchanged by a replacement.  ``run`` is as in
+    ``delete``.
 
     Raises:
         UsageError: neither ``add`` nor ``remove`` is given.
@@ -568,8 +541,8 @@ async def mark(
     from memctl.ops.change.change import MarkRun, RunOptions
     from memctl.ops.change.marks import MarkChange
 
-    record, options = _record("mark", store.location), RunOptions(backup, dry_run)
-    return await _change(store, MarkRun(record, where, MarkChange(add, remove), options))
+    record, change = _record("mark", store.location), MarkChange(add, remove)
+    return await _change(store, MarkRun(record, where, change, run or RunOptions()))
 
 
 async def _change(store: Store, run: ChangeRun) -> Changed:
@@ -585,27 +558,24 @@ async def offload(
     where: Selection = EVERYTHING,
     *,
     rule: Rule | None = None,
-    backup: bool = True,
-    dry_run: bool = False,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Changed:
     """Move large contents of the selected messages to files in the folder or bucket ``to``.
 
-    ``rule`` says what is large, and how much of a text stays: 64 kB and 1 kB without it.  The other
-    arguments are as in ``delete``.
+    ``rule`` says what is large, and how much of a text stays: 64 kB and 1 kB without it.
+    ``run`` is as in ``delete``.
 
     Raises:
         MemctlError: as ``delete``; or a file cannot be written.
     """
     from memctl.ops.change.change import RunOptions
-    from memctl.ops.holds import HoldSource
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import OffloadRun
     from memctl.ops.offload.slim import Rule
 
-    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
     rule, record = rule or Rule(64_000, 1_000), _record("offload", store.location)
-    return await _change(store, OffloadRun(record, where, rule, Blobs(str(to)), options))
+    offloading = OffloadRun(record, where, rule, Blobs(str(to)), run or RunOptions())
+    return await _change(store, offloading)
 
 
 async def rehydrate(
@@ -613,25 +583,21 @@ async def rehydrate(
     source: str | Path,
     where: Selection = EVERYTHING,
     *,
-    backup: bool = True,
-    dry_run: bool = False,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Changed:
     """Put the contents in the folder or bucket ``source`` back into the selected messages.
 
-    The other arguments are as in ``delete``.
+    ``run`` is as in ``delete``.
 
     Raises:
         MemctlError: as ``delete``.
     """
     from memctl.ops.change.change import RunOptions
-    from memctl.ops.holds import HoldSource
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import RehydrateRun
 
-    options = RunOptions(backup, dry_run, holds=holds or HoldSource())
-    record = _record("rehydrate", store.location)
-    return await _change(store, RehydrateRun(record, where, Blobs(str(source)).get, options))
+    record, blobs = _record("rehydrate", store.location), Blobs(str(source))
+    return await _change(store, RehydrateRun(record, where, blobs.get, run or RunOptions()))
 
 
 async def repair(
@@ -641,14 +607,14 @@ async def repair(
     codes: Iterable[str] | None = None,
     limits: Limits | None = None,
     limit: tuple[float, bool] | None = None,
-    backup: bool = True,
-    dry_run: bool = False,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Repaired:
     """Repair what ``memctl doctor --repair`` repairs in the selected memories.
 
-    ``codes`` are those of the findings to repair; None repairs all.  ``limit`` is as in ``copy``,
-    for messages that a repair deletes.  The other arguments are as in ``delete`` and ``examine``.
+    ``codes`` are those of the findings to repair; None repairs all.  ``limit`` is the largest
+    number of messages that repairs may delete; if its second element is True, the first is a
+    percentage of all messages in the selected memories.  ``limits`` is as in ``examine``, ``run``
+    as in ``delete``.
 
     Raises:
         Loss: more messages than ``limit`` would be deleted; nothing was changed.
@@ -658,26 +624,30 @@ async def repair(
     from memctl.ops.doctor.check import Limits
     from memctl.ops.doctor.findings import KINDS
     from memctl.ops.doctor.repair import RepairRun
-    from memctl.ops.holds import HoldSource
 
-    run = RepairRun(
+    repairing = RepairRun(
         _record("doctor", store.location),
         where,
         frozenset(KINDS if codes is None else codes),
         limits or Limits(),
-        RunOptions(backup, dry_run, holds=holds or HoldSource()),
+        run or RunOptions(),
         limit,
     )
 
     def approve() -> bool:
-        if run.deleted > run.allowed:
-            raise Loss(f"{count(run.deleted, run.noun)} would be deleted", "nothing was deleted")
+        if repairing.deleted > repairing.allowed:
+            raise Loss(
+                f"{count(repairing.deleted, repairing.noun)} would be deleted",
+                "nothing was deleted",
+            )
         return True
 
-    run.approve = approve
-    with run.recorded():
-        await run.execute(store)
-    return Repaired(run.repaired(), run.report.failures, run.id, run.quarantine)
+    repairing.approve = approve
+    with repairing.recorded():
+        await repairing.execute(store)
+    return Repaired(
+        repairing.repaired(), repairing.report.failures, repairing.id, repairing.quarantine
+    )
 
 
 def history(store: str | Location | None = None, *, limit: int | None = None) -> RunList:
@@ -694,21 +664,19 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
 
 
 async def undo(
-    run: str | None = None,
+    id: str | None = None,
     *,
     store: str | Location | None = None,
     where: Selection = EVERYTHING,
-    dry_run: bool = False,
-    observer: Observer | None = None,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Changed:
     """Undo a run: restore messages, positions, marks, summaries and expiries.
 
-    ``run`` is the id of a run or a job, or its start or end; None undoes the last run that can be
+    ``id`` is the id of a run or a job, or its start or end; None undoes the last run that can be
     undone, of ``store`` if that is given.  Of a job, all parts are undone.  ``store`` is needed if
     the run was on a store with a password or an alias, or if the store has moved.  ``where``
-    selects memories.  In the result, ``run`` is the id of the undo; failures are memories that have
-    changed since, and were left alone.
+    selects memories, and ``run`` is as in ``delete``.  The result has the id of the undo; its
+    failures are memories that have changed since, and were left alone.
 
     Raises:
         NotFound: there is no such run.
@@ -717,8 +685,7 @@ async def undo(
     """
     from memctl.journal.runs import Job, Runs, new_job
     from memctl.ops.change.change import RunOptions
-    from memctl.ops.holds import HoldSource
-    from memctl.ops.observer import Unobserved, opened
+    from memctl.ops.observer import opened
     from memctl.ops.same_store import is_on, recorded_location
     from memctl.ops.undo.reversal import (
         find_run,
@@ -728,33 +695,32 @@ async def undo(
         with_record,
     )
 
-    runs, observer = Runs(), observer or Unobserved()
+    runs, options = Runs(), run or RunOptions()
     at = parse(store) if isinstance(store, str) else store
     found = find_run(
-        *(runs, run, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
+        *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
     )
-    options = RunOptions(True, dry_run, observer=observer, holds=holds or HoldSource())
     job = new_job() if isinstance(found, Job) else ""
     memories = messages = 0
     failures: Failures = []
-    id: str | None = None
+    by: str | None = None
     for undone in runs_to_undo(runs, found):
         elsewhere = at is not None and not is_on(undone, at)
         place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
         whole = replace(where, shard=undone.part) if job else where
         new_record = partial(_record_of_undo, place, undone, job, elsewhere=elsewhere)
-        named = run is not None and elsewhere
+        named = id is not None and elsewhere
         with reversing(runs, undone, new_record, whole, options, elsewhere=named) as undoing:
-            mode = OpenMode.READ if dry_run else undoing.mode
-            async with opened(make_store(place, mode), observer) as opened_store:
+            mode = OpenMode.READ if options.dry_run else undoing.mode
+            async with opened(make_store(place, mode), options.observer) as opened_store:
                 opened_store.shard = whole.shard
                 changed = await _change(opened_store, undoing)
-            if not (changed.failures or dry_run or where.named):
+            if not (changed.failures or options.dry_run or where.named):
                 note_undone(runs, undone, changed.run)
         memories, messages = memories + changed.memories, messages + changed.messages
         failures += changed.failures
-        id = changed.run or id
-    return Changed(memories, messages, failures, id)
+        by = changed.run or by
+    return Changed(memories, messages, failures, by)
 
 
 def _record_of_undo(place: Location, undone: Run, job: str, *, elsewhere: bool) -> Run:
@@ -850,14 +816,13 @@ async def erase(
     session: str | None = None,
     *,
     receipt: Path | None = None,
-    dry_run: bool = False,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Erased:
     """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
     The store must be open with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
-    for the receipt; without it the receipt goes to the state folder.  ``dry_run`` erases nothing.
-    ``holds`` is as in ``delete``.
+    for the receipt; without it the receipt goes to the state folder.  Of ``run``, the dry
+    run, the observer and the holds apply.
 
     Raises:
         UsageError: the file of the receipt exists.
@@ -865,6 +830,7 @@ async def erase(
         MemctlError: as ``Store.erase``.
     """
     from memctl.journal.runs import Runs
+    from memctl.ops.change.change import RunOptions
     from memctl.ops.data_subject import Subject
     from memctl.ops.erase import EraseRun
     from memctl.ops.receipt import ErasedStore, Receipt
@@ -876,27 +842,28 @@ async def erase(
     def on_it(location: Location) -> list[Run]:
         return [one for one in Runs().all() if is_on(one, location)]
 
-    run = EraseRun(subject, entry, on_it, holds=holds)
+    options = run or RunOptions()
+    erasing = EraseRun(subject, entry, on_it, options.observer, holds=options.holds)
     kept: Receipt | None = None
-    if dry_run:
-        await run.plan(store)
+    if options.dry_run:
+        await erasing.plan(store)
     else:
         kept = Receipt.begin(None if receipt is None else str(receipt), subject)
         kept.stores = [entry]
         try:
-            await run.execute(store, kept.digests, kept.save)
+            await erasing.execute(store, kept.digests, kept.save)
             kept.end()
         finally:
-            if run.begun:
+            if erasing.begun:
                 kept.save()
             else:
                 kept.discard()
-    report = run.report
-    found = report.found if dry_run else report.erased
+    report = erasing.report
+    found = report.found if options.dry_run else report.erased
     return Erased(
         *(len(found), sum(found.values()), report.runs.removed + report.runs.rewritten),
         failures=report.failures,
-        receipt=Path(kept.file.text) if kept is not None and run.begun else None,
+        receipt=Path(kept.file.text) if kept is not None and erasing.begun else None,
     )
 
 
@@ -906,14 +873,13 @@ async def compress(
     *,
     options: CompressOptions | None = None,
     summarizer: Summarizer | None = None,
-    backup: bool = True,
-    holds: HoldSource | None = None,
+    run: RunOptions | None = None,
 ) -> Compressed:
     """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
     ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
-    committed as soon as its summary is complete.  Without ``backup``, the compression cannot be
-    undone.  ``holds`` is as in ``delete``: a held memory loses no message.
+    committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
+    memory loses no message.
 
     Raises:
         Unavailable: the model or the store is unreachable; each memory is either compressed or
@@ -923,24 +889,23 @@ async def compress(
     from memctl.ops.change.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.ops.compress.run import CompressRun
-    from memctl.ops.holds import HoldSource
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
-    run = CompressRun(
+    compressing = CompressRun(
         _record("compress", store.location),
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
-        RunOptions(backup, holds=holds or HoldSource()),
+        run or RunOptions(),
     )
-    with run.recorded():
-        await run.execute(store)
-    done, report = run.report.done, run.compressed
+    with compressing.recorded():
+        await compressing.execute(store)
+    done, report = compressing.report.done, compressing.compressed
     return Compressed(
         *(done.memories, report.messages, report.before, report.after),
         cost=report.cost,
-        failures=run.report.failures,
-        run=run.id,
+        failures=compressing.report.failures,
+        run=compressing.id,
     )
 
 

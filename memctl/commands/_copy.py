@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from memctl.commands._run import wait_for, writable
 from memctl.errors import Loss, Lost, MemctlError, Partial, Unavailable
 from memctl.location import Location, visible
 from memctl.ops.change.apply import ChangeCounts, ChangeReport
+from memctl.ops.change.change import RunOptions
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import CopyReport
 from memctl.ops.retry import Transfer
@@ -30,14 +32,15 @@ def carry_out(
     destination: Location,
     transfer: Transfer,
     work: Callable[..., Coroutine[Any, Any, Copied]],
+    options: RunOptions,
     *,
     asks: bool,
 ) -> None:
     """Copy memories to the store ``destination``, and write the report ``outcome``.
 
-    ``work`` is ``api.copy`` with its source and options.  ``transfer`` has the number of retries,
-    the timeout and the rate limit.  With ``asks``, the user must confirm if the copy would remove
-    messages of the target.
+    ``work`` is ``api.copy`` with its source, and ``options`` are for its ``run``.  ``transfer`` has
+    the number of retries, the timeout and the rate limit.  With ``asks``, the user must confirm if
+    the copy would remove messages of the target.
 
     Raises:
         UsageError: messages would be removed, and nobody can confirm that.
@@ -50,15 +53,9 @@ def carry_out(
         output.report = outcome.report()
     with writable(destination) as place:
         if asks and not outcome.dry_run:
-            _ask(run, outcome, partial(work, target=place, must_exist=True, transfer=transfer))
+            _ask(run, outcome, partial(work, target=place, transfer=transfer), options)
         copying = work(
-            target=place,
-            must_exist=True,
-            transfer=transfer,
-            keep=run.configuration().undo,
-            observer=output,
-            report=outcome.copied,
-            stop=stop,
+            target=place, transfer=transfer, run=options, report=outcome.copied, stop=stop
         )
         try:
             wait_for(copying, stop)
@@ -81,7 +78,12 @@ def _cut_short(outcome: CopyOutcome, error: Unavailable) -> MemctlError:
     )
 
 
-def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any, Copied]]) -> None:
+def _ask(
+    run: Run,
+    outcome: CopyOutcome,
+    work: Callable[..., Coroutine[Any, Any, Copied]],
+    options: RunOptions,
+) -> None:
     """Ask for confirmation if a dry run shows that the copy would remove messages of the target.
 
     Raises:
@@ -91,15 +93,8 @@ def _ask(run: Run, outcome: CopyOutcome, work: Callable[..., Coroutine[Any, Any,
     found = CopyReport()
     try:
         with run.output.progress("counting") as progress:
-            wait_for(
-                work(
-                    dry_run=True,
-                    verify=False,
-                    follow=None,
-                    observer=Unobserved(progress),
-                    report=found,
-                )
-            )
+            counting = replace(options, dry_run=True, observer=Unobserved(progress))
+            wait_for(work(run=counting, verify=False, follow=None, report=found))
     except Loss:
         outcome.copied.losses = found.losses
         raise

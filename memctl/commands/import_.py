@@ -13,7 +13,7 @@ import typer
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
-from memctl.commands._journal import hold_source, record
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     TRANSFER,
     AllMessagesOption,
@@ -38,6 +38,7 @@ from memctl.commands._run import (
 from memctl.errors import NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.model import OnConflict
+from memctl.ops.copy.copy import CopyOptions
 from memctl.ops.copy.migration import FILES
 from memctl.ops.export.destination import PLACE
 from memctl.ops.retry import Transfer
@@ -99,21 +100,21 @@ def import_(
             api.copy,
             origin,
             where=where,
-            on_conflict=on_conflict,
-            limit=deletion_limit(max_delete),
-            holds=hold_source(run),
-            lossy=lossy,
-            all_messages=all_messages,
-            checksum=True,  # the file may repair messages of the store
-            backup=backup and destination.kind != "stdio",
+            options=CopyOptions(
+                on_conflict,
+                lossy,
+                checksum=True,  # the file may repair messages of the store
+                limit=deletion_limit(max_delete),
+                all_messages=all_messages,
+            ),
             embedder=named_embedder(run, embedder),
             verify=False,
-            dry_run=dry_run,
             record=record(run, "import", store, destination),
         )
+        options = run_options(run, backup=backup and destination.kind != "stdio", dry_run=dry_run)
         asks = on_conflict is OnConflict.REPLACE and not yes
         try:
-            carry_out(run, outcome, destination, transfer, work, asks=asks)
+            carry_out(run, outcome, destination, transfer, work, options, asks=asks)
         except CheckpointArchive:
             _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
 

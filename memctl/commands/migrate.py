@@ -10,7 +10,7 @@ import typer
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
-from memctl.commands._journal import hold_source, record
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     STORE_HELP,
     TRANSFER,
@@ -37,6 +37,7 @@ from memctl.commands._run import (
 )
 from memctl.errors import UsageError
 from memctl.model import OnConflict
+from memctl.ops.copy.copy import CopyOptions
 from memctl.ops.copy.follow import refuse_to_follow
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
@@ -115,19 +116,14 @@ def migrate(
             api.copy,
             origin,
             where=where,
-            on_conflict=on_conflict,
-            limit=deletion_limit(max_delete),
-            holds=hold_source(run),
-            lossy=lossy,
-            all_messages=all_messages,
-            checksum=checksum,
-            jobs=jobs,
-            backup=backup and destination.kind != "stdio",
+            options=CopyOptions(
+                *(on_conflict, lossy, jobs, checksum, deletion_limit(max_delete), all_messages)
+            ),
             embedder=named_embedder(run, embedder),
             verify=verify,
             follow=interval if follow else None,
-            dry_run=dry_run,
             record=record(run, "migrate", target, destination),
         )
         asks = on_conflict is OnConflict.REPLACE and not yes
-        carry_out(run, outcome, destination, transfer, work, asks=asks)
+        options = run_options(run, backup=backup and destination.kind != "stdio", dry_run=dry_run)
+        carry_out(run, outcome, destination, transfer, work, options, asks=asks)

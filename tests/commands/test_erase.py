@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import redis
 
+from memctl import RunOptions
 from memctl.api import erase, open_store
 from memctl.machine import zstd
 from memctl.model import MemoryKey, StoredMessage
@@ -813,7 +814,7 @@ def test_erase_by_a_program(database: str, tmp_path: Path) -> None:
 
     async def work() -> None:
         async with open_store(database, change=True) as store:
-            planned = await erase(store, "quokka", dry_run=True)
+            planned = await erase(store, "quokka", run=RunOptions(dry_run=True))
             assert (planned.memories, planned.messages, planned.receipt) == (1, 6, None)
             erased = await erase(store, "quokka", receipt=tmp_path / "receipt.json")
             assert (erased.memories, erased.messages) == (1, 6)

@@ -20,7 +20,16 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
-from memctl import Hold, HoldSource, OnConflict, OpenMode, Selection, UsageError
+from memctl import (
+    CopyOptions,
+    Hold,
+    HoldSource,
+    OnConflict,
+    OpenMode,
+    RunOptions,
+    Selection,
+    UsageError,
+)
 from memctl.api import compress, copy, delete, erase, open_store
 from memctl.cli import COMMANDS, app
 from memctl.errors import BadData
@@ -964,10 +973,10 @@ async def test_programs_leave_held_memories(run: Run, place: Place) -> None:
     assert done.memories == 1
     more = HoldSource([Hold("case 18", user="bob")])
     async with make_store(place.location, OpenMode.CHANGE) as store:
-        done = await delete(store, Selection(), holds=more)
+        done = await delete(store, Selection(), run=RunOptions(holds=more))
     assert {one.message for _, one in done.failures} == {SAID, "held: case 18"}
     async with make_store(place.location, OpenMode.CHANGE) as store:
-        erased = await erase(store, "bob", holds=more)
+        erased = await erase(store, "bob", run=RunOptions(holds=more))
         assert (erased.memories, erased.receipt) == (0, None)
         assert [one.message for _, one in erased.failures] == ["held: case 18"]
     after = await asyncio.to_thread(held, place)
@@ -983,7 +992,7 @@ async def test_programs_compress_and_copy(run: Run, store: str, tmp_path: Path) 
     async with open_store(store, change=True) as opened:
         found = await compress(opened, Selection(users=frozenset({"quokka"})), options=options)
     assert (found.memories, {one.code for _, one in found.failures}) == (0, {"held"})
-    copied = await copy(other, store, on_conflict=OnConflict.REPLACE)
+    copied = await copy(other, store, options=CopyOptions(OnConflict.REPLACE))
     assert [(key, one.code) for key, one in copied.failures] == [(KYOTO, "held")]
     assert await asyncio.to_thread(contents, store) == before
 

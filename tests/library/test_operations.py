@@ -16,6 +16,7 @@ import pytest
 
 import memctl
 import memctl.sync
+from memctl import CopyOptions, RunOptions
 from memctl.model import MemoryKey, Page
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import Progress, Total
@@ -81,10 +82,10 @@ def test_library_copy_finds_a_target_that_differs(source: Path, tmp_path: Path) 
     target = tmp_path / "t.db"
     observer = AtPhase("verifying", lambda: drop_message(target))
     with pytest.raises(memctl.Different, match="the target differs after the copy"):
-        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
+        asyncio.run(memctl.copy(str(source), str(target), run=RunOptions(observer=observer)))
     target.unlink()
     with pytest.raises(memctl.Different, match="the target differs after the copy"):
-        asyncio.run(between_open_stores(str(source), target, observer=observer))
+        asyncio.run(between_open_stores(str(source), target, run=RunOptions(observer=observer)))
 
 
 def change_message(path: Path) -> None:
@@ -112,7 +113,7 @@ async def reads_of_source(source: object, target: Path, meanwhile: Callable[[], 
         one.read = counted  # type: ignore[method-assign]
         observer = AtPhase("verifying", meanwhile)
         with suppress(memctl.Different):
-            assert (await memctl.copy(one, other, observer=observer)).verified
+            assert (await memctl.copy(one, other, run=RunOptions(observer=observer))).verified
     return reads
 
 
@@ -150,14 +151,14 @@ def test_library_copy_of_a_memory_that_has_grown(source: Path, tmp_path: Path) -
     add(source, ONE, samples.entries(5, start=200), 35)
     observer = AtPhase("verifying", lambda: drop_message(target))
     with pytest.raises(memctl.Different):
-        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
+        asyncio.run(memctl.copy(str(source), str(target), run=RunOptions(observer=observer)))
 
 
 def test_library_copy_finds_a_content_that_differs(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
     observer = AtPhase("verifying", lambda: change_message(target))
     with pytest.raises(memctl.Different, match=r"the content differs \(1 differences\)"):
-        asyncio.run(memctl.copy(str(source), str(target), observer=observer))
+        asyncio.run(memctl.copy(str(source), str(target), run=RunOptions(observer=observer)))
 
 
 @pytest.mark.slow
@@ -212,7 +213,9 @@ def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
     with pytest.raises(memctl.UsageError, match="cannot be undone"):
         asyncio.run(
             memctl.copy(
-                *(str(source), str(target)), follow=60, on_conflict=memctl.OnConflict.REPLACE
+                *(str(source), str(target)),
+                follow=60,
+                options=CopyOptions(memctl.OnConflict.REPLACE),
             )
         )
 
@@ -220,7 +223,7 @@ def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_library_copy_is_recorded_and_can_be_tried(run: Run, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
-    planned = asyncio.run(memctl.copy(str(source), str(target), dry_run=True))
+    planned = asyncio.run(memctl.copy(str(source), str(target), run=RunOptions(dry_run=True)))
     assert planned.memories == 2
     assert not target.exists()
     ada = memctl.Selection(users=frozenset({"ada"}))
@@ -235,7 +238,7 @@ def test_library_copy_of_nothing_leaves_no_target(source: Path, tmp_path: Path) 
     nobody = memctl.Selection(users=frozenset({"nobody"}))
     target = tmp_path / "t.db"
     with pytest.raises(memctl.NotFound, match="'nobody'"):
-        asyncio.run(memctl.copy(str(source), str(target), nobody, must_exist=True))
+        asyncio.run(memctl.copy(str(source), str(target), nobody, run=RunOptions(must_exist=True)))
     assert not target.exists()
 
 
@@ -337,7 +340,7 @@ def test_library_undo_and_history(source: Path) -> None:
     with memctl.sync.open_store(str(source), change=True) as store:
         done = memctl.sync.delete(store, Selection(ids=frozenset({ENTRIES[3].id})))
     assert done.messages == 1
-    planned = memctl.sync.undo(store=str(source), dry_run=True)
+    planned = memctl.sync.undo(store=str(source), run=RunOptions(dry_run=True))
     undone = memctl.sync.undo(store=str(source))
     assert (planned.messages, undone.messages, undone.failures) == (1, 1, [])
     runs = memctl.history(str(source)).runs
