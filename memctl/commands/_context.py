@@ -104,9 +104,8 @@ class Run:
             UsageError, NotFound: the configuration is not valid.
         """
         from memctl import config  # not needed to show the help
-        from memctl.config.encryption import read_encryption
 
-        return read_encryption(self.configuration(), config.environment())
+        return self.configuration().keys(config.environment())
 
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.

@@ -12,7 +12,8 @@ from typing import Any
 import typer
 
 from memctl import config as configuration
-from memctl.config import Config, nearest, refuse_unknown
+from memctl.config import Config
+from memctl.config.checks import nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
 from memctl.machine.system import PART_VARIABLE
 

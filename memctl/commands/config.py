@@ -23,12 +23,12 @@ from memctl.commands._defaults import (
 )
 from memctl.commands._options import group, takes_options
 from memctl.commands._run import has_place, rotation, wait_for
-from memctl.config import Config, ConfiguredModel, nearest, write_sample
-from memctl.config.encryption import exposed, read_encryption
+from memctl.config import Config, ConfiguredModel, write_sample
+from memctl.config.checks import nearest
 from memctl.config.holds import read_holds
 from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
-from memctl.config.shown import HIDDEN, redacted, shown
+from memctl.config.shown import HIDDEN, exposed, redacted, shown
 from memctl.encryption import check_recipients, parse_identities
 from memctl.errors import MemctlError, NotFound, Unavailable, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
@@ -420,7 +420,7 @@ class _Trial:
                 check.note = f"{await embedder.dimensions()} dimensions"
 
     async def keys(self, check: Check) -> None:
-        found = read_encryption(self.config, self.environment, self.seconds)
+        found = self.config.keys(self.environment, self.seconds)
         check_recipients(found.recipients, "encryption.recipients")
         check.note = count(len(found.recipients), "recipient")
         if found.identities is not None:

@@ -27,7 +27,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
-from memctl.config import nearest
+from memctl.config.checks import nearest
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible

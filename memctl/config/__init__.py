@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,10 @@ from urllib.parse import quote, urlencode
 
 from memctl import plugins
 from memctl.config import secrets
+from memctl.config.checks import nearest, refuse_unknown
+from memctl.config.encryption import read_encryption
 from memctl.config.trust import refuse_changeable
+from memctl.encryption import Encryption
 from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
@@ -179,9 +182,19 @@ class Config:
         """
         if not self.encryption or location.kind not in ("archive", "stdio"):
             return location
-        from memctl.config.encryption import read_encryption  # which imports this module
+        return replace(location, encryption=self.keys(environment))
 
-        return replace(location, encryption=read_encryption(self, environment))
+    def keys(
+        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    ) -> Encryption:
+        """Return the keys of ``[encryption]``; the arguments are those of ``read_encryption``.
+
+        Raises:
+            UsageError: ``[encryption]`` is not valid.
+        """
+        return read_encryption(
+            self.path, self.encryption, environment, timeout, self.secret_variables
+        )
 
     def alias(self, text: str) -> Alias | None:
         """Return the store named ``text``, or the newest file of its rotation for ``NAME@latest``.
@@ -562,30 +575,6 @@ def _read_model(
         Settings(name, kind, options, secret_variables, family),
         secrets.source(path, place, entry, "api_key"),
     )
-
-
-def refuse_unknown(path: Path, place: str, entry: Mapping[str, Any], keys: Collection[str]) -> None:
-    """Refuse a table of the configuration file with a key that is not in ``keys``.
-
-    ``place`` is the name of the table with a dot, such as ``undo.``.
-
-    Raises:
-        UsageError: a key is unknown; the hint names a similar key.
-    """
-    for key in entry:
-        if key not in keys:
-            near = nearest(key, keys)
-            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(keys))}"
-            raise UsageError(f"{path}: unknown key {place}{key}", hint)
-
-
-def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the known word that is most similar to ``word``; None if none is similar.
-
-    ``likeness``, from 0 to 1, is the least similarity.
-    """
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
-    return found[0] if found else None
 
 
 def sample() -> str:

@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from memctl.config import Config, refuse_unknown, secrets
+from memctl.config import secrets
+from memctl.config.checks import refuse_unknown
 from memctl.encryption import Encryption
 from memctl.errors import Unavailable, UsageError
-from memctl.location import redact
-from memctl.machine import system
 
 _PLACE = "encryption"
 _WHAT = "the identity of [encryption]"
 
 
 def read_encryption(
-    config: Config, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
+    path: Path,
+    table: Mapping[str, Any],
+    environment: Mapping[str, str],
+    timeout: float,
+    secret_variables: frozenset[str],
 ) -> Encryption:
     """Return the recipients, and what fetches the identity when an encrypted file is read.
 
-    The identity is fetched at most once.  ``environment`` has variables that may contain the
-    identity.  A command that prints the identity may take ``timeout`` seconds.
+    ``table`` is ``[encryption]`` of the file at ``path``.  The identity is fetched at most once.
+    ``environment`` has variables that may contain the identity.  A command that prints the identity
+    may take ``timeout`` seconds, and does not get the ``secret_variables``.
 
     Raises:
         UsageError: the table is not valid; recipients are checked when a file is encrypted.
     """
-    path, table = config.path, config.encryption
     keys = secrets.keys("identity")
     refuse_unknown(path, f"{_PLACE}.", table, ("recipients", *keys))
     recipients = table.get("recipients", [])
@@ -39,33 +43,20 @@ def read_encryption(
     for key in keys:
         if not isinstance(table.get(key, ""), str):
             raise UsageError(f"{path}: {_PLACE}.{key} is not a text", f'write {key} = "..."')
-    source = identity_source(config)
+    source = identity_source(path, table)
     fetch = None
     if source is not None:
-        fetch = cache(partial(_fetch, source, environment, timeout, config.secret_variables))
+        fetch = cache(partial(_fetch, source, environment, timeout, secret_variables))
     return Encryption(tuple(recipients), fetch)
 
 
-def exposed(config: Config) -> list[Path]:
-    """Return the files with secrets that other users of the machine can read.
-
-    These are the files with the identity and with passwords, and the configuration file if a URL
-    has a password.
-    """
-    sources = [identity_source(config), *(alias.password for alias in config.stores.values())]
-    files = [Path(one.where).expanduser() for one in sources if one and one.key.endswith("_file")]
-    if any("***" in redact(alias.url) for alias in config.stores.values()):
-        files.append(config.path)
-    return [file for file in files if system.readable_by_others(file)]
-
-
-def identity_source(config: Config) -> secrets.Source | None:
+def identity_source(path: Path, table: Mapping[str, Any]) -> secrets.Source | None:
     """Return the source of the identity; None if none is configured.
 
     Raises:
         UsageError: several sources are configured.
     """
-    return secrets.source(config.path, _PLACE, config.encryption, "identity")
+    return secrets.source(path, _PLACE, table, "identity")
 
 
 def _fetch(

@@ -7,7 +7,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from memctl.config import Config, refuse_unknown
+from memctl.config import Config
+from memctl.config.checks import refuse_unknown
 from memctl.errors import UsageError
 from memctl.holds import Hold
 

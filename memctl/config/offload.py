@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from memctl.config import Config, refuse_unknown
+from memctl.config import Config
+from memctl.config.checks import refuse_unknown
 from memctl.errors import UsageError
 from memctl.text.values import data_size
 

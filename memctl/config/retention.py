@@ -8,7 +8,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from memctl.config import Config, nearest, refuse_unknown
+from memctl.config import Config
+from memctl.config.checks import nearest, refuse_unknown
 from memctl.config.offload import KEYS, OffloadSettings, read_offload
 from memctl.errors import UsageError
 from memctl.location import redact, visible

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from memctl import location
 from memctl.config import Config, secrets
-from memctl.config.encryption import identity_source, read_encryption
+from memctl.config.encryption import identity_source
 from memctl.config.holds import read_holds
 from memctl.config.retention import read_policies
 from memctl.encryption import is_secret
 from memctl.errors import NotFound, UsageError
+from memctl.location import redact
+from memctl.machine import system
 
 HIDDEN = "***"
 
@@ -65,7 +68,7 @@ def shown(config: Config) -> Iterator[Shown]:
             if key != "name":
                 yield Shown(f"retention {policy.name}.{key}", _redacted(key, value))
     if config.encryption:
-        read_encryption(config, {})  # raises if the table is not valid
+        config.keys({})  # raises if the table is not valid
         for key, value in config.encryption.items():
             yield Shown(f"encryption.{key}", _of_keys(config, key, value))
     for key, value in asdict(config.undo).items():
@@ -79,7 +82,7 @@ def _source(source: secrets.Source) -> str:
 def _of_keys(config: Config, key: str, value: Any) -> Any:
     if key == "recipients":
         return [HIDDEN if is_secret(one) else one for one in value]
-    source = identity_source(config)
+    source = identity_source(config.path, config.encryption)
     return value if source is None else _source(source)
 
 
@@ -110,3 +113,17 @@ def redacted(text: str) -> str:
     if "://" not in text and not text.startswith("unix:"):
         return text
     return location.redact_value(text)
+
+
+def exposed(config: Config) -> list[Path]:
+    """Return the files with secrets that other users of the machine can read.
+
+    These are the files with the identity and with passwords, and the configuration file if a URL
+    has a password.
+    """
+    identity = identity_source(config.path, config.encryption)
+    sources = [identity, *(alias.password for alias in config.stores.values())]
+    files = [Path(one.where).expanduser() for one in sources if one and one.key.endswith("_file")]
+    if any("***" in redact(alias.url) for alias in config.stores.values()):
+        files.append(config.path)
+    return [file for file in files if system.readable_by_others(file)]
