@@ -780,7 +780,7 @@ class Splitter(Converter):
                 continue
             done += self._last
             self._last = []
-            if self._summary and not self._is_noted(entry):
+            if self._summary and not self._notes_summary(entry):
                 done += self._said()
             self._last = self._split(entry)
             if not self._leaves_out:
@@ -807,8 +807,8 @@ class Splitter(Converter):
         else:
             self._summary = text
 
-    def _is_noted(self, entry: Entry) -> bool:
-        """Return whether messages in the note of the first message say the summary."""
+    def _notes_summary(self, entry: Entry) -> bool:
+        """Return whether messages in the note of the first message have the summary."""
         note = _take_note(entry.value, self.target.name)[1]
         if note is not None and note.summary == _digest(self._summary):
             self._summary = ""
