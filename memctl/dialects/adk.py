@@ -236,6 +236,31 @@ class Adk(RowDialect):
             order = _compacted(events, order, unread)
         return Live(order, unread)
 
+    def superseded(self, views: Sequence[MessageView], order: Sequence[int]) -> set[int]:
+        """Return the replies between two results of one call, of one turn and one author.
+
+        Source: ``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13.
+        """
+        events = [(at, view) for at in order if isinstance(view := views[at], AdkView)]
+        calls: dict[str, int] = {}
+        latest: dict[tuple[str, int], int] = {}
+        """The place in ``events`` of the latest result of each call, by its id and its place."""
+        found: set[int] = set()
+        for place, (_, event) in enumerate(events):
+            results = [block.id for block in event.blocks if isinstance(block, ToolResultBlock)]
+            for id in results:
+                before = latest.get((id, calls.get(id, -1)), place)
+                between = events[before + 1 : place]
+                if _go_on(events[before][1], event) and all(
+                    _is_reply(view, event) for _, view in between
+                ):
+                    found.update(at for at, _ in between)
+                latest[id, calls.get(id, -1)] = place
+            if not results:
+                ids = (block.id for block in event.blocks if isinstance(block, ToolCallBlock))
+                calls |= dict.fromkeys(ids, place)
+        return found
+
     def is_summary(self, view: MessageView) -> bool:
         return isinstance(view, AdkView) and bool(view.summary)
 
@@ -332,6 +357,28 @@ def _is_aside(event: dict[str, Any], calls: Container[str], authors: Container[s
         if call in calls and name not in authors:
             return True
     return False
+
+
+def _go_on(event: AdkView, later: AdkView) -> bool:
+    """Return whether two results are of one turn and one author, and the first asks for nothing."""
+    same = all(
+        event.document.get(name) == later.document.get(name) for name in ("invocation_id", "author")
+    )
+    asks = ("requested_tool_confirmations", "requested_auth_configs")
+    return same and not any(event.actions.get(name) for name in asks)
+
+
+def _is_reply(event: AdkView, result: AdkView) -> bool:
+    """Return whether an event is text of a model, of the turn of a result."""
+    texts = [block.text for block in event.blocks if isinstance(block, TextBlock | ThinkingBlock)]
+    return (
+        event.document.get("invocation_id") == result.document.get("invocation_id")
+        and event.document.get("author") != "user"
+        and event.said.get("role") == "model"
+        and not event.summary
+        and not any(isinstance(block, ToolCallBlock) for block in event.blocks)
+        and any(texts)
+    )
 
 
 def _compacted(

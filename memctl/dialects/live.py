@@ -6,7 +6,7 @@ a call, or replaces a result; a call without a result may wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Container, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Container, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
@@ -151,7 +151,7 @@ def sent(
     memory: Memory,
     views: Sequence[MessageView],
     read: Live,
-    made: Container[int] = (),
+    made: Collection[int] = (),
 ) -> dict[int, Sent]:
     """Return the messages that a framework sends of a memory by their indexes, in its order.
 
@@ -169,7 +169,10 @@ def sent(
     first: dict[str, tuple[list[Block], int]] = {}
     """The place of the first result of each call so far: the blocks of a message, and an index."""
     found: dict[int, Sent] = {}
+    superseded = dialect.superseded(views, read.order).difference(made)
     for at in read.order:
+        if at in superseded:
+            continue
         kept: list[Block] = []
         for block in blocks[at]:
             if at in made:

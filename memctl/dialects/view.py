@@ -454,6 +454,13 @@ class Dialect(ABC):
             NotAnObject, ValueError: as ``parse``.
         """
 
+    def superseded(self, views: Sequence[MessageView], order: Sequence[int]) -> set[int]:  # noqa: ARG002
+        """Return the indexes of messages that the framework does not send beside later ones.
+
+        ``order`` has the indexes of the messages that the framework reads.
+        """
+        return set()
+
     def is_summary(self, view: MessageView) -> bool:  # noqa: ARG002 - in most dialects none is
         """Return whether a message is a summary, which stands for earlier messages."""
         return False

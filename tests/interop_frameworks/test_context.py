@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 SESSIONS = {
     "adk": (
         *("plain", "rewound", "compacted", "compacted-rewound"),
-        *("pending", "answered", "silent", "stopped", "confirmed"),
+        *("pending", "answered", "updated", "silent", "stopped", "confirmed"),
     ),
     "openai_agents": (
         *("plain", "rewound", "compacted", "stopped", "odd"),
@@ -152,7 +152,7 @@ def test_context_is_what_an_agent_sends(
 
 
 COPIED = [
-    *(("adk", session) for session in ("rewound", "compacted", "answered", "stopped")),
+    *(("adk", session) for session in ("rewound", "compacted", "answered", "updated", "stopped")),
     *(("openai_agents", session) for session in ("plain", "compacted", "stopped")),
     *(("langchain", "plain"), ("llamaindex", "archived")),
     *(("agno", session) for session in ("stopped", "continued")),

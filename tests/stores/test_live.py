@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from memctl.json import jsonio
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import samples
 from tests.support.adk import compaction, event
 from tests.support.cli import add, contents, fails, fill, report
@@ -275,6 +275,32 @@ def test_live_summary_of_a_compaction_that_became_part_of_another(
     assert texts(run, back) == texts(run, copy)
     assert len(texts(run, back)) == 2
     assert CARD not in texts(run, back, "--all")
+
+
+def test_live_replies_between_the_results_of_a_call(run: Any, path: str, tmp_path: Path) -> None:
+    """ADK sends the last result of a long-running call, without the replies before it."""
+
+    def part(number: int, author: str, **value: Any) -> StoredMessage:
+        document = jsonio.loads(event(number, author, "x", 9).message)
+        document["content"]["content"]["parts"] = [value]
+        return StoredMessage(f"e{number}", jsonio.dumps(document))
+
+    def result(number: int, text: str) -> StoredMessage:
+        response = {"id": "c", "name": "book", "response": {"result": text}}
+        return part(number, "clerk", function_response=response)
+
+    call = part(5, "clerk", function_call={"id": "c", "name": "book", "args": {}})
+    told = [call, result(6, "Started."), event(7, "clerk", "Wait.", 9), result(8, "Booked.")]
+    add(path, KEY, [*told, event(9, "clerk", "Done.", 9)], len(TOLD))
+    wanted = ["[result of book] Booked.", "Done."]
+    assert [text for text in texts(run, path) if text][-2:] == wanted
+    found = report(run("context", path, "--json"))
+    assert found["unread"] == {"unmatched": 2}
+    copy = str(tmp_path / "copy.db")
+    assert run("migrate", path, copy).exit_code == 0
+    assert [text for text in texts(run, copy) if text][-2:] == wanted
+    assert "Wait." not in texts(run, copy)
+    assert run("verify", path, copy).exit_code == 0
 
 
 def test_live_doctor_says_nothing_of_calls_that_were_taken_back(run: Any, path: str) -> None:

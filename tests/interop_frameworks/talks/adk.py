@@ -8,6 +8,7 @@ from google.adk.agents import LlmAgent
 from google.adk.apps import App
 from google.adk.apps.app import EventsCompactionConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
+from google.adk.events import Event
 from google.adk.models import Gemini
 from google.adk.runners import Runner
 from google.adk.sessions import DatabaseSessionService
@@ -79,6 +80,26 @@ class Talk:
         result = types.FunctionResponse(id=calls[-1].id, name=name, response=response)
         await self.say(types.Part(function_response=result))
 
+    async def update(self, name: str, response: Any) -> None:
+        """Add a further result of the last call of a name, and a reply to it, to its turn."""
+        session = await self.service.get_session(
+            app_name=NAME, user_id=USER, session_id=self.session
+        )
+        [*_, last] = [event for event in session.events if event.get_function_responses()]
+        result = types.FunctionResponse(
+            id=last.get_function_responses()[-1].id, name=name, response=response
+        )
+        for role, part in (
+            ("user", types.Part(function_response=result)),
+            ("model", types.Part(text="It is done.")),
+        ):
+            event = Event(
+                author=last.author,
+                invocation_id=last.invocation_id,
+                content=types.Content(role=role, parts=[part]),
+            )
+            await self.service.append_event(session, event)
+
     async def events(self) -> Any:
         found = await self.service.get_session(app_name=NAME, user_id=USER, session_id=self.session)
         return found.events
@@ -125,6 +146,9 @@ async def write(path: str, session: str, model: str) -> None:
             await talk.say("book 12A")
             await talk.say("Meanwhile?")
             await talk.reply("book", {"status": "booked"})
+        case "updated":
+            await talk.say("book 12A")
+            await talk.update("book", {"status": "booked"})
         case "confirmed":
             await talk.say("pay 200")
             await talk.reply("adk_request_confirmation", {"confirmed": True})
