@@ -220,7 +220,7 @@ async def context(
     count: Callable[[str], int] | None = None,
     everything: bool = False,
 ) -> AsyncGenerator[ContextMessage]:
-    """Yield what an agent sends to its model of one memory: the summary, then the messages.
+    """Yield the messages of one memory that an agent sends to its model, the summary first.
 
     ``where`` selects one memory.  ``count`` counts the tokens of a text; without it, they are
     estimated.  ``everything`` yields messages that the framework does not send, too.
@@ -403,6 +403,8 @@ async def copy(
 
     origin, destination = _place(source), _place(target)
     options, run = options or CopyOptions(), run or RunOptions()
+    if options.holds is not None:
+        raise UsageError("the options of the copy have holds", "put them into the RunOptions")
     if follow is not None:
         limited = options.limit is not None
         refuse_to_follow(
@@ -573,7 +575,7 @@ async def offload(
     from memctl.ops.offload.run import OffloadRun
     from memctl.ops.offload.slim import Rule
 
-    rule, record = rule or Rule(64_000, 1_000), _record("offload", store.location)
+    rule, record = rule or Rule(), _record("offload", store.location)
     offloading = OffloadRun(record, where, rule, Blobs(str(to)), run or RunOptions())
     return await _change(store, offloading)
 
@@ -680,6 +682,7 @@ async def undo(
 
     Raises:
         NotFound: there is no such run.
+        UsageError: no run is named, and a newer run cannot be undone.
         Busy: the run is still going on, or another run writes to the store.
         MemctlError: as ``delete``.
     """
@@ -690,6 +693,7 @@ async def undo(
     from memctl.ops.undo.reversal import (
         find_run,
         note_undone,
+        refuse_older,
         reversing,
         runs_to_undo,
         with_record,
@@ -700,22 +704,25 @@ async def undo(
     found = find_run(
         *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
     )
+    undone_runs = runs_to_undo(runs, found)
+    if id is None and at is None and undone_runs:
+        refuse_older(runs, undone_runs[0])
     job = new_job() if isinstance(found, Job) else ""
     memories = messages = 0
     failures: Failures = []
     by: str | None = None
-    for undone in runs_to_undo(runs, found):
+    for undone in undone_runs:
         elsewhere = at is not None and not is_on(undone, at)
         place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
         whole = replace(where, shard=undone.part) if job else where
         new_record = partial(_record_of_undo, place, undone, job, elsewhere=elsewhere)
         named = id is not None and elsewhere
-        with reversing(runs, undone, new_record, whole, options, elsewhere=named) as undoing:
-            mode = OpenMode.READ if options.dry_run else undoing.mode
-            async with opened(make_store(place, mode), options.observer) as opened_store:
-                opened_store.shard = whole.shard
+        with reversing(runs, undone, new_record, whole, options, named=named) as undoing:
+            there = make_store(place, OpenMode.READ if options.dry_run else undoing.mode)
+            there.shard = whole.shard
+            async with opened(there, options.observer) as opened_store:
                 changed = await _change(opened_store, undoing)
-            if not (changed.failures or options.dry_run or where.named):
+            if not (changed.failures or options.dry_run or where != EVERYTHING):
                 note_undone(runs, undone, changed.run)
         memories, messages = memories + changed.memories, messages + changed.messages
         failures += changed.failures
@@ -737,11 +744,14 @@ def add_hold(hold: Hold) -> RecordedHold:
     """Record a hold: its memories stay until it is removed, or its last day is over.
 
     Raises:
+        UsageError: the hold names no user, session or store, or has no reason.
         BadData: the record of holds is damaged.
         Unavailable: the record cannot be written.
     """
     from memctl.journal.holds import HoldRecord
 
+    if (hold.user, hold.session, hold.store) == (None, None, None) or not hold.reason.strip():
+        raise UsageError("the hold names nothing, or has no reason", "name a user and a reason")
     if hold.store is not None:
         from memctl.journal.runs import describe_run
 
@@ -765,7 +775,7 @@ def remove_hold(id: str, reason: str = "") -> RecordedHold:
     """Record that the hold ``id`` is removed; its memories can be deleted from then on.
 
     Raises:
-        NotFound: there is no such hold, or it was removed.
+        NotFound: no hold in force has this id.
         BadData, Unavailable: as ``add_hold``.
     """
     from memctl.journal.holds import HoldRecord

@@ -19,13 +19,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from memctl import api
-from memctl.encryption import Encryption
-from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Store
@@ -75,36 +73,18 @@ def _iterates(function: Callable[P, AsyncGenerator[T]]) -> Callable[P, Iterator[
     return iterating
 
 
-@contextmanager
-def open_store(
-    where: str | Location,
-    *,
-    create: bool = False,
-    change: bool = False,
-    user: str | None = None,
-    session: str | None = None,
-    path: str | None = None,
-    encryption: Encryption | None = None,
-) -> Iterator[Store]:
-    """Open a store within the block; the arguments are those of ``memctl.open_store``.
+def _opens(function: Callable[P, Store]) -> Callable[P, AbstractContextManager[Store]]:
+    @wraps(function)
+    @contextmanager
+    def opening(*args: P.args, **named: P.kwargs) -> Iterator[Store]:
+        store = function(*args, **named)
+        _wait_for(store.__aenter__())
+        try:
+            yield store
+        finally:
+            _wait_for(store.__aexit__(None, None, None))
 
-    Raises:
-        MemctlError: as ``memctl.open_store`` and ``Store.open``.
-    """
-    store = api.open_store(
-        where,
-        create=create,
-        change=change,
-        user=user,
-        session=session,
-        path=path,
-        encryption=encryption,
-    )
-    _wait_for(store.__aenter__())
-    try:
-        yield store
-    finally:
-        _wait_for(store.__aexit__(None, None, None))
+    return opening
 
 
 async def _read(store: Store, where: Selection = api.EVERYTHING) -> AsyncGenerator[Page]:
@@ -121,6 +101,7 @@ async def _list_keys(store: Store, where: Selection = api.EVERYTHING) -> AsyncGe
             yield key
 
 
+open_store = _opens(api.open_store)
 read, list_keys, context = _iterates(_read), _iterates(_list_keys), _iterates(api.context)
 inspect, statistics, search = _waits(api.inspect), _waits(api.statistics), _waits(api.search)
 examine, repair = _waits(api.examine), _waits(api.repair)

@@ -30,6 +30,7 @@ from memctl.location import Location, visible
 from memctl.ops.undo.reversal import (
     find_run,
     note_undone,
+    refuse_older,
     reversing,
     runs_to_undo,
     with_record,
@@ -75,7 +76,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
     if undone and name is None and not given["dry_run"]:
         refuse_unasked(given["yes"])
         if store is None and given["yes"]:
-            _refuse_older(runs, undone[0])
+            refuse_older(runs, undone[0])
         _ask(this, found, yes=given["yes"])
     run = found.runs[0]
     return JobParts(
@@ -133,7 +134,7 @@ def undo(
     if undone and run_id is None and not dry_run:
         refuse_unasked(yes)
         if store is None and yes:
-            _refuse_older(runs, undone[0])
+            refuse_older(runs, undone[0])
         undoing.place(undone[0])
         _ask(this, found, yes=yes)
     if isinstance(found, Job):
@@ -219,7 +220,7 @@ class _Undoing:
             return found
 
         options = run_options(this, dry_run=dry_run)
-        with reversing(runs, undone, new_record, where, options, elsewhere=named) as undoing:
+        with reversing(runs, undone, new_record, where, options, named=named) as undoing:
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
@@ -300,21 +301,6 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
     if error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
         raise error
     this.output.emit()
-
-
-def _refuse_older(runs: Runs, undone: Run) -> None:
-    """Refuse to undo ``undone``, which the user did not name, if a newer run has no undo record.
-
-    Raises:
-        UsageError: there is such a newer run.
-    """
-    newer = runs.unrecorded()
-    if newer is not None and newer.number > undone.number:
-        raise UsageError(
-            f"the last run, {newer.command} on {visible(newer.store)}, has no undo record",
-            f"to undo the {undone.command} on {visible(undone.store)}, run: "
-            f"memctl undo {undone.id}",
-        )
 
 
 def _about(undone: Run | Job) -> str:

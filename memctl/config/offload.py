@@ -13,6 +13,7 @@ from memctl.text.values import data_size
 KEYS = ("to", "url_prefix", "larger", "keep")
 _PLACE = "offload"
 _DEFAULTS = {"larger": "64kB", "keep": "1kB"}
+"""The defaults of ``ops.offload.slim.Rule``, as a user writes sizes."""
 _REFERENCE = 1000
 """More bytes than a reference to a blob has in any message."""
 

@@ -1,4 +1,4 @@
-"""Who else could change a configuration file that starts programs."""
+"""The refusal of a configuration file that starts programs and that other users can change."""
 
 from __future__ import annotations
 

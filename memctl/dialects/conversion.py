@@ -621,8 +621,8 @@ class Joiner(Converter):
     def _take_summary(self, held: Sequence[Entry], found: dict[int, Sent]) -> str:
         """Remove the summaries before all other messages; return their text.
 
-        Of the ``held`` messages, those behind the first one that stays go into its note: if the
-        message becomes part of another summary, they do, too.
+        ``held`` are all messages.  The note of the first new message gets the summaries that stand
+        behind this message.  If a later summary replaces the message, the summaries go with it.
         """
         said: list[str] = []
         taken: list[int] = []

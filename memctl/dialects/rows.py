@@ -62,7 +62,7 @@ COLUMN_ROLES = (
 FIELDS = frozenset({ID, ROLE, NAME, TIME, METADATA, CALLS, CALL_ID, CALL_NAME})
 """The possible fields of a row besides the content."""
 FLAG, SUMMARY = "?live=", "?summary="
-"""What stands before each ``Flag`` in the full name of a dialect."""
+"""The words before each ``Flag`` in the full name of a dialect."""
 _FIELD = "field"
 """The key among the notes for the original value of ``note_field``, if that value was an empty
 object or not an object."""

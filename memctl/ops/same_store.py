@@ -1,4 +1,4 @@
-"""Whether two locations are one store, however their URLs or paths are written.
+"""The identity of stores: two locations may be one store, written in different ways.
 
 A store on a server is known by its engine, its server and its database.  The login, the driver and
 options such as ``?sslmode=``, ``?ttl=`` and ``?state=`` do not count.  An object is known by its

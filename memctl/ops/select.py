@@ -29,7 +29,7 @@ def select_with_anchors(
     """
     if reads_all(store, where):
         pages = store.read(whole_memories(where))
-        return where.apply(_shown(pages, see) if see else pages, store.dialect)
+        return where.apply(observed(pages, see) if see else pages, store.dialect)
     return store.read(where) if where.whole else store.read_with_anchors(where)
 
 
@@ -51,7 +51,8 @@ def whole_memories(where: Selection) -> Selection:
     return replace(where.around, parts=where.parts, keys=where.keys, done=where.done)
 
 
-async def _shown(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:
+async def observed(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:
+    """Yield pages; call ``see`` with each page before the page is yielded."""
     async with aclosing(pages):
         async for page in pages:
             see(page)

@@ -15,7 +15,7 @@ _CENTS = 1_000_000
 
 
 class CostLimit:
-    """``--max-cost``: what a part may spend, when it starts.
+    """``--max-cost``: the amount that each part may spend.
 
     Each part gets an equal share of the amount that is neither spent nor reserved, and returns the
     unspent rest when the part ends.  A part without a report has spent its share.

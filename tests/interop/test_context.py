@@ -15,7 +15,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.model import MemoryKey
 from tests.interop.test_migrate import PLACES
 from tests.support import sent as prompts
-from tests.support.adk import compaction, event
+from tests.support.adk import COMPACTED
 from tests.support.agentscope import AgentScope
 from tests.support.cli import fill
 from tests.support.histories import said
@@ -129,14 +129,8 @@ def test_context_of_a_copy_of_a_session_that_adk_had_compacted(
 ) -> None:
     """The agent gets ADK's summary as its own, and compacted events do not come back."""
     place = f"{tmp_path}/sessions/"
-    told = [
-        event(1, "user", "My card is 4000-1111.", 1),
-        event(2, "clerk", "Noted.", 1),
-        event(4, "user", "Which seat?", 2),
-        compaction(5, 2, "They spoke of a card."),
-    ]
     adk = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
-    asyncio.run(fill(adk, {MemoryKey("alice", "s1"): told}))
+    asyncio.run(fill(adk, {MemoryKey("alice", "s1"): COMPACTED}))
     done = run("migrate", adk, place)
     assert done.exit_code == 0, done.output
     about = {"user": "alice", "session": "s1"}

@@ -13,7 +13,7 @@ from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.model import MemoryKey
 from tests.interop2.test_sql_sessions import IN_CONTEXT, MESSAGES, SHORTER, text
 from tests.support import sent
-from tests.support.adk import compaction, event
+from tests.support.adk import COMPACTED
 from tests.support.agentscope2 import AgentScope2
 from tests.support.backends import SQL_PLACES
 from tests.support.cli import Run, fill, report
@@ -61,14 +61,8 @@ def test_context_of_a_copy_of_a_session_that_adk_had_compacted(
 ) -> None:
     """The agent gets ADK's summary as its own, and compacted events do not come back."""
     place = f"sqlite:///{tmp_path}/sessions.db?layout=agentscope2&agent=friday"
-    told = [
-        event(1, "user", "My card is 4000-1111.", 1),
-        event(2, "clerk", "Noted.", 1),
-        event(4, "user", "Which seat?", 2),
-        compaction(5, 2, "They spoke of a card."),
-    ]
     adk = f"sqlite:///{tmp_path}/adk.db?layout=adk&app=shop"
-    asyncio.run(fill(adk, {MemoryKey("ada", "trip"): told}))
+    asyncio.run(fill(adk, {MemoryKey("ada", "trip"): COMPACTED}))
     agentscope2("write", place, user="ada", session="other", agent="friday", messages=[])
     done = run("migrate", adk, place)
     assert done.exit_code == 0, done.output

@@ -359,6 +359,44 @@ def test_library_undo_of_a_copy_leaves_what_has_changed_since(source: Path, tmp_
     assert list(contents(str(target))) == [ONE]
 
 
+@pytest.mark.slow
+def test_library_undo_of_a_job(run: Run, source: Path, postgresql_url: str) -> None:
+    done = report(run("migrate", source, postgresql_url, "--shards", "2", "--json"))
+    undone = memctl.sync.undo(done["job"], store=postgresql_url)
+    assert (undone.memories, undone.messages, undone.failures) == (2, 40, [])
+    assert contents(postgresql_url) == {}
+    rows = report(run("history", "--json"))["runs"]
+    assert {row["command"] for row in rows if row["run"] == undone.run} == {"undo"}
+    jobs = {row["command"]: row["job"] for row in rows}
+    assert jobs["undo"] != jobs["migrate"] == done["job"]
+
+
+def test_library_undo_of_some_messages_leaves_the_run_to_undo(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        done = memctl.sync.delete(store, Selection(keys=frozenset({ONE, TWO})))
+    assert memctl.sync.undo(done.run, where=Selection(keys=frozenset({TWO}))).memories == 1
+    assert memctl.sync.undo(done.run).memories == 1
+    assert list(contents(str(source))) == [ONE, TWO]
+
+
+def test_library_undo_refuses_a_run_before_one_without_a_record(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        memctl.sync.delete(store, Selection(ids=frozenset({ENTRIES[0].id})))
+        gone = Selection(ids=frozenset({ENTRIES[1].id}))
+        memctl.sync.delete(store, gone, run=RunOptions(backup=False))
+    with pytest.raises(memctl.UsageError, match="has no undo record"):
+        memctl.sync.undo()
+
+
+def test_library_refuses_a_hold_on_nothing_and_holds_in_two_places(source: Path) -> None:
+    with pytest.raises(memctl.UsageError, match="names nothing"):
+        memctl.add_hold(memctl.Hold("case 17"))
+    assert memctl.list_holds() == []
+    options = CopyOptions(holds=memctl.HoldSource([memctl.Hold("case 17", user="ada")]))
+    with pytest.raises(memctl.UsageError, match="the options of the copy have holds"):
+        memctl.sync.copy(str(source), f"{source}.copy", options=options)
+
+
 def test_library_repair_has_a_limit(source: Path) -> None:
     with memctl.sync.open_store(str(source), change=True) as store:
         found = memctl.sync.examine(store)

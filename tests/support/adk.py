@@ -27,3 +27,12 @@ def compaction(number: int, last: int, text: str) -> StoredMessage:
     content = {"role": "model", "parts": [{"text": text}]}
     times = {"start_timestamp": 1772000001.0, "end_timestamp": 1772000000.0 + last}
     return event(number, "user", compaction=times | {"compacted_content": content})
+
+
+COMPACTED = [
+    event(1, "user", "My card is 4000-1111.", 1),
+    event(2, "clerk", "Noted.", 1),
+    event(4, "user", "Which seat?", 2),
+    compaction(5, 2, "They spoke of a card."),
+]
+"""A session of which ADK sends the summary and the question."""

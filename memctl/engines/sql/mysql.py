@@ -69,7 +69,7 @@ _BUSY = {
 _CLOSED = frozenset({1927, 2006, 2013, 2055, 4031})
 """The codes of errors on a connection that the server closed; mostly, the driver says no reason."""
 _NOT_CONNECTED = "Not connected"
-"""What the driver says later on such a connection."""
+"""The later message of the driver on such a connection."""
 _CONTENDED = frozenset({1205, 1213, 3572})
 _TRANSIENT = (aiomysql.OperationalError, aiomysql.InterfaceError, OSError, RuntimeError)
 """Errors after which a retry may help, such as a shutdown, unless a code above says otherwise."""

@@ -657,8 +657,8 @@ async def require_replica_identity(
     """Check that no publication makes PostgreSQL refuse to change rows of ``tables``.
 
     PostgreSQL refuses statements that update or delete rows of a published table if subscribers
-    could not find the rows.  It does so even for EXPLAIN, which changes nothing.  ``driver`` is a
-    connection without a transaction; ``label`` names the database in errors.
+    could not find the rows.  EXPLAIN of such a statement fails, too, and changes nothing.
+    ``driver`` is a connection without a transaction; ``label`` names the database in errors.
 
     Raises:
         Unavailable: PostgreSQL would refuse to update or delete rows.

@@ -12,15 +12,22 @@ from memctl.dialects.view import Dialect, ToolSide, Unread
 from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
 from memctl.ops.change.change import ChangeRun, RunOptions
-from memctl.ops.select import most_deletions, places, reads_all, select_with_anchors
+from memctl.ops.select import (
+    most_deletions,
+    observed,
+    places,
+    reads_all,
+    select_with_anchors,
+    whole_memories,
+)
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.numbers import count
 
 
 @dataclass(slots=True)
-class SideEffects:
-    """What a deletion changes besides the selected messages.
+class Consequences:
+    """The consequences of a deletion for messages that are not selected.
 
     These are the tool calls of which only the call or only the result is selected, and the messages
     that the framework reads again once the selected messages are gone.
@@ -62,7 +69,7 @@ async def plan_deletions(
     store: Store,
     where: Selection,
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
-    effects: SideEffects | None = None,
+    effects: Consequences | None = None,
 ) -> AsyncGenerator[Edit]:
     """Yield edits that delete the selected messages.
 
@@ -73,7 +80,7 @@ async def plan_deletions(
     Raises:
         MemctlError: as ``Store.read``.
     """
-    effects = effects or SideEffects()
+    effects = effects or Consequences()
     splits = pairs is ToolPairPolicy.SPLIT
     uneven = {} if splits else await _paired(store, where, pairs)
     if store.dialect.leaves_out and store.dialect.depends_on_later and not where.whole:
@@ -83,40 +90,42 @@ async def plan_deletions(
         if ids:
             selections.append(Selection(keys=frozenset({key}), ids=frozenset(ids)))
     for selection in selections:
-        found = effects if splits else SideEffects()
+        found = effects if splits else Consequences()
         async with aclosing(_removals(store, selection, found)) as edits:
             async for edit in edits:
                 yield edit
 
 
 async def _without_markers(
-    store: Store, where: Selection, uneven: dict[MemoryKey, set[str]], effects: SideEffects
+    store: Store, where: Selection, uneven: dict[MemoryKey, set[str]], effects: Consequences
 ) -> dict[MemoryKey, set[str]]:
     """Map memories with markers that stay to the ids of the messages to delete.
 
     ``uneven`` has such ids for some memories already.
     """
-    selected: dict[MemoryKey, set[str]] = {}
-    async with aclosing(select_with_anchors(store, where)) as pages:
-        async for page in pages:
-            key = page.memory.key
-            found = selected.setdefault(key, set(uneven.get(key, ())))
-            if key not in uneven:
-                found.update(entry.id for entry in page.messages)
-            del page  # free a large page before the next read
     changed: dict[MemoryKey, set[str]] = {}
     entries: list[StoredMessage] = []
-    async with aclosing(store.read(Selection(keys=frozenset(selected)))) as pages:
+    selected: set[str] = set()
+
+    def see(page: Page) -> None:
+        if page.offset == 0:
+            entries.clear()
+            selected.clear()
+        entries.extend(page.messages)
+
+    whole = observed(store.read(whole_memories(where)), see)
+    async with aclosing(where.apply(whole, store.dialect)) as pages:
         async for page in pages:
-            entries += page.messages
+            key = page.memory.key
+            selected.update(entry.id for entry in page.messages)
             if page.last:
-                ids = selected[page.memory.key]
+                ids = uneven.get(key, selected)
                 markers, again = _read_again(store.dialect, entries, ids)
                 if markers:
-                    changed[page.memory.key] = ids - markers
+                    changed[key] = ids - markers
                 effects.markers += len(markers)
                 effects.read_again += again
-                entries = []
+            del page  # free a large page before the next read
     return changed
 
 
@@ -129,6 +138,8 @@ def _read_again(
     markers are deleted, the framework reads so many messages again.
     """
     before = live(dialect, entries)
+    if not before.unread:
+        return set(), 0
     read = {entries[at].id for at in before.order}
 
     def again(without: Set[str]) -> int:
@@ -146,7 +157,7 @@ def _read_again(
     return markers, number
 
 
-async def _removals(store: Store, where: Selection, parted: SideEffects) -> AsyncGenerator[Edit]:
+async def _removals(store: Store, where: Selection, parted: Consequences) -> AsyncGenerator[Edit]:
     every, some = ToolPairTracker(store.dialect), ToolPairTracker(store.dialect)
 
     def see(page: Page) -> None:
@@ -187,7 +198,7 @@ def removal(page: Page, indexes: Iterable[int | None]) -> Edit:
     return Edit(kept, changes, page.offset, page.last)
 
 
-async def count_split_tool_calls(store: Store, parted: SideEffects) -> int:
+async def count_split_tool_calls(store: Store, parted: Consequences) -> int:
     """Return the number of tool calls that a deletion splits from their results.
 
     ``parted`` comes from ``plan_deletions``.  A tool call without a result in the store does not
@@ -332,7 +343,7 @@ class DeleteRun(ChangeRun):
         """True to count the messages that stay in the planned memories, for the report."""
         self._limit = limit
         self._warn_parted = warn_parted
-        self._effects = SideEffects()
+        self._effects = Consequences()
         self._parted_tool_calls = 0
         super().__init__(
             record,

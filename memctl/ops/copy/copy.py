@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Set
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol
 
@@ -106,8 +106,8 @@ class CopyOptions:
     framework of the target reads; else notes keep them."""
     exact: bool = False
     """True if memories go back into the store that they came from, each message with its shape."""
-    holds: HoldSource = field(default_factory=HoldSource)
-    """The holds on the target: a held memory is not replaced."""
+    holds: HoldSource | None = None
+    """The holds on the target, whose memories are not replaced; None for the recorded holds."""
 
     @property
     def form(self) -> Precision:
@@ -685,7 +685,7 @@ class _Copy:
 
     def _held_back(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Return the memories that are held in the target; report them as failed."""
-        holds = self._options.holds.read(inside(self._target))
+        holds = (self._options.holds or HoldSource()).read(inside(self._target))
         failed = {key: failure for key in keys if (failure := holds.failure(key))}
         for key, failure in failed.items():
             self._fail(key, failure)

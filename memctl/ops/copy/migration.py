@@ -25,6 +25,7 @@ from memctl.ops.copy.compare import Fingerprint, Precision, compare
 from memctl.ops.copy.copy import CopyOptions, copy, same_store
 from memctl.ops.copy.follow import Lag, follow
 from memctl.ops.copy.losses import refuse_losses, refuse_missing_summaries
+from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
@@ -443,7 +444,9 @@ class Migration:
             async with self._opened_target(target):
                 options = self._copy.options
                 if options.on_conflict is OnConflict.REPLACE:
-                    options.holds.read(target)  # a damaged record is an error before any write
+                    (options.holds or HoldSource()).read(
+                        target
+                    )  # a damaged record is an error before any write
                 await self._copy.begin(source, target)
                 source = answered(source, target)
                 self._retries.reached = True

@@ -59,8 +59,8 @@ class Rule(NamedTuple):
     media, if agents can read the blobs; else a text takes the place of media.
     """
 
-    larger: int
-    keep: int
+    larger: int = 64_000
+    keep: int = 1_000
     url_prefix: str = ""
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from memctl.errors import Busy, NotFound, UsageError
 from memctl.journal.runs import Job, Run, Runs
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import RunOptions
 from memctl.ops.same_store import Locate, recorded_location
@@ -78,6 +78,21 @@ def runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None = None) -> li
     return [run for run in undone if run.ended or (not run.planned and runs.has_changes(run))]
 
 
+def refuse_older(runs: Runs, undone: Run) -> None:
+    """Refuse to undo ``undone``, which the user did not name, if a newer run has no undo record.
+
+    Raises:
+        UsageError: there is such a newer run.
+    """
+    newer = runs.unrecorded()
+    if newer is not None and newer.number > undone.number:
+        raise UsageError(
+            f"the last run, {newer.command} on {visible(newer.store)}, has no undo record",
+            f"to undo the {undone.command} on {visible(undone.store)}, run: "
+            f"memctl undo {undone.id}",
+        )
+
+
 def with_record(undone: Run, location: Location, locate: Locate, *, elsewhere: bool) -> Location:
     """Return the location in which to undo a run, with what the run recorded of its store.
 
@@ -104,12 +119,12 @@ def reversing(
     where: Selection,
     options: RunOptions,
     *,
-    elsewhere: bool,
+    named: bool,
 ) -> Iterator[UndoRun]:
     """Return a context manager with the run that undoes ``undone``.
 
-    ``new_record`` returns a record for the undo.  With ``elsewhere``, the store is one that the
-    user has named on purpose, and need not be as the run left it.
+    ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
+    purpose: it need not be the one that the run changed.
     """
     folder, report = runs.folder / undone.id, ChangeReport()
     parts, archive = runs.parts(undone), runs.replaced(undone)
@@ -121,7 +136,7 @@ def reversing(
             kind = partial(CopyUndoRun, restoring)
         yield kind(
             *(record, where, parts, folder, options, report, notes),
-            undone=None if elsewhere else undone,
+            undone=None if named else undone,
             skips_damage=runs.origin(undone).command == "doctor",
         )
 

@@ -93,7 +93,7 @@ def _flag(options: Map[str, str], name: str, columns: Map[str, str]) -> Flag | N
     """Return the condition in an option of a URL; None without the option.
 
     Raises:
-        UsageError: it is not a condition, or its column is one of ``columns``.
+        UsageError: the text is no condition, or names one of ``columns``.
     """
     if (condition := options.get(name)) is None:
         return None
