@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -93,6 +94,12 @@ def test_idle_session_of_mariadb(run: Run, servers: Servers, tmp_path: Path, way
 def test_long_statement_of_mariadb(run: Run, servers: Servers, tmp_path: Path) -> None:
     source = str(tmp_path / "source.ndjson")
     asyncio.run(fill(source, MEMORIES))
-    url = servers.mariadb_with("short", "--max-statement-time=0.0001").fresh()
-    done = run("import", source, url, "--retries", 0)
+    mariadb = servers.mariadb
+    url = mariadb.fresh()
+    mariadb.execute(
+        "CREATE OR REPLACE USER short@'%' IDENTIFIED BY 'short' WITH MAX_STATEMENT_TIME 0.0001"
+    )
+    mariadb.execute("GRANT ALL ON *.* TO short@'%'")
+    limited_url = mariadb.url(urlsplit(url).path[1:], user="short", password="short")
+    done = run("import", source, limited_url, "--retries", 0)
     fails(done, 3, "max_statement_time exceeded", "hint: raise max_statement_time")
