@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent / "reports"
 WRITES = os.environ.get("MEMCTL_SCREENS") == "write"
 FORMATS = "json", "ndjson", "csv"
 PICTURE = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 30_000}
+BROKEN = {"name": "n", "role": "robot", "content": "x"}
 ADA = "--user", "ada", "--session", "one"
 
 VARY = (
@@ -52,9 +53,7 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
     """
     a, b, copy, other = "a.db", "b.db", "copy.db", "other.db"
     asyncio.run(fill(a, {samples.key(n): samples.entries(4 * n + 4) for n in range(2)}))
-    bad = samples.entry("bad", 2)._replace(
-        message=json.dumps({"id": "bad", "name": "n", "role": "robot", "content": "x"}).encode()
-    )
+    bad = samples.entry("bad", 2)._replace(message=json.dumps({"id": "bad", **BROKEN}).encode())
     shot = [samples.entry("shot", 1, content=[{"type": "image", "source": PICTURE}])]
     asyncio.run(
         fill(
@@ -66,6 +65,10 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
             },
         )
     )
+    states = "states"
+    Path(states).mkdir()
+    memory = {"content": [[{"id": n, **BROKEN}, []] for n in ("x", "y")]}
+    (Path(states) / "s.json").write_text(json.dumps({"agent": {"memory": memory}, "b": memory}))
     archive, blobs = "e.ndjson", "blobs"
     Path("policies.toml").write_text(
         f"[stores.prod]\nurl = {json.dumps(copy)}\n[[retention]]\nname = 'chats'\n"
@@ -83,6 +86,14 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
         "inspect-messages": ("inspect", a, "--messages", "--user", "user0"),
         "inspect-parts": ("inspect", a, "--shards", 2),
         "inspect-none": ("inspect", "none.db"),
+        "inspect-states": ("inspect", states),
+        "delete-states": ("delete", states, "--all", "--dry-run"),
+        "doctor-states": ("doctor", states),
+        "verify-states": ("verify", states, a),
+        "context-states": ("context", states, "--path", "agent.memory"),
+        "migrate-states": ("migrate", states, "states.db", "--dry-run"),
+        "search-states": ("search", states, "message"),
+        "report-states": ("report", states),
         "context": ("context", b, *ADA),
         "export": ("export", a, "-o", archive),
         "export-dry-run": ("export", a, "-o", "dry.ndjson", "--dry-run"),
