@@ -381,7 +381,7 @@ def _unwritten(error: OSError, output: Output) -> typer.Exit:
         f"the output cannot be written: {error.strerror}",
         f"the lost message: {unsaid.message}" if isinstance(unsaid, MemctlError) else None,
     )
-    output.report, output.listing, output.format = None, None, Format.TABLE
+    output.printout, output.listing, output.format = None, None, Format.TABLE
     output.fail(failure)
     return typer.Exit(failure.exit_code)
 

@@ -267,7 +267,7 @@ def _topics(line: Line, root: Any, lines: Mapping[str, str]) -> Candidates:
 
             return Candidates({name: lines.get(name, "") for name in _names(root)} | TOPICS)
         case ["schema"]:
-            from memctl.output.report import schema_names  # not needed for other words
+            from memctl.reports import schema_names  # not needed for other words
 
             return Candidates(dict.fromkeys(schema_names(), ""))
         case words:

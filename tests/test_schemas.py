@@ -17,13 +17,14 @@ from typer.main import get_command
 from memctl.cli import app
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
-from memctl.output.report import schema_names, schema_text
+from memctl.reports import schema_names
+from memctl.reports.schema import schema_text
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fill, report
 from tests.support.schemas import check_row
 
 ONE = MemoryKey("ada", "one")
-OPEN = ("marks", "roles", "metadata", "message")
+OPEN = ("marks", "roles", "metadata", "message", "unread", "columns")
 """The objects whose keys come from the store."""
 BROKEN = {"id": "bad", "name": "n", "role": "robot", "content": "x"}
 

@@ -50,7 +50,7 @@ def carry_out(
     refuse_unknown_extension(destination)
     output, stop = run.output, Stop()
     if destination.kind != "stdio":  # stdout is the archive and must not get a report
-        output.report = outcome.report()
+        output.printout = outcome.printout()
     with writable(destination) as place:
         if asks and not outcome.dry_run:
             _ask(run, outcome, partial(work, target=place, transfer=transfer), options)

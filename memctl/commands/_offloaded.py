@@ -8,24 +8,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
 from memctl.commands._journal import runs_on
-from memctl.commands._reports import ChangeOutcome, flat_row
+from memctl.commands._reports import ChangeOutcome
 from memctl.errors import MemctlError, NotFound, Unavailable
 from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
-from memctl.model import MemoryKey
 from memctl.ops.lock import lock
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import kept_by_undo, referred
-from memctl.ops.offload.run import OffloadRun, RewriteRun, Sizes
+from memctl.ops.offload.run import OffloadRun, RewriteRun
 from memctl.ops.retain.ledger import ABSENT, Ledger
 from memctl.output import offloading
 from memctl.registry import make_store
+from memctl.reports.change import (
+    BlobsRow,
+    NotAsked,
+    OffloadReport,
+    RehydrateReport,
+    RewrittenMessages,
+    RewrittenRow,
+    Sizes,
+)
+from memctl.reports.report import Report
 from memctl.store import OpenMode, Store
 
 
@@ -36,49 +46,40 @@ class RewriteOutcome(ChangeOutcome):
         super().__init__(change, target)
         self.rewrite = change
 
-    def _data(self) -> dict[str, Any]:
-        data = super()._data()
+    def report(self) -> Report:
+        """Return the report as it is now."""
+        fields = self.fields()
         planned, done = self.changes.planned, self.changes.done
         seen = planned if self.dry_run else done
         failed = planned.deleted - done.deleted if self.begun and not self.dry_run else 0
-        data["messages"] = {
-            "selected": planned.deleted,
-            "changed": seen.deleted,
-            "failed": max(0, failed),
-        }
         total = self.rewrite.sizes(dry_run=self.dry_run)
-        data["bytes"] = {"before": total.before, "after": total.after}
-        data["tokens"] = {"before": total.tokens_before, "after": total.tokens_after}
-        data["left"] = sum(self.rewrite.rewritten.left.values())
-        if isinstance(self.rewrite, OffloadRun) and not self.dry_run:
-            data["blobs"] = {"place": self.rewrite.blobs.label, "written": self.rewrite.written}
+        fields |= {
+            "messages": RewrittenMessages(planned.deleted, seen.deleted, max(0, failed)),
+            "bytes": Sizes(total.before, total.after),
+            "tokens": Sizes(total.tokens_before, total.tokens_after),
+            "left": sum(self.rewrite.rewritten.left.values()),
+        }
         if self.dry_run:
-            data["plan"] = [
-                _planned(key, sizes) for key, sizes in self.rewrite.rewritten.sizes.items()
+            fields["plan"] = [
+                RewrittenRow(
+                    user=key.user,
+                    session=key.session,
+                    path=key.part or UNSET,
+                    messages=sizes.messages,
+                    bytes=Sizes(sizes.before, sizes.after),
+                )
+                for key, sizes in self.rewrite.rewritten.sizes.items()
             ]
-        return data
-
-    def _rows(self) -> list[dict[str, Any]]:
-        data = self._data()
-        flat = flat_row(data, "dry_run", "target")
-        for what in ("bytes", "tokens"):
-            flat |= {f"{what}_{name}": number for name, number in data[what].items()}
-        return [flat | {"run": self.run}]
+        if not isinstance(self.rewrite, OffloadRun):
+            return RehydrateReport(**fields)
+        if not self.dry_run:
+            fields["blobs"] = BlobsRow(self.rewrite.blobs.label, self.rewrite.written)
+        return OffloadReport(**fields)
 
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):
             return None
         return offloading.outcome(self.rewrite, self.target, self.run, dry_run=self.dry_run)
-
-
-def _planned(key: MemoryKey, sizes: Sizes) -> dict[str, Any]:
-    row: dict[str, Any] = {"user": key.user, "session": key.session}
-    if key.part:
-        row["path"] = key.part
-    return row | {
-        "messages": sizes.messages,
-        "bytes": {"before": sizes.before, "after": sizes.after},
-    }
 
 
 async def referred_on(run: Run, store: Store) -> set[str]:
@@ -101,10 +102,9 @@ class Asked:
     failed: dict[str, str] = field(default_factory=dict)
     """The reason why a store could not be asked, by its label."""
 
-    def data(self) -> dict[str, Any]:
-        """Return the lists of both for JSON reports."""
-        failed = [{"store": label, "message": why} for label, why in self.failed.items()]
-        return {"asked": self.stores, "not_asked": failed}
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the report that name both."""
+        return {"asked": self.stores, "not_asked": [NotAsked(*one) for one in self.failed.items()]}
 
     @property
     def error(self) -> Unavailable | None:

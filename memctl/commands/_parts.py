@@ -25,7 +25,7 @@ from memctl.commands._parts_refusals import (
     refuse_undivisible,
     refuse_with_ray,
 )
-from memctl.commands._parts_report import held_error, in_job, merged_report, summed_up
+from memctl.commands._parts_report import held_error, merged_report, of_job, summed_up
 from memctl.commands._run import wait_for
 from memctl.errors import MemctlError
 from memctl.journal.runs import Runs, new_job
@@ -36,6 +36,8 @@ from memctl.parts.divide import Driver
 from memctl.parts.local import LocalEngine, processors
 from memctl.parts.merge import merge
 from memctl.parts.part import Engine, PartResult
+from memctl.reports.change import UndoReport
+from memctl.reports.report import Divisible
 from memctl.selection import Selection, Untimed
 from memctl.shard import Shard
 from memctl.text.numbers import count, duration
@@ -69,15 +71,14 @@ class _Work(NamedTuple):
     """The stores as the user wrote them, by parameter."""
     left_out: Collection[str]
     """The parameters that the parts do not get."""
-    empty: dict[str, Any]
-    """The report of a run without parts."""
+    empty: UndoReport | None = None
+    """The report of the undo of a job without parts to undo."""
 
 
 def _work_of(undo: JobParts) -> _Work:
     """Return the work of an undo."""
     left_out = LEFT_OUT if undo.named else LEFT_OUT | {"store"}
-    empty = {**undo.empty, "undoes": undo.job}
-    return _Work(undo.shards, (undo.job,), {"store": undo.store}, left_out, empty)
+    return _Work(undo.shards, (undo.job,), {"store": undo.store}, left_out, undo.empty)
 
 
 def run_parts(
@@ -107,7 +108,7 @@ def run_parts(
     else:
         numbers = [Shard(number, shards) for number in range(shards)]
         texts = {name: context.params[name] for name in divided.stores if context.params[name]}
-        work = _Work(numbers, tuple(argument_words(context)), texts, LEFT_OUT, {})
+        work = _Work(numbers, tuple(argument_words(context)), texts, LEFT_OUT)
     members = {name: run.members(text) for name, text in work.texts.items()}
     locations = {name: [*map(run.address, stores)] for name, stores in members.items()}
     whole = Whole(run, command, context.params)
@@ -147,9 +148,9 @@ def run_parts(
         if not planned:
             run.output.emit()
             return
-    data = driving.run(divided.doing, line, whole, planned)
-    if data.get("dry_run"):
-        whole.refuse_many(data)
+    report = driving.run(divided.doing, line, whole, planned)
+    if getattr(report, "dry_run", False):
+        whole.refuse_many(report)
     run.output.emit()
 
 
@@ -204,15 +205,15 @@ class _Driving:
         """
         planned: dict[Shard, PartResult] = {}
         rehearsal = replace(line, options=(*line.options, "--dry-run"), state="", again=())
-        data = self.run("planning", rehearsal, whole, planned, tolerated=PLANNED)
+        report: Any = self.run("planning", rehearsal, whole, planned, tolerated=PLANNED)
         output = self._run.output
-        report = output.report
-        assert report is not None
-        output.report = replace(report, table=lambda: None)  # the question shows the plan
-        if whole.approve(data, self._run.store):
+        printout = output.printout
+        assert printout is not None
+        output.printout = replace(printout, table=lambda: None)  # the question shows the plan
+        if whole.approve(report, self._run.store):
             return planned
-        data["dry_run"] = False
-        output.report = report
+        report.dry_run = False
+        output.printout = printout
         return {}
 
     def run(
@@ -222,8 +223,8 @@ class _Driving:
         whole: Whole,
         planned: dict[Shard, PartResult],
         tolerated: Collection[int] = (),
-    ) -> dict[str, Any]:
-        """Run all parts of a command line; return the data of the report, which the output gets.
+    ) -> Divisible:
+        """Run all parts of a command line; return the report, which the output gets.
 
         ``planned`` is as in ``Whole.limits``; when the parts plan, it gets their results.  It is no
         error if all parts end with one of the exit codes ``tolerated``.
@@ -244,23 +245,24 @@ class _Driving:
             except MemctlError as error:
                 failed = error
             finally:
-                data = self._report(driver, engine)
-        if failed and (held := held_error(data)):
+                report = self._report(driver, engine)
+        if failed and (held := held_error(report)):
             raise held
         ended = [result.exit for result in driver.results.values()]
         if failed and (len(ended) < len(shards) or not set(ended) <= set(tolerated)):
-            raise summed_up(failed, data)
+            raise summed_up(failed, report)
         if tolerated:
             planned |= driver.results
         if self.looks_for is not None:
             where, places = self.looks_for
-            refuse_absent_everywhere(self._context.params, where, data, places)
-        return data
+            refuse_absent_everywhere(self._context.params, where, report, places)
+        return report
 
-    def _report(self, driver: Driver, engine: Engine) -> dict[str, Any]:
-        """Make the report of all parts that of the run, with their warnings; return its data."""
+    def _report(self, driver: Driver, engine: Engine) -> Divisible:
+        """Make the report of all parts that of the run, with their warnings; return the report."""
         output, params = self._run.output, self._context.params
         merged = merge(
+            self._command.split()[0],
             driver.results.values(),
             sort=params.get("sort", "messages"),
             limit=output.row_limit(params.get("limit")),
@@ -271,13 +273,16 @@ class _Driving:
             output.warn(text)
         output.untimed = Untimed()
         output.untimed.note(None, merged.untimed, "message")
-        command = self._command.split()[0]
-        data = in_job(self._work.empty | merged.data, self._run.job)
-        report = merged_report(command, data, driver.of, engine.name, driver.seconds)
+        report: Any = merged.report
+        if self._work.empty is not None:
+            report = of_job(self._work.empty, report)
+        if any(part.run for part in report.parts):
+            report.job = self._run.job
+        output.printout = merged_report(report, driver.of, engine.name, driver.seconds)
         if driver.refused:  # the error says it all
-            report.table = lambda: None
-        output.report = report
-        return data
+            output.printout.table = lambda: None
+        found: Divisible = report
+        return found
 
 
 async def _run(driver: Driver, engine: Engine) -> None:

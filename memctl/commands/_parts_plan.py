@@ -15,6 +15,9 @@ from memctl.ops.compress.plan import CompressMode
 from memctl.output import changes, diagnosis
 from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
+from memctl.reports.change import UndoReport
+from memctl.reports.doctor import DoctorReport
+from memctl.reports.report import Divisible
 from memctl.shard import Shard
 from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
@@ -36,7 +39,7 @@ class JobParts(NamedTuple):
     """The store as it was written."""
     named: bool
     """True if ``--store`` names the place of the undo; it may only have chosen the job."""
-    empty: dict[str, Any]
+    empty: UndoReport
     """The report if there is nothing to undo."""
 
 
@@ -85,25 +88,25 @@ class Whole:
         """True if all parts must plan before the first changes something."""
         return not self._given.get("dry_run") and (self._asks or self._most is not None)
 
-    def approve(self, data: Mapping[str, Any], label: str) -> bool:
-        """Refuse the merged plan ``data``, or ask for a confirmation; False if it is empty.
+    def approve(self, report: Divisible, label: str) -> bool:
+        """Refuse the merged plan ``report``, or ask for a confirmation; False if it is empty.
 
         Raises:
             Loss: the plan deletes more than ``--max-delete``.
             Interrupted: the user does not confirm.
         """
-        self.refuse_many(data)
+        self.refuse_many(report)
         if not self._asks:
             return True
         output, target = self._run.output, visible(label)
         expected = redact(self._given["store"]) if self._given.get("all_") else None
-        if self._command == "doctor":
-            found = repairs(data)
+        if isinstance(report, DoctorReport):
+            found = repairs(report)
             if number := sum(finding.count for finding in found):
                 output.show(diagnosis.repair_plan(found))
                 confirm(f"repair {count(number, 'problem')} of {target}?")
             return bool(number)
-        plan = planned_changes(dict(data))
+        plan = planned_changes(report)
         if not plan.planned.deleted:
             return False
         output.show(changes.change_plan(plan))
@@ -115,14 +118,14 @@ class Whole:
             confirm(f"delete {said} of {target}?", expected=expected)
         return True
 
-    def refuse_many(self, data: Mapping[str, Any]) -> None:
+    def refuse_many(self, report: Any) -> None:
         """Refuse a merged plan that deletes more than the number of ``--max-delete``.
 
         Raises:
             Loss: the plan deletes more messages.
         """
-        if self._most is not None and "messages" in data:
-            deleted = data["messages"]["deleted"]
+        if self._most is not None and hasattr(report, "messages"):
+            deleted = report.messages.deleted
             refuse_many(deleted, "message", self._most, self._given["max_delete"])
 
     def limits(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
+from msgspec.structs import asdict
 
 from memctl.commands._context import Run
 from memctl.errors import UsageError
@@ -24,6 +25,7 @@ from memctl.ops.export.destination import (
     shape_of,
 )
 from memctl.ops.names import refuse_absent
+from memctl.reports.report import Row
 from memctl.selection import Selection
 from memctl.shard import Shard
 
@@ -142,7 +144,7 @@ def refuse_with_ray(
 def refuse_absent_everywhere(
     given: dict[str, Any],
     where: Selection | None,
-    data: dict[str, Any],
+    report: Any,
     places: Iterable[Location],
 ) -> None:
     """Refuse a user or session that no part has found, as an undivided command does.
@@ -153,8 +155,10 @@ def refuse_absent_everywhere(
     if where is None:
         users, sessions = (frozenset(given.get(name) or ()) for name in ("user", "session"))
         where = Selection(users=users, sessions=sessions)
-    found = data.get("totals", data).get("memories", data.get("groups", 0))
-    if isinstance(found, dict):
-        found = found.get("selected", sum(found.values()))
+    found = getattr(report, "totals", report)
+    found = getattr(found, "memories", getattr(found, "groups", 0))
+    if isinstance(found, Row):
+        counts = asdict(found)
+        found = counts.get("selected", sum(counts.values()))
     if where.whole:
         refuse_absent(where, bool(found), *places)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from rich.text import Text
 
@@ -15,11 +14,10 @@ from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, Trace, Traces, find_traces, read_receipt
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.registry import make_store
+from memctl.reports.verify import DifferenceRow, VerifyReceiptReport
 from memctl.text.numbers import count
-
-Rows = list[dict[str, Any]]
 
 
 def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
@@ -35,7 +33,7 @@ def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
     output, receipt = run.output, read_receipt(place)
     names = list(stores) or [one.argument for one in receipt.stores]
     named = dict(one for name in names for one in files_of(run, name))
-    found: Rows = []
+    found: list[DifferenceRow] = []
     unsearched: list[str] = []
     labels: list[str] = []
     for location in named.values():
@@ -56,11 +54,10 @@ def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
                     "run memctl erase again when the hold has ended"
                 )
             unsearched += [why for why in traces.unsearched if why not in unsearched]
-    output.report = Report(
-        "verify",
-        lambda: {"receipt": receipt.file.text, "stores": labels, "differences": found},
-        lambda: found,
-        lambda: _table(receipt.file.text, labels, found),
+    name = receipt.file.text
+    output.printout = Printout(
+        lambda: VerifyReceiptReport(name, labels, found),
+        lambda: _table(name, labels, found),
         of_run=True,
     )
     if found:
@@ -81,21 +78,26 @@ async def _look(run: Run, location: Location, receipt: Receipt) -> Traces:
         return await find_traces(store, receipt, runs_on(run, store.location))
 
 
-def _row(location: Location, trace: Trace) -> dict[str, Any]:
-    names = {"user": trace.key.user, "session": trace.key.session}
-    told = {"code": trace.code, "id": trace.id, "message": trace.message}
-    return {"store": location.label, **names, **told}
+def _row(location: Location, trace: Trace) -> DifferenceRow:
+    return DifferenceRow(
+        store=location.label,
+        user=trace.key.user,
+        session=trace.key.session,
+        code=trace.code,
+        id=trace.id,
+        message=trace.message,
+    )
 
 
-def _table(receipt: str, labels: list[str], found: Rows) -> Text:
+def _table(receipt: str, labels: list[str], found: list[DifferenceRow]) -> Text:
     text = Text()
     for label in labels:
-        rows = [row for row in found if row["store"] == label]
+        rows = [row for row in found if row.store == label]
         text.append(f"{visible(label)}: ", "bold")
         text.append("nothing found\n" if not rows else f"{count(len(rows), 'trace')}\n", "not bold")
         for row in rows:
-            key = MemoryKey(row["user"], row["session"])
-            who = "" if row["code"] == "undo-run" else f"{visible(str(key))}: "
-            text.append(f"  {who}{visible(row['message'])}\n", "not bold red")
+            key = MemoryKey(row.user, row.session)
+            who = "" if row.code == "undo-run" else f"{visible(str(key))}: "
+            text.append(f"  {who}{visible(row.message)}\n", "not bold red")
     text.append(f"receipt: {visible(receipt)}", "dim")
     return text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
 from memctl.holds import HELD, LIST
 from memctl.journal.runs import Run
@@ -11,12 +13,34 @@ from memctl.model import MemoryKey
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.report import DOCTOR, CopyReport, only_damage
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
+from memctl.reports.change import (
+    ChangedMemories,
+    ChangedMessages,
+    DeleteReport,
+    MarkReport,
+    PlannedRow,
+    UndoReport,
+)
+from memctl.reports.copy import (
+    CopiedMemories,
+    CopiedMessages,
+    Embedded,
+    Example,
+    Followed,
+    ImportReport,
+    LossRow,
+    MigrateReport,
+)
+from memctl.reports.history import RunRow
+from memctl.reports.report import FailureRow, Maybe, Report
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from memctl.embedder import EmbeddingReport
 
 
 class CopyOutcome:
@@ -39,59 +63,26 @@ class CopyOutcome:
         self.ended = False
         """True if the run reached its end: it is then reported even if it copied nothing."""
 
-    def report(self) -> Report:
+    def printout(self) -> Printout:
         """Return the report in every format."""
-        of_run = not self.dry_run
-        return Report(self.command, self._data, self._rows, self._table, of_run)
+        return Printout(self.report, self._table, of_run=not self.dry_run)
 
-    def _data(self) -> dict[str, Any]:
-        memories, messages = self.copied.memories, self.copied.messages
-        data: dict[str, Any] = {
-            "dry_run": self.dry_run,
-            "source": self.source,
-            "target": self.target,
-            "memories": {
-                "selected": memories.selected,
-                "written": memories.written,
-                "unchanged": memories.unchanged,
-                "skipped": memories.skipped,
-                "failed": memories.failed,
-            },
-            "messages": {
-                "selected": messages.selected,
-                "written": messages.written,
-                "skipped": messages.skipped,
-                "deleted": messages.deleted,
-                "failed": messages.failed,
-            },
-            "failures": [_failure(*item) for item in self.copied.failures],
-            "losses": losses(self.copied),
-        }
-        made = self.copied.embedding
-        if made.embedder is not None and made.texts:
-            data["embedded"] = {
-                "embedder": made.embedder.name,
-                "model": made.embedder.model,
-                "texts": made.texts,
-                "tokens": made.usage.tokens_in,
-                "cost": made.cost,
-            }
-        if self.copied.verified is not None:
-            data["verified"] = self.copied.verified
-        if self.copied.run:
-            data["run"] = self.copied.run
-        if self.copied.rounds:
-            settled = self.copied.settled
-            data["follow"] = {
-                "memories": len(settled),
-                "messages": sum(settled.values()),
-                "rounds": self.copied.rounds,
-            }
-        return data
-
-    def _rows(self) -> list[dict[str, Any]]:
-        flat = flat_row(self._data(), "dry_run", "source", "target")
-        return [flat]
+    def report(self) -> Report:
+        """Return the report as it is now."""
+        copied = self.copied
+        report = (MigrateReport if self.command == "migrate" else ImportReport)(
+            dry_run=self.dry_run,
+            source=self.source,
+            target=self.target,
+            **copied_fields(copied),
+            embedded=_embedded(copied.embedding),
+            verified=UNSET if copied.verified is None else copied.verified,
+            run=copied.run or UNSET,
+        )
+        if isinstance(report, MigrateReport) and copied.rounds:
+            memories, messages = len(copied.settled), sum(copied.settled.values())
+            report.follow = Followed(memories, messages, copied.rounds)
+        return report
 
     def _table(self) -> RenderableType | None:
         from memctl.output import tables  # only needed to draw
@@ -156,69 +147,70 @@ def _report_hint(*, others: bool) -> str:
     return "see the report for each; the others were done" if others else "see the report for each"
 
 
-def losses(copied: CopyReport) -> list[dict[str, Any]]:
-    """Return a row for each kind of data that a copy has lost, for JSON reports."""
+def copied_fields(copied: CopyReport) -> dict[str, Any]:
+    """Return the fields of a report that say what became of the memories of a copy."""
+    memories, messages = copied.memories, copied.messages
+    return {
+        "memories": CopiedMemories(
+            *(memories.selected, memories.written, memories.unchanged),
+            *(memories.skipped, memories.failed),
+        ),
+        "messages": CopiedMessages(
+            *(messages.selected, messages.written, messages.skipped),
+            *(messages.deleted, messages.failed),
+        ),
+        "failures": FailureRow.of(copied.failures),
+        "losses": [
+            LossRow(lost.kind, lost.memories, Example(lost.example.user, lost.example.session))
+            for lost in copied.losses
+        ],
+    }
+
+
+def _embedded(made: EmbeddingReport) -> Maybe[Embedded]:
+    if made.embedder is None or not made.texts:
+        return UNSET
+    about = made.embedder.name, made.embedder.model
+    return Embedded(*about, made.texts, made.usage.tokens_in, made.cost)
+
+
+def _plan(changes: ChangeReport) -> list[PlannedRow]:
+    """Return a row for each memory of a plan: the numbers of messages to change and to keep."""
     return [
-        {
-            "kind": lost.kind,
-            "memories": lost.memories,
-            "example": {"user": lost.example.user, "session": lost.example.session},
-        }
-        for lost in copied.losses
+        PlannedRow(*key[:2], number, key.part or UNSET, changes.staying.get(key, UNSET))
+        for key, number in changes.planned_by_memory.items()
     ]
 
 
-def flat_row(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return a row for CSV: the values of ``names`` and all counts of a JSON report ``data``."""
-    flat = {name: data[name] for name in names}
-    for what in ("memories", "messages"):
-        flat |= {f"{what}_{name}": number for name, number in data[what].items()}
-    return flat
+def run_row(run: Run, size: int) -> RunRow:
+    """Return the row of a kept run; ``size`` is its size in bytes."""
+    names = "deleted", "marked", "restored", "added", "replaced"
+    counts = {name: run.counts.get(name, 0) for name in names}
+    return RunRow(
+        run=run.id,
+        command=run.command,
+        store=run.store,
+        started=run.started,
+        ended=run.ended or None,
+        outcome=run.outcome,
+        memories=run.memories,
+        **counts,
+        bytes=size,
+        undoes=run.undoes or None,
+        undone_by=run.undone_by or None,
+        erased=run.erased,
+        job=run.job or None,
+        shard=run.shard or None,
+        policy=run.policy or None,
+        archive=run.archive or None,
+    )
 
 
-def _plan(changes: ChangeReport) -> list[dict[str, Any]]:
-    """Return a row for each memory of a plan: the numbers of messages to change and to keep."""
-    rows = []
-    for key, number in changes.planned_by_memory.items():
-        row: dict[str, Any] = {"user": key.user, "session": key.session, "messages": number}
-        if key.part:
-            row["path"] = key.part
-        if key in changes.staying:
-            row["stay"] = changes.staying[key]
-        rows.append(row)
-    return rows
-
-
-def _failure(key: Any, failure: Any) -> dict[str, Any]:
-    row = {"user": key.user, "session": key.session, "code": failure.code}
-    if key.part:
-        row["path"] = key.part
-    return row | {"message": failure.message}
-
-
-def run_row(run: Run, size: int) -> dict[str, Any]:
-    """Return the row of a kept run for JSON reports; ``size`` is its size in bytes."""
-    return {
-        "run": run.id,
-        "command": run.command,
-        "store": run.store,
-        "started": run.started,
-        "ended": run.ended or None,
-        "outcome": run.outcome,
-        "memories": run.memories,
-        **{
-            name: run.counts.get(name, 0)
-            for name in ("deleted", "marked", "restored", "added", "replaced")
-        },
-        "bytes": size,
-        "undoes": run.undoes or None,
-        "undone_by": run.undone_by or None,
-        "erased": run.erased,
-        "job": run.job or None,
-        "shard": run.shard or None,
-        "policy": run.policy or None,
-        "archive": run.archive or None,
-    }
+_CHANGES: dict[str, type[DeleteReport | MarkReport | UndoReport]] = {
+    "delete": DeleteReport,
+    "mark": MarkReport,
+    "undo": UndoReport,
+}
 
 
 class ChangeOutcome:
@@ -232,7 +224,7 @@ class ChangeOutcome:
         self.changes = change.report
         self.ended = False
         self.more: dict[str, Any] = {}
-        """Additional keys for the report of a command."""
+        """Additional fields of the report of a command."""
 
     @property
     def run(self) -> str | None:
@@ -246,41 +238,35 @@ class ChangeOutcome:
 
     def report_to(self, output: Output) -> None:
         """Make this the report that ``output`` writes when the run ends or fails."""
-        of_run = not self.dry_run
-        output.report = Report(self.command, self._data, self._rows, self._table, of_run)
+        output.printout = Printout(self.report, self._table, of_run=not self.dry_run)
 
-    def _data(self) -> dict[str, Any]:
+    def report(self) -> Report:
+        """Return the report as it is now."""
+        return _CHANGES[self.command](**self.fields(), **self.more, **self.change.details())
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the report that all changes have."""
         planned, done = self.changes.planned, self.changes.done
         seen = planned if self.dry_run else done
         failed = 0 if self.dry_run else planned.messages - done.messages
-        data: dict[str, Any] = {
+        begun = self.begun or self.dry_run
+        return {
             "dry_run": self.dry_run,
             "target": self.target,
-            "memories": {
-                "selected": planned.memories,
-                "written": seen.memories,
-                "failed": len(self.changes.failures),
-            },
-            "messages": {
-                "selected": planned.messages,
-                "deleted": seen.deleted,
-                "marked": seen.marked,
-                "restored": seen.restored,
-                "failed": max(0, failed) if self.begun else 0,
-            },
-            "failures": [_failure(*item) for item in self.changes.failures],
+            "memories": ChangedMemories(
+                planned.memories, seen.memories, len(self.changes.failures)
+            ),
+            "messages": ChangedMessages(
+                planned.messages,
+                seen.deleted if begun else 0,
+                seen.marked if begun else 0,
+                seen.restored,
+                max(0, failed) if self.begun else 0,
+            ),
+            "failures": FailureRow.of(self.changes.failures),
+            "plan": _plan(self.changes) if self.dry_run else UNSET,
+            "run": self.run or UNSET,
         }
-        if self.dry_run:
-            data["plan"] = _plan(self.changes)
-        if not self.begun and not self.dry_run:
-            data["messages"]["deleted"] = data["messages"]["marked"] = 0
-        if self.run is not None:
-            data["run"] = self.run
-        return data | self.more | self.change.details()
-
-    def _rows(self) -> list[dict[str, Any]]:
-        flat = flat_row(self._data(), "dry_run", "target")
-        return [flat | {"run": self.run}]
 
     def _table(self) -> RenderableType | None:
         if not (self.ended or self.begun):

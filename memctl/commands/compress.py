@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -41,6 +41,14 @@ from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
 from memctl.output import changes, compression
 from memctl.registry import located, make_store
+from memctl.reports.change import (
+    CompressedMemories,
+    CompressedMessages,
+    CompressedTokens,
+    CompressReport,
+    ModelUse,
+    SummarizerRow,
+)
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
@@ -236,42 +244,36 @@ class CompressOutcome(ChangeOutcome):
         self.mode = run.wanted.mode
         self.compressed = run.compressed
 
-    def _data(self) -> dict[str, Any]:
-        data = super()._data()
-        found, messages = self.compressed, data["messages"]
-        if self.dry_run:  # the plan leaves out memories over the budget
-            data["memories"]["selected"] += found.over_budget
-        data["memories"]["left"] = self.changes.left + found.over_budget
-        data["messages"] = {
-            "selected": found.selected,
-            "marked": messages["marked"],
-            "deleted": messages["deleted"],
-            "failed": found.selected - found.messages if self.begun else 0,
+    def report(self) -> CompressReport:
+        """Return the report as it is now."""
+        fields, found = self.fields(), self.compressed
+        memories, messages = fields["memories"], fields["messages"]
+        over = found.over_budget if self.dry_run else 0  # the plan leaves these memories out
+        fields |= {
+            "memories": CompressedMemories(
+                memories.selected + over,
+                memories.written,
+                memories.failed,
+                self.changes.left + found.over_budget,
+            ),
+            "messages": CompressedMessages(
+                found.selected,
+                messages.marked,
+                messages.deleted,
+                found.selected - found.messages if self.begun else 0,
+            ),
         }
-        data["summarizer"] = {"name": self.summarizer.name, "kind": self.summarizer.kind}
-        data["mode"] = self.mode.value
-        data["tokens"] = {
-            "summarised": found.summarised,
-            "before": found.before,
-            "after": None if self.dry_run else found.after,
-            "ratio": found.ratio,
-            "counted_by": found.counted_by,
-        }
-        data["model"] = {
-            "calls": found.calls,
-            "tokens_in": found.usage.tokens_in,
-            "tokens_out": found.usage.tokens_out,
-            "exact": found.usage.exact,
-            "cost": None if found.cost is None else round(found.cost, 6),
-        }
-        return data
-
-    def _rows(self) -> list[dict[str, Any]]:
-        [row] = super()._rows()
-        data = self._data()
-        for what in ("tokens", "model"):
-            row |= {f"{what}_{name}": value for name, value in data[what].items()}
-        return [row | {"mode": data["mode"], "summarizer": self.summarizer.name}]
+        usage, cost = found.usage, None if found.cost is None else round(found.cost, 6)
+        return CompressReport(
+            **fields,
+            summarizer=SummarizerRow(self.summarizer.name, self.summarizer.kind),
+            mode=self.mode.value,
+            tokens=CompressedTokens(
+                *(found.summarised, found.before, None if self.dry_run else found.after),
+                *(found.ratio, found.counted_by),
+            ),
+            model=ModelUse(found.calls, usage.tokens_in, usage.tokens_out, usage.exact, cost),
+        )
 
     def reason(self, failure: Failure) -> str:
         """Return the code: the report has the text, which is long, next to the memories."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -36,8 +36,16 @@ from memctl.location import Location, visible
 from memctl.machine.installation import conflict_warnings
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.output import tables
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.registry import make_store, newest, title_of
+from memctl.reports.config import (
+    CheckError,
+    CheckRow,
+    ConfigCheckReport,
+    ConfigFile,
+    ConfigReport,
+    SettingRow,
+)
 from memctl.store import Store
 from memctl.text.numbers import count
 from memctl.wrappers.timeout import Timeout
@@ -101,7 +109,7 @@ def show(
     commands = _loaded(run, root)
     found += _options(run, root, commands, every=all_)
     _warn_of_variables(run, root, commands)
-    run.output.report = _shown(file, found)
+    run.output.printout = _shown(file, found)
     run.output.emit()
 
 
@@ -148,14 +156,14 @@ def check(
     for file in exposed(config):
         run.output.warn(f"{file} has a secret, and other users can read it: chmod 600 {file}")
     found = wait_for(check_all(config, configuration.environment(), timeout, asks=not no_model))
-    run.output.report = _checked(found)
+    run.output.printout = _checked(found)
     failed = sum(not one.ok for one in found)
     if failed:
         raise Unavailable(f"{failed} of {count(len(found), 'check')} failed", HINT)
     run.output.emit()
 
 
-def _file(run: Run) -> dict[str, Any]:
+def _file(run: Run) -> ConfigFile:
     environment = configuration.environment()
     config = run.configuration()
     source = Source.DEFAULT
@@ -163,13 +171,13 @@ def _file(run: Run) -> dict[str, Any]:
         source = Source.COMMAND_LINE
     elif environment.get("MEMCTL_CONFIG"):
         source = Source.ENVIRONMENT
-    return {"path": str(config.path), "exists": config.found, "source": source.value}
+    return ConfigFile(str(config.path), config.found, source.value)
 
 
-def _row(key: str, value: Any, source: Source, where: str = "") -> dict[str, Any]:
+def _row(key: str, value: Any, source: Source, where: str = "") -> SettingRow:
     if key == "defaults.ping" and value is not None:
         value = HIDDEN  # the path of the URL is a secret of the monitor
-    return {"key": key, "value": value, "source": source.value, "where": where or None}
+    return SettingRow(key, value, source.value, where or None)
 
 
 def _loaded(run: Run, root: Any) -> dict[str, Any]:
@@ -187,9 +195,7 @@ def _loaded(run: Run, root: Any) -> dict[str, Any]:
     return found
 
 
-def _options(
-    run: Run, root: Any, commands: Mapping[str, Any], *, every: bool
-) -> list[dict[str, Any]]:
+def _options(run: Run, root: Any, commands: Mapping[str, Any], *, every: bool) -> list[SettingRow]:
     """Return a row for each option of memctl itself, and for each default of a command's option.
 
     With ``every``, return a row for every option of every command, with or without a default.
@@ -204,7 +210,7 @@ def _options(
     for name, command in commands.items():
         defaults.map((name,), command)  # raises for unknown keys
     rows = _of_all_reports(config, environment)
-    told = {row["where"] for row in rows}
+    told = {row.where for row in rows}
     for words, command in _commands(root, commands):
         said = {setting.option.name: setting for setting in defaults.of(words, command)}
         if (setting := said.get("summarizer")) is not None:
@@ -223,7 +229,7 @@ def _options(
     return rows
 
 
-def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[SettingRow]:
     """Return a list with the default of ``--format`` for all commands, if set."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
@@ -270,20 +276,12 @@ def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None
                 run.output.warn(f"unknown variable {name}; did you mean {near}?")
 
 
-def _shown(file: dict[str, Any], found: list[dict[str, Any]]) -> Report:
-    return Report(
-        "config",
-        lambda: {"file": file, "settings": found},
-        lambda: found,
-        lambda: tables.config_settings(file, found),
-    )
+def _shown(file: ConfigFile, found: list[SettingRow]) -> Printout:
+    return Printout(lambda: ConfigReport(file, found), lambda: tables.config_settings(file, found))
 
 
-def _checked(found: list[Check]) -> Report:
-    rows = [one.row() for one in found]
-    return Report(
-        "config", lambda: {"checks": rows}, lambda: rows, lambda: tables.config_checks(rows)
-    )
+def _checked(found: list[CheckRow]) -> Printout:
+    return Printout(lambda: ConfigCheckReport(found), lambda: tables.config_checks(found))
 
 
 HINT = "see the report for each"
@@ -299,39 +297,9 @@ _HINTS = {
 _NOT_ASKED = "not asked: --no-model"
 
 
-@dataclass(slots=True)
-class Check:
-    """The result of ``config check`` for one store, summarizer or embedder."""
-
-    what: str
-    name: str
-    kind: str | None = None
-    capabilities: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    note: str | None = None
-    error: dict[str, str | None] | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
-    def row(self) -> dict[str, Any]:
-        """Return the result as a row of a JSON report."""
-        return {
-            "what": self.what,
-            "name": self.name,
-            "kind": self.kind,
-            "ok": self.ok,
-            "capabilities": self.capabilities,
-            "seconds": round(self.seconds, 3),
-            "note": self.note,
-            "error": self.error,
-        }
-
-
 async def check_all(
     config: Config, environment: Mapping[str, str], seconds: float, *, asks: bool = True
-) -> list[Check]:
+) -> list[CheckRow]:
     """Check all configured stores, models and keys at the same time.
 
     A check fails after ``seconds``.  Without ``asks``, summarizers and embedders get no request.
@@ -344,12 +312,16 @@ async def check_all(
         ("encryption", trial.keys, ["keys"] if config.encryption else []),
     ]
     tried = [
-        _tried(Check(what, name), check, seconds) for what, check, names in checks for name in names
+        _tried(CheckRow(what, name), check, seconds)
+        for what, check, names in checks
+        for name in names
     ]
     return await asyncio.gather(*tried)
 
 
-async def _tried(check: Check, work: Callable[[Check], Awaitable[None]], seconds: float) -> Check:
+async def _tried(
+    check: CheckRow, work: Callable[[CheckRow], Awaitable[None]], seconds: float
+) -> CheckRow:
     begun = time.monotonic()
     try:
         await work(check)
@@ -359,12 +331,12 @@ async def _tried(check: Check, work: Callable[[Check], Awaitable[None]], seconds
         _fail(check, error.code, error.message, _HINTS.get(error.code))
     except TimeoutError:
         _fail(check, "timeout", f"no answer within {seconds:g} s", _HINTS["timeout"])
-    check.seconds = time.monotonic() - begun
+    check.seconds = round(time.monotonic() - begun, 3)
     return check
 
 
-def _fail(check: Check, code: str, message: str, hint: str | None) -> None:
-    check.error = {"code": code, "message": message, "hint": hint}
+def _fail(check: CheckRow, code: str, message: str, hint: str | None) -> None:
+    check.ok, check.error = False, CheckError(code, message, hint)
 
 
 @dataclass(frozen=True)
@@ -378,7 +350,7 @@ class _Trial:
     asks: bool
     """True if summarizers and embedders get a request."""
 
-    async def store(self, check: Check) -> None:
+    async def store(self, check: CheckRow) -> None:
         # Fetching a password and loading a driver may block; threads keep the other checks going.
         alias = self.config.stores[check.name]
         location = await asyncio.to_thread(alias.locate, self.environment, self.seconds)
@@ -398,7 +370,7 @@ class _Trial:
                 raise
             check.note = await asyncio.to_thread(_files_note, location)
 
-    async def summarizer(self, check: Check) -> None:
+    async def summarizer(self, check: CheckRow) -> None:
         from memctl.summarizers.registry import make_summarizer  # only needed for a summarizer
 
         check.kind = _model_kind(self.config.summarizers[check.name])
@@ -409,7 +381,7 @@ class _Trial:
                 await summarizer.check()
         check.note = "wrote a summary" if self.asks else _NOT_ASKED
 
-    async def embedder(self, check: Check) -> None:
+    async def embedder(self, check: CheckRow) -> None:
         from memctl.embedders.registry import make_embedder  # only needed for an embedder
 
         check.kind = _model_kind(self.config.embedders[check.name])
@@ -419,7 +391,7 @@ class _Trial:
             async with asyncio.timeout(self.seconds), made as embedder:
                 check.note = f"{await embedder.dimensions()} dimensions"
 
-    async def keys(self, check: Check) -> None:
+    async def keys(self, check: CheckRow) -> None:
         found = self.config.keys(self.environment, self.seconds)
         check_recipients(found.recipients, "encryption.recipients")
         check.note = count(len(found.recipients), "recipient")

@@ -40,7 +40,7 @@ from memctl.ops.copy.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
 from memctl.output.pager import paged
-from memctl.output.report import CsvRows, Listing, message_json
+from memctl.output.printout import CsvRows, Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._change import change, confirm, cut_short, refuse_many, refuse_unasked
@@ -38,9 +39,11 @@ from memctl.ops.doctor.repair import RepairRun
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
 from memctl.output import diagnosis
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import make_store
+from memctl.reports.doctor import DoctorReport, StoreRow
+from memctl.reports.report import FailureRow
 from memctl.selection import Selection
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
@@ -144,7 +147,7 @@ def doctor(
             found = _examined_again(output, repairing, location, limits, quick=quick)
         except MemctlError:
             if repairing.begun or repairing.report.failures:
-                output.report = _report(location, None, outcome)  # report the work done so far
+                output.printout = _report(location, None, outcome)  # report the work done so far
             raise
         _finish(output, location, found, wanted, outcome, fail_on, offered)
         return
@@ -174,11 +177,6 @@ class RepairOutcome(ChangeOutcome):
     def report_to(self, output: Output) -> None:
         """Set no report, because ``doctor`` reports after it has examined the store again."""
 
-    def failures(self) -> list[dict[str, Any]]:
-        """Return a row for each memory that could not be repaired, for JSON reports."""
-        found: list[dict[str, Any]] = self._data()["failures"]
-        return found
-
 
 def _finish(
     output: Output,
@@ -201,7 +199,7 @@ def _finish(
         for finding in found.faults
         if finding.code in wanted
     ]
-    output.report = _report(location, found, outcome)
+    output.printout = _report(location, found, outcome)
     failing = {Severity.ERROR} if fail_on is FailOn.ERROR else {Severity.ERROR, Severity.WARNING}
     if any(KINDS[finding.code].severity in failing for finding in found.faults):
         raise unhealthy(location.label, found)
@@ -249,35 +247,34 @@ def _examined_again(
         raise cut_short(run, error) from error
 
 
-def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Report:
+def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Printout:
     """Return the report of ``doctor``.
 
     ``found`` are the findings, None if the store could not be examined.  ``outcome`` is the repair,
     None without ``--repair``.
     """
 
-    def rows() -> list[dict[str, Any]]:
-        return [diagnosis.finding_row(finding) for finding in found.faults] if found else []
-
-    def data() -> dict[str, Any]:
-        kind = found.kind if found else location.kind
-        data: dict[str, Any] = {"store": {"url": location.label, "kind": kind}}
+    def report() -> DoctorReport:
+        fields: dict[str, Any] = {}
         if found:
-            data |= {
+            fields |= {
                 "healthy": found.healthy,
                 "memories": found.memories,
                 "messages": found.messages,
             }
-        data["findings"] = rows()
         if outcome:
-            data["dry_run"] = outcome.dry_run
-            data["repaired"] = [diagnosis.repaired_row(finding) for finding in outcome.repaired()]
-            data["failures"] = outcome.failures()
-            if outcome.run is not None:
-                data["run"] = outcome.run
-            if outcome.quarantine is not None:
-                data["quarantine"] = outcome.quarantine
-        return data
+            fields |= {
+                "dry_run": outcome.dry_run,
+                "repaired": [diagnosis.repaired_row(finding) for finding in outcome.repaired()],
+                "failures": FailureRow.of(outcome.changes.failures),
+                "run": outcome.run or UNSET,
+                "quarantine": outcome.quarantine or UNSET,
+            }
+        return DoctorReport(
+            store=StoreRow(location.label, found.kind if found else location.kind),
+            findings=[diagnosis.finding_row(one) for one in found.faults] if found else [],
+            **fields,
+        )
 
     def table() -> RenderableType:
         parts = []
@@ -289,4 +286,4 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
             parts.append(diagnosis.findings(location.label, found))
         return diagnosis.stacked(parts)
 
-    return Report("doctor", data, rows, table, of_run=not (outcome and outcome.dry_run))
+    return Printout(report, table, of_run=not (outcome and outcome.dry_run))

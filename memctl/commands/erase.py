@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked
@@ -40,9 +41,10 @@ from memctl.ops.receipt import FAILED, ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.output import erasing
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import make_store, refuse_missing
+from memctl.reports.erase import ErasedMemory, ErasedRuns, EraseReport, NotErased, StoreOutcome
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.text.numbers import count
@@ -113,7 +115,7 @@ def erase(
     place = blobs or read_offload(run.configuration()).to
     targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
     outcome = _Outcome(subject, targets, dry_run=dry_run)
-    output.report = Report("erase", outcome.data, outcome.rows, outcome.table, of_run=not dry_run)
+    output.printout = Printout(outcome.report, outcome.table, of_run=not dry_run)
     if dry_run or not yes:
         mode = OpenMode.READ if dry_run else OpenMode.CHANGE
         for target in targets:
@@ -296,54 +298,31 @@ class _Outcome:
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"
 
-    def data(self) -> dict[str, Any]:
-        """Return the JSON object of the report."""
-        data: dict[str, Any] = {
-            "dry_run": self.dry_run,
-            "stores": [self._store(target) for target in self.targets],
-            "failures": [row for target in self.targets for row in _failures(target)],
-            "not_reached": list(ALWAYS),
-        }
-        if self.receipt is not None:
-            data["receipt"] = self.receipt.file.text
-        if self.blobs is not None:
-            data["blobs"] = self.blobs
-        return data
+    def report(self) -> EraseReport:
+        """Return the report as it is now."""
+        receipt = UNSET if self.receipt is None else self.receipt.file.text
+        blobs = UNSET if self.blobs is None else self.blobs
+        return EraseReport(
+            dry_run=self.dry_run,
+            stores=[self._store(target) for target in self.targets],
+            failures=[row for target in self.targets for row in _failures(target)],
+            not_reached=list(ALWAYS),
+            receipt=receipt,
+            blobs=blobs,
+        )
 
-    def _store(self, target: _Target) -> dict[str, Any]:
+    def _store(self, target: _Target) -> StoreOutcome:
         report, entry = target.run.report, target.entry
-        return self._flat(target) | {
-            "memories": [
-                {"user": key.user, "session": key.session, "messages": messages}
-                for key, messages in (report.found if self.dry_run else report.erased).items()
-            ],
-            "runs": {"removed": report.runs.removed, "rewritten": report.runs.rewritten},
-            "not_reached": entry.not_reached,
-        }
-
-    def _flat(self, target: _Target) -> dict[str, Any]:
-        found = target.run.report.found if self.dry_run else target.run.report.erased
-        state = "planned" if self.dry_run and target.error is None else target.entry.state
-        return {
-            "store": target.location.label,
-            "kind": target.entry.kind,
-            "state": state,
-            "messages": sum(found.values()),
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each store, for NDJSON and CSV."""
-        return [
-            {
-                **self._flat(target),
-                "memories": len(
-                    target.run.report.found if self.dry_run else target.run.report.erased
-                ),
-                "runs_removed": len(target.run.report.runs.removed),
-                "runs_rewritten": len(target.run.report.runs.rewritten),
-            }
-            for target in self.targets
-        ]
+        found = report.found if self.dry_run else report.erased
+        return StoreOutcome(
+            store=target.location.label,
+            kind=entry.kind,
+            state="planned" if self.dry_run and target.error is None else entry.state,
+            messages=sum(found.values()),
+            memories=[ErasedMemory(*key[:2], messages) for key, messages in found.items()],
+            runs=ErasedRuns(report.runs.removed, report.runs.rewritten),
+            not_reached=entry.not_reached,
+        )
 
     def table(self) -> RenderableType | None:
         """Draw the report; None if the run failed before it erased or planned anything."""
@@ -355,25 +334,21 @@ class _Outcome:
         return erasing.outcome(self.lines, path, len(self.blobs or ()))
 
 
-def _failures(target: _Target) -> list[dict[str, Any]]:
-    """Return what could not be erased from a store, a row each with the reason, for JSON."""
-    label, report = {"store": target.location.label}, target.run.report
+def _failures(target: _Target) -> list[NotErased]:
+    """Return what could not be erased from a store, a row each with the reason."""
+    label, report = target.location.label, target.run.report
     rows = [
-        {
-            **label,
-            "user": key.user,
-            "session": key.session,
-            "code": one.code,
-            "message": one.message,
-        }
+        NotErased(
+            store=label, user=key.user, session=key.session, code=one.code, message=one.message
+        )
         for key, one in report.failures
     ]
     rows += [
-        {**label, "run": run, "code": "run", "message": message}
+        NotErased(store=label, run=run, code="run", message=message)
         for run, message in report.runs.failures.items()
     ]
-    if target.error is not None:
-        rows.append({**label, "code": target.error.code, "message": target.error.message})
+    if (error := target.error) is not None:
+        rows.append(NotErased(store=label, code=error.code, message=error.message))
     return rows
 
 
@@ -423,7 +398,7 @@ def _refuse_nobody(output: Output, targets: list[_Target], subject: Subject) -> 
     """
     if not all(target.run.report.nothing for target in targets):
         return
-    output.report = None
+    output.printout = None
     failed = next((target.error for target in targets if target.error is not None), None)
     if failed is not None:
         raise failed

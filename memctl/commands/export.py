@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,14 +20,16 @@ from memctl.commands._options import (
     divisible,
     guarding,
 )
-from memctl.commands._reports import CopyOutcome, flat_row
+from memctl.commands._reports import CopyOutcome, copied_fields
 from memctl.commands._run import output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import visible
 from memctl.ops.export.destination import STDOUT, Shape
-from memctl.ops.export.run import Export, ExportOptions, ExportReport
+from memctl.ops.export.run import Export, ExportOptions
+from memctl.ops.export.run import ExportReport as Exported
 from memctl.output.terminal import Format, Output
+from memctl.reports.copy import ExportReport
 from memctl.selection import Selection
 from memctl.text.numbers import count
 
@@ -157,7 +159,7 @@ def export(
             report=outcome.export,
         )
         wait_for(export_.prepare())
-        run.output.report = outcome.report()
+        run.output.printout = outcome.printout()
         with export_.place() as place:
             wait_for(export_.write(place))
         outcome.end(run.output)
@@ -167,22 +169,20 @@ class ExportOutcome(CopyOutcome):
     """The report of ``export``: the memories, the file or folder, and the removed files."""
 
     def __init__(self, source: str, *, dry_run: bool) -> None:
-        self.export = ExportReport()
+        self.export = Exported()
         super().__init__("export", source, STDOUT, dry_run=dry_run, copied=self.export.copied)
 
-    def _data(self) -> dict[str, Any]:
-        data = super()._data()
-        del data["target"]
-        return data | {
-            "file": self.export.file,
-            "as": self.export.shape.value,
-            "bytes": self.export.bytes,
-            "removed": self.export.removed,
-        }
-
-    def _rows(self) -> list[dict[str, Any]]:
-        flat = flat_row(self._data(), "dry_run", "source", "file", "as", "bytes")
-        return [flat | {"removed": len(self.export.removed)}]
+    def report(self) -> ExportReport:
+        """Return the report as it is now."""
+        return ExportReport(
+            dry_run=self.dry_run,
+            source=self.source,
+            **copied_fields(self.copied),
+            file=self.export.file,
+            as_=self.export.shape.value,
+            bytes=self.export.bytes,
+            removed=self.export.removed,
+        )
 
     def _table(self) -> RenderableType | None:
         if not (self.dry_run and self.ended):

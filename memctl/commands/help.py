@@ -15,7 +15,7 @@ from memctl.commands._context import this_run
 from memctl.commands._help import WIDEST, columns
 from memctl.commands._topics import TEXTS, TOPICS
 from memctl.errors import UsageError, exit_codes
-from memctl.output.report import schema_names, schema_text
+from memctl.reports import schema_names
 
 
 def help_(
@@ -41,6 +41,8 @@ def help_(
         case ["schema"]:
             sys.stdout.write("\n".join(schema_names()) + "\n")
         case ["schema", command]:
+            from memctl.reports.schema import schema_text  # not needed for other topics
+
             sys.stdout.write(schema_text(command))
         case [name] if name in TEXTS:
             sys.stdout.write(TEXTS[name](min(columns(), WIDEST)) + "\n")

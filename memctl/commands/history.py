@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,8 @@ from memctl.commands._reports import run_row
 from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
 from memctl.output.history import run_table
-from memctl.output.report import Report
+from memctl.output.printout import Printout
+from memctl.reports.history import HistoryReport
 from memctl.text.values import moment
 
 
@@ -61,7 +62,7 @@ def history(
     found = list_runs(wanted, limit or None)
     for name in found.damaged:
         run.output.warn(f"the record of the run {name} is damaged; it is not listed")
-    run.output.report = _report(found)
+    run.output.printout = _printout(found)
     run.output.emit()
 
 
@@ -74,13 +75,8 @@ def _started(run: Run) -> datetime:
     return started.astimezone().replace(tzinfo=None)
 
 
-def _report(found: RunList) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [run_row(one, found.sizes[one.id]) for one in found.runs]
-
-    return Report(
-        "history",
-        lambda: {"runs": rows()},
-        rows,
+def _printout(found: RunList) -> Printout:
+    return Printout(
+        lambda: HistoryReport([run_row(one, found.sizes[one.id]) for one in found.runs]),
         lambda: run_table(found.runs, found.sizes, found.names, found.hidden),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -20,8 +20,10 @@ from memctl.journal.holds import HoldRecord, RecordedHold
 from memctl.journal.runs import describe_run
 from memctl.location import visible
 from memctl.ops.holds import note_nowhere
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.tables import Column, Grid, cell
+from memctl.reports.hold import HoldAddedReport, HoldRemovedReport, HoldReport, HoldRow
+from memctl.reports.report import Report
 from memctl.storekit.files import missing
 
 app = group()
@@ -91,7 +93,7 @@ def add(
         argument, place = _place(run, store)
         hold = Hold(reason, user, session, argument, hold.until, place=place)
     added = HoldRecord().add(hold)
-    run.output.report = _changed("added", added, f"Hold {added.hold.id} added.")
+    _changed(run, HoldAddedReport(_row(added.hold, recorded=added)), f"Hold {added.hold.id} added.")
     run.output.emit()
     stores = run.configuration().stores if store is None else [store]
     if stores and (user, session) != (None, None):
@@ -112,8 +114,8 @@ def list_(
       memctl hold list
       memctl hold list --all --json
     """
-    rows = [row for row in _rows(run) if all_ or row["state"] == _IN_FORCE]
-    run.output.report = Report("hold", lambda: {"holds": rows}, lambda: rows, lambda: _table(rows))
+    rows = [row for row in _rows(run) if all_ or row.state == _IN_FORCE]
+    run.output.printout = Printout(lambda: HoldReport(rows), lambda: _table(rows))
     run.output.emit()
 
 
@@ -147,7 +149,7 @@ def remove(
         run.output.show(_table([_row(found.hold, recorded=found)]))
         confirm(f"remove the hold {id_}? its memories can be deleted then;")
     removed = kept.remove(id_, reason)
-    run.output.report = _changed("removed", removed, f"Hold {id_} removed.")
+    _changed(run, HoldRemovedReport(_row(removed.hold, recorded=removed)), f"Hold {id_} removed.")
     run.output.emit()
 
 
@@ -198,64 +200,59 @@ def _configured(run: Run) -> list[Hold]:
     return read_holds(run.configuration())
 
 
-def _rows(run: Run) -> Iterator[dict[str, Any]]:
+def _rows(run: Run) -> Iterator[HoldRow]:
     for hold in _configured(run):
         yield _row(hold, file=str(run.configuration().path))
     for one in HoldRecord().all():
         yield _row(one.hold, recorded=one)
 
 
-def _row(hold: Hold, *, recorded: RecordedHold | None = None, file: str = "") -> dict[str, Any]:
+def _row(hold: Hold, *, recorded: RecordedHold | None = None, file: str = "") -> HoldRow:
     """Return the row of a hold that ``recorded`` records, or that is in the configuration."""
     removed = recorded.removed if recorded is not None else None
     state = _REMOVED if removed else _ENDED if hold.ended(date.today()) else _IN_FORCE
-    return {
-        "id": hold.id,
-        "user": hold.user,
-        "session": hold.session,
-        "store": hold.store,
-        "reason": hold.reason,
-        "until": None if hold.until is None else hold.until.isoformat(),
-        "state": state,
-        "source": "configuration" if recorded is None else "state",
-        "file": file or None,
-        "by": recorded.added.by if recorded is not None else None,
-        "added": recorded.added.at if recorded is not None else None,
-        "removed_by": removed.by if removed else None,
-        "removed": removed.at if removed else None,
-        "removed_reason": removed.reason or None if removed else None,
-    }
+    return HoldRow(
+        *(hold.id, hold.user, hold.session, hold.store, hold.reason),
+        None if hold.until is None else hold.until.isoformat(),
+        state,
+        "configuration" if recorded is None else "state",
+        file or None,
+        recorded.added.by if recorded is not None else None,
+        recorded.added.at if recorded is not None else None,
+        removed.by if removed else None,
+        removed.at if removed else None,
+        removed.reason or None if removed else None,
+    )
 
 
-def _changed(what: str, recorded: RecordedHold, text: str) -> Report:
-    row = _row(recorded.hold, recorded=recorded)
-    return Report("hold", lambda: {what: row}, lambda: [row], lambda: Text(text), of_run=True)
+def _changed(run: Run, report: Report, text: str) -> None:
+    run.output.printout = Printout(lambda: report, lambda: Text(text), of_run=True)
 
 
-def _table(rows: list[dict[str, Any]]) -> Grid | Text:
+def _table(rows: list[HoldRow]) -> Grid | Text:
     if not rows:
         return Text("There are no holds.", "dim")
 
     def names(key: str) -> list[Text]:
-        return [Text("") if row[key] is None else cell(row[key]) for row in rows]
+        return [Text("") if (name := getattr(row, key)) is None else cell(name) for row in rows]
 
-    def source(row: dict[str, Any]) -> str:
-        if row["source"] == "configuration":
+    def source(row: HoldRow) -> str:
+        if row.source == "configuration":
             return "configuration"
-        by = f"{row['by']}, {row['added'][:10]}"
-        if row["state"] == _REMOVED:
-            by += f"; removed: {row['removed_by']}, {row['removed'][:10]}"
+        by = f"{row.by}, {(row.added or '')[:10]}"
+        if row.state == _REMOVED:
+            by += f"; removed: {row.removed_by}, {(row.removed or '')[:10]}"
         return by
 
     columns = [
-        Column("id", [Text(row["id"]) for row in rows]),
+        Column("id", [Text(row.id) for row in rows]),
         Column("user", names("user"), shrinks=True),
         Column("session", names("session"), shrinks=True),
         Column("store", names("store"), shrinks=True),
-        Column("until", [Text(row["until"] or "") for row in rows]),
+        Column("until", [Text(row.until or "") for row in rows]),
         Column("reason", names("reason"), shrinks=True),
         Column("by", [Text(visible(source(row))) for row in rows], leaves=1, shrinks=True),
     ]
-    if any(row["state"] != _IN_FORCE for row in rows):
-        columns.insert(1, Column("state", [Text(row["state"]) for row in rows]))
+    if any(row.state != _IN_FORCE for row in rows):
+        columns.insert(1, Column("state", [Text(row.state) for row in rows]))
     return Grid(columns)

@@ -143,7 +143,7 @@ def _put_back(
     outcome = CopyOutcome(
         "import", archive.label, destination.label, dry_run=dry_run, copied=work.report
     )
-    run.output.report = outcome.report()
+    run.output.printout = outcome.printout()
     wait_for(work.execute(destination, run.output), stop)
     outcome.ended = True
     if error := outcome.error():

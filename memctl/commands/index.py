@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -18,9 +18,16 @@ from memctl.index.folder import IndexInfo
 from memctl.location import Location
 from memctl.ops import index as operation
 from memctl.ops.index import IndexUse, Target
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.tables import Column, Grid, cell
 from memctl.registry import make_store
+from memctl.reports.index import (
+    IndexRemoveReport,
+    IndexReport,
+    IndexRow,
+    IndexUpdateReport,
+    UpdatedRow,
+)
 from memctl.storekit.single_file import file_identity
 from memctl.text.numbers import count, size
 from memctl.wrappers.timeout import limited
@@ -54,7 +61,11 @@ def list_(run: Run) -> None:
       memctl index list
       memctl index list --json
     """
-    run.output.report = _report(folder.indexes())
+    found = folder.indexes()
+    run.output.printout = Printout(
+        lambda: IndexReport(_rows(found)),
+        lambda: _table(found) if found else Text("There are no indexes.", "dim"),
+    )
     run.output.finish()
 
 
@@ -81,16 +92,9 @@ def update(
         use = wait_for(_update(run, place, model, checksum=checksum))
         for text in use.warnings:
             run.output.warn(text)
-        rows.append(
-            {
-                "store": place.label,
-                "messages": use.messages,
-                "new": use.new,
-                "seconds": round(use.seconds, 3),
-            }
-        )
-    run.output.report = Report(
-        "index", lambda: {"updated": rows}, lambda: rows, lambda: _lines(rows), of_run=True
+        rows.append(UpdatedRow(place.label, use.messages, use.new, round(use.seconds, 3)))
+    run.output.printout = Printout(
+        lambda: IndexUpdateReport(rows), lambda: _lines(rows), of_run=True
     )
     run.output.finish()
 
@@ -130,7 +134,11 @@ def remove(
         wanted += [info for info in found if info not in wanted]
     for info in wanted:
         folder.remove(info)
-    run.output.report = _report(wanted, removed=True)
+    run.output.printout = Printout(
+        lambda: IndexRemoveReport(_rows(wanted)),
+        lambda: Text(f"Removed {count(len(wanted), 'index')}."),
+        of_run=True,
+    )
     run.output.finish()
 
 
@@ -148,29 +156,16 @@ def _kept(run: Run, store: str) -> Location:
     return place
 
 
-def _report(infos: list[IndexInfo], *, removed: bool = False) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [
-            {
-                "store": info.label,
-                "kind": info.kind,
-                "memories": info.memories,
-                "messages": info.messages,
-                "bytes": info.bytes,
-                "updated": info.updated.astimezone().isoformat(timespec="seconds"),
-                "model": info.model or None,
-                "path": str(info.path),
-            }
-            for info in infos
-        ]
-
-    def table() -> Any:
-        if removed:
-            return Text(f"Removed {count(len(infos), 'index')}.")
-        return _table(infos) if infos else Text("There are no indexes.", "dim")
-
-    name = "removed" if removed else "indexes"
-    return Report("index", lambda: {name: rows()}, rows, table, of_run=removed)
+def _rows(infos: list[IndexInfo]) -> list[IndexRow]:
+    return [
+        IndexRow(
+            *(info.label, info.kind, info.memories, info.messages, info.bytes),
+            info.updated.astimezone().isoformat(timespec="seconds"),
+            info.model or None,
+            str(info.path),
+        )
+        for info in infos
+    ]
 
 
 def _table(infos: list[IndexInfo]) -> Grid:
@@ -185,8 +180,6 @@ def _table(infos: list[IndexInfo]) -> Grid:
     )
 
 
-def _lines(rows: list[dict[str, Any]]) -> Text:
-    lines = [
-        f"{row['store']}: {count(row['messages'], 'message')}, {row['new']:,} new" for row in rows
-    ]
+def _lines(rows: list[UpdatedRow]) -> Text:
+    lines = [f"{row.store}: {count(row.messages, 'message')}, {row.new:,} new" for row in rows]
     return Text("\n".join(lines))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import UNSET
 
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
 from memctl.commands._run import readable, rotation, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
-from memctl.model import Page, StoredMessage
+from memctl.model import MemoryInfo, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
 from memctl.ops.names import note_absent_values, refuse_absent_in
@@ -24,9 +26,24 @@ from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output.pager import paged
-from memctl.output.report import Listing, Report, memory_row, message_json
+from memctl.output.printout import Listing, Printout, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, read_checkpoints, title_of
+from memctl.reports.inspect import (
+    Checkpoints,
+    EmbeddingRow,
+    GroupRow,
+    InspectByReport,
+    InspectCheckpointsReport,
+    InspectedStore,
+    InspectReport,
+    InspectRotationReport,
+    MemoryRow,
+    RotatedRow,
+    Rotation,
+    ThreadRow,
+    Totals,
+)
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.checkpoints import CheckpointArchive
@@ -81,7 +98,7 @@ def inspect(
     lists = not (messages or by) and where == Selection()
     if lists and (files := rotation(place)):
         newest = latest_of(store if store in run.configuration().stores else place.label)
-        output.report = _rotation(place.label, files, newest, limit or None)
+        output.printout = _rotation(place.label, files, newest, limit or None)
         output.finish()
         return
     with paged(output, wanted=pager), readable(place, where, path) as location:
@@ -90,7 +107,7 @@ def inspect(
         except CheckpointArchive:
             if not lists:
                 raise
-            output.report = _checkpoints(location, limit or None)
+            output.printout = _checkpoints(location, limit or None)
         output.finish()
 
 
@@ -110,86 +127,63 @@ async def _inspect(
         elif by:
             groups = await operation.group(store, where, by)
             number = len(groups)
-            output.report = _groups(by, groups, facts=store.dialect.facts)
+            output.printout = _groups(by, groups, facts=store.dialect.facts)
         else:
             found = await operation.inspect(store, where, sort)
             number = len(found.memories)
-            head: dict[str, Any] = {
-                "url": store.label,
-                "kind": store.kind,
-                "what": title_of(store.location),
-                "capabilities": store.features.capabilities(),
-            }
-            if store.embedding is not None:
-                head["embedding"] = store.embedding._asdict()
-
-            def table() -> RenderableType:
-                from memctl.output import tables  # only needed to draw
-
-                about = store.label, title_of(store.location), found, limit
-                facts, embedding = store.dialect.facts, store.embedding
-                return tables.catalogue(*about, facts=facts, embedding=embedding)
-
-            output.report = Report("inspect", *_catalogue(head, found, limit), table)
+            output.printout = _catalogue(store, found, limit)
         if not number:
             await warn_of_other_contents(store, output)
         await refuse_absent_in(where, number, store, observer=output)
         await note_absent_values(where, number, store, output)
 
 
-def _catalogue(
-    head: dict[str, Any], found: Catalogue, limit: int | None
-) -> tuple[Callable[[], dict[str, Any]], Callable[[], list[dict[str, Any]]]]:
-    """Return two functions: one returns the JSON object of a report, the other its rows.
+def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:
+    totals, what = found.totals, title_of(store.location)
 
-    ``head`` describes the store, and ``limit`` is the maximum number of rows.
-    """
-    totals = found.totals
+    def report() -> InspectReport:
+        return InspectReport(
+            store=InspectedStore(
+                url=store.label,
+                kind=store.kind,
+                what=what,
+                capabilities=store.features.capabilities(),
+                embedding=UNSET if store.embedding is None else EmbeddingRow(*store.embedding),
+            ),
+            totals=Totals(**asdict(totals)),
+            memories=[_memory(info) for info in found.memories[:limit]],
+        )
 
-    def rows() -> list[dict[str, Any]]:
-        return [memory_row(info) for info in found.memories[:limit]]
+    def table() -> RenderableType:
+        from memctl.output import tables  # only needed to draw
 
-    def data() -> dict[str, Any]:
-        return {
-            "store": head,
-            "totals": {
-                "users": totals.users,
-                "without_user": totals.without_user,
-                "memories": totals.memories,
-                "messages": totals.messages,
-                "bytes": totals.bytes,
-                "marks": totals.marks,
-                "roles": totals.roles,
-                "unread": totals.unread,
-                "first": totals.first,
-                "last": totals.last,
-                "summaries": totals.summaries,
-            },
-            "memories": rows(),
-        }
+        facts, embedding = store.dialect.facts, store.embedding
+        return tables.catalogue(store.label, what, found, limit, facts=facts, embedding=embedding)
 
-    return data, rows
+    return Printout(report, table)
 
 
-def _rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [
-            {"file": one.file.text, "time": one.time.isoformat(), "bytes": one.bytes}
-            for one in files[:limit]
-        ]
+def _memory(info: MemoryInfo) -> MemoryRow:
+    return MemoryRow(
+        *(info.key.user, info.key.session, info.messages, info.bytes, info.marks, info.unread),
+        *(info.first, info.last, info.summary, info.ttl, info.key.part or UNSET),
+    )
 
-    def data() -> dict[str, Any]:
-        return {"rotation": {"name": name, "files": rows()}}
+
+def _rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None) -> Printout:
+    def report() -> InspectRotationReport:
+        rows = [RotatedRow(one.file.text, one.time.isoformat(), one.bytes) for one in files[:limit]]
+        return InspectRotationReport(Rotation(name, rows))
 
     def table() -> RenderableType:
         from memctl.output import tables  # only needed to draw
 
         return tables.rotation(name, files, newest, limit)
 
-    return Report("inspect", data, rows, table)
+    return Printout(report, table)
 
 
-def _checkpoints(archive: Location, limit: int | None) -> Report:
+def _checkpoints(archive: Location, limit: int | None) -> Printout:
     """Return the report of an archive of checkpoints, which is read and checked whole.
 
     Raises:
@@ -198,50 +192,34 @@ def _checkpoints(archive: Location, limit: int | None) -> Report:
     with read_checkpoints(archive) as reader:
         found = reader.check()
 
-    def rows() -> list[dict[str, Any]]:
-        return [
-            {"session": thread, "checkpoints": number}
-            for thread, number in [*found.threads.items()][:limit]
-        ]
-
-    def data() -> dict[str, Any]:
-        return {
-            "checkpoints": {
-                "created": found.created,
-                "source": found.source,
-                "engine": found.engine,
-                "checkpoints": found.checkpoints,
-                "rows": found.rows,
-                "threads": rows(),
-            }
-        }
+    def report() -> InspectCheckpointsReport:
+        threads = [ThreadRow(*one) for one in [*found.threads.items()][:limit]]
+        about = found.created, found.source, found.engine, found.checkpoints, found.rows
+        return InspectCheckpointsReport(Checkpoints(*about, threads))
 
     def table() -> RenderableType:
         from memctl.output import tables  # only needed to draw
 
         return tables.checkpoints(archive.label, found.source, found.threads, limit)
 
-    return Report("inspect", data, rows, table)
+    return Printout(report, table)
 
 
-def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [
-            {
-                by.value: group.name,
-                "memories": group.memories,
-                "messages": group.messages,
-                "bytes": group.bytes,
-            }
-            for group in groups
-        ]
+def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Printout:
+    def report() -> InspectByReport:
+        return InspectByReport(by=by.value, groups=[_group(by, one) for one in groups])
 
     def table() -> RenderableType:
         from memctl.output import tables  # only needed to draw
 
         return tables.groups(by, groups, facts=facts)
 
-    return Report("inspect", lambda: {"by": by.value, "groups": rows()}, rows, table)
+    return Printout(report, table)
+
+
+def _group(by: GroupBy, group: Group) -> GroupRow:
+    name: dict[str, Any] = {by.value: group.name}
+    return GroupRow(**name, memories=group.memories, messages=group.messages, bytes=group.bytes)
 
 
 async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:

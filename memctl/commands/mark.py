@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,9 +30,10 @@ from memctl.ops.inspect import Group, GroupBy
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
 from memctl.output import tables
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import make_store
+from memctl.reports.change import MarkRow, MarksReport
 from memctl.selection import Selection
 from memctl.store import refuse_facts
 
@@ -149,18 +150,15 @@ async def _list(output: Output, location: Location, where: Selection) -> None:
         if not groups and where.sessions:  # without memories there are no marks
             totals = await operation.inspect(store, where, operation.Sort.MESSAGES)
             await refuse_absent_in(where, len(totals.memories), store)
-        output.report = _listed(groups)
+        output.printout = _listed(groups)
 
 
-def _listed(groups: list[Group]) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [
-            {"mark": group.name, "memories": group.memories, "messages": group.messages}
-            for group in groups
-        ]
-
-    return Report(
-        "mark", lambda: {"marks": rows()}, rows, lambda: tables.groups(GroupBy.MARK, groups)
+def _listed(groups: list[Group]) -> Printout:
+    return Printout(
+        lambda: MarksReport(
+            marks=[MarkRow(one.name, one.memories, one.messages) for one in groups]
+        ),
+        lambda: tables.groups(GroupBy.MARK, groups),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,8 +38,9 @@ from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
 from memctl.output import offloading
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.registry import make_store
+from memctl.reports.change import BlobRow, PruneReport
 from memctl.selection import Selection
 from memctl.text.numbers import count, size
 from memctl.text.values import age, deletion_limit
@@ -153,10 +154,8 @@ def _prune(
     found: dict[str, int] = {}
     removed: dict[str, int] = {}
     shown = found if dry_run else removed
-    run.output.report = Report(
-        "offload",
-        lambda: {"dry_run": dry_run, "target": blobs.label, "removed": _rows(shown)} | asked.data(),
-        lambda: _rows(shown),
+    run.output.printout = Printout(
+        lambda: PruneReport(dry_run, blobs.label, _rows(shown), **asked.fields()),
         lambda: offloading.pruned(shown, blobs.label, asked.stores, dry_run=dry_run),
         of_run=not dry_run,
     )
@@ -177,8 +176,8 @@ def _prune(
     run.output.emit()
 
 
-def _rows(blobs: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"blob": name, "bytes": number} for name, number in blobs.items()]
+def _rows(blobs: Mapping[str, int]) -> list[BlobRow]:
+    return [BlobRow(*one) for one in blobs.items()]
 
 
 async def _unreferred(

@@ -6,12 +6,15 @@ import io
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
 import typer
+from msgspec import UNSET
+from msgspec.structs import astuple
+from msgspec.structs import replace as replaced
 
 from memctl.commands._context import Run
 from memctl.commands._journal import is_on
@@ -34,22 +37,20 @@ from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.report import Total, count_all, damage
 from memctl.ops.statistics import (
     AGES,
-    Bin,
-    FactStatistics,
     FindingRow,
     MemoryRow,
-    MessageRow,
     Statistics,
     StatisticsOptions,
-    UserRow,
     collect,
     pseudonymous,
 )
 from memctl.output import report_page
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.report_page import About
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, title_of
+from memctl.reports import statistics as rows
+from memctl.reports.history import RunRow
 from memctl.selection import Selection
 from memctl.storekit.files import AtomicFile
 from memctl.text.numbers import count
@@ -135,7 +136,7 @@ def report(
         runs = [] if piped else _runs(run, place)
         if pseudonyms:
             found = found._replace(statistics=pseudonymous(found.statistics))
-            runs = [row | {"store": label} for row in runs]
+            runs = [replaced(row, store=label) for row in runs]
             told.warnings.clear()  # they were printed, and may have names
         about = About(
             *(title or label, label, found.what, datetime.now().astimezone()),
@@ -154,16 +155,21 @@ def report(
             no_findings=_no_findings(where, wanted=findings),
             whole=where.whole,
         )
-        data = _data(found, about, counter.name, runs)
+        report = _report(found, about, counter.name, runs)
         if file is not None or prints:
             page = io.StringIO()
-            report_page.write(page, replace(about, data=data), found.statistics, runs)
+            report_page.write(
+                page,
+                replace(about, data=report.data()),
+                found.statistics,
+                [run.row() for run in runs],
+            )
             (file or sys.stdout.buffer).write(page.getvalue().encode())
         if isinstance(file, AtomicFile):
             file.commit()
             said = count(found.statistics.messages, found.noun)
             told.note(f"{said} reported in {visible(output)}")
-    told.report = Report("report", lambda: data, list, lambda: None)
+    told.printout = Printout(lambda: report, lambda: None)
     if damaged := found.statistics.damaged:
         failures = {key: Failure("damaged", why) for key, why in damaged.items()}
         fate = "left out" if found.statistics.findings is None else "not read as a whole"
@@ -223,7 +229,7 @@ async def _read(
         return _Found(found, store.kind, title_of(store.location), store.dialect.noun)
 
 
-def _runs(run: Run, location: Location) -> list[dict[str, Any]]:
+def _runs(run: Run, location: Location) -> list[RunRow]:
     """Return rows of the last runs on a store."""
     found = list_runs(lambda one: is_on(run, one, location), RUNS)
     return [run_row(one, found.sizes[one.id]) for one in found.runs[:RUNS]]
@@ -310,123 +316,79 @@ def _no_findings(where: Selection, *, wanted: bool) -> str:
     return "" if where.whole else "they are about whole memories, and messages were selected"
 
 
-def _data(
-    found: _Found, about: About, counted_by: str, runs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the report as a JSON object; parts that do not apply are left out.
+def _report(found: _Found, about: About, counted_by: str, runs: list[RunRow]) -> rows.ReportReport:
+    """Return the report; parts that do not apply are left out.
 
     ``counted_by`` is the name of the token counter.
     """
     has = found.statistics
-    store = {} if about.pseudonyms else {"url": about.store}
-    data: dict[str, Any] = {
-        "store": store | {"kind": found.kind, "what": found.what},
-        "title": about.title,
-        "time": about.now.isoformat(timespec="seconds"),
-        "noun": about.noun,
-        "selection": about.selection,
-        "pseudonyms": about.pseudonyms,
-        "totals": {
-            "users": has.users,
-            "without_user": has.without_user,
-            "memories": has.memories,
-            "messages": has.messages,
-            "bytes": has.bytes,
-            "marks": has.marks,
-            "roles": has.roles,
-            "unread": has.unread,
-            "first": has.first,
-            "last": has.last,
-            "summaries": has.summaries,
-            "without_time": has.untimed,
-            "odd_times": has.odd_times,
-        },
-        "days": [asdict(day) for day in has.days],
-        "sizes": {
-            "bins": _bins(has.size_bins),
-            "largest": [_message(row) for row in has.largest_messages],
-        },
-        "by_user": [asdict(row) for row in has.user_rows],
-        "other_users": None if has.other_users is None else _without_name(has.other_users),
-        "ages": [
-            {"days": days, "messages": number}
-            for days, number in zip((*AGES, None), has.ages, strict=True)
-        ],
-        "idle": [_memory(row) for row in has.idle],
-        "expiring": [_memory(row) for row in has.expiring],
-        "damaged": [_key(key) | {"message": why} for key, why in has.damaged.items()],
-        "runs": runs,
-    }
-    if has.findings is not None:
-        data["findings"] = [_finding(row) for row in has.findings]
-    if has.facts is not None:
-        data["facts"] = _facts(has.facts)
-        return data
-    return data | {
-        "tokens": {
-            "counted_by": counted_by,
-            "stored": has.tokens_stored,
-            "sent": has.sent.total,
-            "by_kind": asdict(has.sent),
-        },
-        "contexts": {
-            "bins": _bins(has.context_bins),
-            "median": has.median,
-            "percentile95": has.percentile95,
-            "limit": about.context_limit,
-            "over_limit": has.over_limit,
-            "largest": [_memory(row) for row in has.largest_contexts],
-        },
-        "tools": [asdict(row) for row in has.tools],
-        "hours": has.hours,
-    }
+    report = rows.ReportReport(
+        store=rows.ReportedStore(
+            url=UNSET if about.pseudonyms else about.store, kind=found.kind, what=found.what
+        ),
+        title=about.title,
+        time=about.now.isoformat(timespec="seconds"),
+        noun=about.noun,
+        selection=about.selection,
+        pseudonyms=about.pseudonyms,
+        totals=rows.StoreTotals(
+            users=has.users,
+            without_user=has.without_user,
+            memories=has.memories,
+            messages=has.messages,
+            bytes=has.bytes,
+            marks=has.marks,
+            roles=has.roles,
+            unread=has.unread,
+            first=has.first,
+            last=has.last,
+            summaries=has.summaries,
+            without_time=has.untimed,
+            odd_times=has.odd_times,
+        ),
+        days=has.days,
+        sizes=rows.Sizes(
+            has.size_bins,
+            [
+                rows.LargeMessage(**_key(row.key), id=row.id, role=row.role, bytes=row.bytes)
+                for row in has.largest_messages
+            ],
+        ),
+        by_user=has.user_rows,
+        other_users=None if has.other_users is None else rows.Users(*astuple(has.other_users)[1:]),
+        ages=[rows.AgeRow(*one) for one in zip((*AGES, None), has.ages, strict=True)],
+        idle=[_memory(row) for row in has.idle],
+        expiring=[_memory(row) for row in has.expiring],
+        damaged=[rows.DamagedRow(**_key(key), message=why) for key, why in has.damaged.items()],
+        runs=runs,
+        findings=UNSET if has.findings is None else [_finding(row) for row in has.findings],
+    )
+    if (facts := has.facts) is not None:
+        owners = [rows.OwnerRow(**_key(key), facts=number) for key, number in facts.owners]
+        report.facts = rows.Facts(
+            owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
+        )
+        return report
+    report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent)
+    report.contexts = rows.Contexts(
+        *(has.context_bins, has.median, has.percentile95, about.context_limit, has.over_limit),
+        [_memory(row) for row in has.largest_contexts],
+    )
+    report.tools, report.hours = has.tools, has.hours
+    return report
 
 
 def _key(key: MemoryKey) -> dict[str, Any]:
-    return {"user": key.user, "session": key.session} | ({"path": key.part} if key.part else {})
+    return {"user": key.user, "session": key.session, "path": key.part or UNSET}
 
 
-def _memory(row: MemoryRow) -> dict[str, Any]:
-    return _key(row.key) | {
-        "messages": row.messages,
-        "tokens": row.tokens,
-        "last": row.last,
-        "ttl": row.ttl,
-    }
+def _memory(row: MemoryRow) -> rows.MemoryTokens:
+    return rows.MemoryTokens(
+        **_key(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
+    )
 
 
-def _message(row: MessageRow) -> dict[str, Any]:
-    return _key(row.key) | {"id": row.id, "role": row.role, "bytes": row.bytes}
-
-
-def _without_name(row: UserRow) -> dict[str, Any]:
-    found = asdict(row)
-    del found["user"]
-    return found
-
-
-def _bins(bins: list[Bin]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in bins]
-
-
-def _finding(row: FindingRow) -> dict[str, Any]:
+def _finding(row: FindingRow) -> rows.FoundRow:
     kind = KINDS[row.code]
-    return {
-        "code": row.code,
-        "severity": kind.severity.value,
-        "count": row.count,
-        "memories": row.memories,
-        "what": kind.what,
-        "meaning": kind.meaning,
-        "remedy": row.remedy or kind.remedy,
-    }
-
-
-def _facts(facts: FactStatistics) -> dict[str, Any]:
-    return {
-        "owners": [_key(key) | {"facts": number} for key, number in facts.owners],
-        "lengths": _bins(facts.lengths),
-        "metadata": facts.metadata,
-        "expiring": facts.expiring,
-        "expired": facts.expired,
-    }
+    about = row.code, kind.severity.value, row.count, row.memories
+    return rows.FoundRow(*about, kind.what, kind.meaning, row.remedy or kind.remedy)

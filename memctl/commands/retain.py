@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 import typer
+from msgspec import UNSET
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
@@ -19,8 +21,10 @@ from memctl.ops.retain.actions import Surroundings
 from memctl.ops.retain.run import PolicyTask, Retention
 from memctl.ops.stop import Stop
 from memctl.output import retaining
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
+from memctl.reports.report import Error
+from memctl.reports.retain import PolicyRow, RetainFailure, RetainReport
 from memctl.retention import Policy, PolicyAction
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
@@ -58,7 +62,7 @@ def retain(
     tasks = [_task(run, policy, stop) for policy in policies]
     retention = Retention(tasks, _locator(run, policies))
     retention.check()
-    output.report = _report(tasks, dry_run=dry_run)
+    output.printout = _printout(tasks, dry_run=dry_run)
     if dry_run or not yes:
         wait_for(retention.plan())
     if not dry_run:
@@ -135,64 +139,54 @@ def _ask(output: Output, tasks: list[PolicyTask]) -> None:
         confirm(f"archive and then remove, or offload, {them}?")
 
 
-def _report(tasks: list[PolicyTask], *, dry_run: bool) -> Report:
-    def data() -> dict[str, Any]:
-        return {
-            "dry_run": dry_run,
-            "policies": [_row(task, dry_run=dry_run) for task in tasks],
-            "failures": [row for task in tasks for row in _failures(task)],
-        }
+def _printout(tasks: list[PolicyTask], *, dry_run: bool) -> Printout:
+    def report() -> RetainReport:
+        return RetainReport(
+            dry_run,
+            [_row(task, dry_run=dry_run) for task in tasks],
+            [row for task in tasks for row in _failures(task)],
+        )
 
-    def rows() -> list[dict[str, Any]]:
-        return [_flat(_row(task, dry_run=dry_run)) for task in tasks]
+    return Printout(report, lambda: retaining.outcome(tasks, dry_run=dry_run), of_run=not dry_run)
 
-    return Report(
-        "retain",
-        data,
-        rows,
-        lambda: retaining.outcome(tasks, dry_run=dry_run),
-        of_run=not dry_run,
+
+def _row(task: PolicyTask, *, dry_run: bool) -> PolicyRow:
+    found, acted = task.found, task.acted
+    done = found if dry_run else acted
+    return PolicyRow(
+        policy=task.policy.name,
+        store=task.location.label,
+        action=task.policy.action.value,
+        state=task.state,
+        archive=task.archive,
+        memories=done.memories,
+        messages=done.messages,
+        archived=0 if dry_run or task.archive is None else found.messages,
+        oldest=_time(found.oldest),
+        newest=_time(found.newest),
+        bytes=found.bytes,
+        held=task.held,
+        left=acted.left,
+        resumed=task.resumed,
+        runs=acted.runs,
+        receipts=acted.receipts,
+        error=None if task.error is None else Error.of(task.error),
     )
 
 
-def _row(task: PolicyTask, *, dry_run: bool) -> dict[str, Any]:
-    found, acted, error = task.found, task.acted, task.error
-    done = found if dry_run else acted
-    return {
-        "policy": task.policy.name,
-        "store": task.location.label,
-        "action": task.policy.action.value,
-        "state": task.state,
-        "archive": task.archive,
-        "memories": done.memories,
-        "messages": done.messages,
-        "archived": 0 if dry_run or task.archive is None else found.messages,
-        "oldest": found.oldest and found.oldest.isoformat(sep=" ", timespec="seconds"),
-        "newest": found.newest and found.newest.isoformat(sep=" ", timespec="seconds"),
-        "bytes": found.bytes,
-        "held": task.held,
-        "left": acted.left,
-        "resumed": task.resumed,
-        "runs": acted.runs,
-        "receipts": acted.receipts,
-        "error": error and {"code": error.code, "message": error.message, "hint": error.hint},
-    }
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(sep=" ", timespec="seconds")
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    lists = {name: " ".join(row[name]) for name in ("resumed", "runs", "receipts")}
-    return row | lists | {"error": row["error"] and row["error"]["code"]}
-
-
-def _failures(task: PolicyTask) -> list[dict[str, Any]]:
+def _failures(task: PolicyTask) -> list[RetainFailure]:
     return [
-        {
-            "policy": task.policy.name,
-            "user": key.user,
-            "session": key.session,
-            **({"path": key.part} if key.part else {}),
-            "code": failure.code,
-            "message": failure.message,
-        }
+        RetainFailure(
+            policy=task.policy.name,
+            user=key.user,
+            session=key.session,
+            path=key.part or UNSET,
+            code=failure.code,
+            message=failure.message,
+        )
         for key, failure in task.failures
     ]

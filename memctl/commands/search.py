@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import UNSET
 
 from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, opens_stores
@@ -19,8 +20,9 @@ from memctl.ops.names import refuse_absent
 from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
 from memctl.ops.search import search as operation
 from memctl.output.pager import paged
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
+from memctl.reports import search as reports
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.numbers import count
@@ -99,7 +101,7 @@ def search(
         if ids:
             _print_ids(output, report)
             return
-        output.report = _report(query, by, targets, report)
+        output.printout = _printout(query, by, targets, report)
         output.finish()
 
 
@@ -193,66 +195,48 @@ def _print_ids(output: Output, report: SearchReport) -> None:
         output.note(f"{number_of_hits(report)}: --top N takes more than {len(report.hits)}")
 
 
-def _report(query: str, by: By, targets: list[Target], report: SearchReport) -> Report:
-    def rows() -> list[dict[str, Any]]:
-        return [_row(hit) for hit in report.hits]
-
-    def data() -> dict[str, Any]:
-        use = report.index
-        counted = {"found": report.found, "complete": report.complete}
-        return {
-            "query": query,
-            "by": by.value,
-            "stores": [target.location.label for target in targets],
-            "hits": rows(),
-            **(counted if report.found is not None else {}),
-            "index": {
-                "messages": use.messages,
-                "new": use.new,
-                "seconds": round(use.seconds, 3),
-            },
-        }
+def _printout(query: str, by: By, targets: list[Target], found: SearchReport) -> Printout:
+    def report() -> reports.SearchReport:
+        use, counted = found.index, found.found is not None
+        return reports.SearchReport(
+            query=query,
+            by=by.value,
+            stores=[target.location.label for target in targets],
+            hits=[_row(hit) for hit in found.hits],
+            found=UNSET if found.found is None else found.found,
+            complete=found.complete if counted else UNSET,
+            index=reports.IndexUseRow(use.messages, use.new, round(use.seconds, 3)),
+        )
 
     def table() -> Any:
-        from memctl.output import found  # only needed here
+        from memctl.output import found as drawn  # only needed here
 
-        return found.hits(report, several=len(targets) > 1)
+        return drawn.hits(found, several=len(targets) > 1)
 
-    return Report("search", data, rows, table)
-
-
-def _row(hit: Hit) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "store": hit.store,
-        "user": hit.key.user,
-        "session": hit.key.session,
-    }
-    if hit.key.part:
-        row["path"] = hit.key.part
-    row |= {
-        "id": hit.id,
-        "position": hit.position,
-        "time": hit.time,
-        "role": hit.role,
-        "name": hit.name,
-        "marks": list(hit.marks),
-        "unread": hit.unread or None,
-        "score": hit.score,
-        "snippet": hit.snippet,
-        "words": hit.has_words,
-    }
-    if hit.before or hit.after:
-        row["before"] = [_neighbour(one) for one in hit.before]
-        row["after"] = [_neighbour(one) for one in hit.after]
-    return row
+    return Printout(report, table)
 
 
-def _neighbour(one: Neighbour) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "position": one.position,
-        "time": one.time,
-        "role": one.role,
-        "name": one.name,
-        "text": one.text,
-    }
+def _row(hit: Hit) -> reports.HitRow:
+    around = bool(hit.before or hit.after)
+    return reports.HitRow(
+        store=hit.store,
+        user=hit.key.user,
+        session=hit.key.session,
+        path=hit.key.part or UNSET,
+        id=hit.id,
+        position=hit.position,
+        time=hit.time,
+        role=hit.role,
+        name=hit.name,
+        marks=list(hit.marks),
+        unread=hit.unread or None,
+        score=hit.score,
+        snippet=hit.snippet,
+        words=hit.has_words,
+        before=[_neighbour(one) for one in hit.before] if around else UNSET,
+        after=[_neighbour(one) for one in hit.after] if around else UNSET,
+    )
+
+
+def _neighbour(one: Neighbour) -> reports.NeighbourRow:
+    return reports.NeighbourRow(one.id, one.position, one.time, one.role, one.name, one.text)

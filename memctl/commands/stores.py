@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
+from msgspec import UNSET
 from rich.text import Text
 
 from memctl.commands._context import Run
@@ -19,9 +20,10 @@ from memctl.errors import NotFound, UsageError
 from memctl.layouts.foreign import ForeignFormat
 from memctl.location import Location, visible
 from memctl.output import tables
-from memctl.output.report import Report
+from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import SQL_KINDS, features_of, kinds, spec_of
+from memctl.reports.stores import KindRow, StoresReport, TableRow, TablesReport
 from memctl.store import OpenMode
 from memctl.text.numbers import count
 
@@ -62,13 +64,9 @@ def stores(
         return
     output = run.output
     found = [_row(kind, output) for kind in kinds()]
-    output.report = Report(
-        "stores",
-        lambda: {"stores": found},
-        lambda: found,
-        lambda: tables.kinds(
-            (row["kind"], row["written_as"], row["what"], _able(row)) for row in found
-        ),
+    output.printout = Printout(
+        lambda: StoresReport(found),
+        lambda: tables.kinds((row.kind, row.written_as, row.what, _able(row)) for row in found),
     )
     output.emit()
 
@@ -85,26 +83,24 @@ def _detect(run: Run, location: Location) -> None:
             if one.names_user:
                 one.reasons.append("owner: left out, because a column names the user")
     found = [
-        {
-            "table": one.table,
-            "rows": one.rows,
-            "layout": one.layout,
-            "columns": one.columns,
-            "reasons": one.reasons,
-            "toml": one.toml(_alias(one, location, several=len(proposals) > 1), location.label),
-        }
-        | ({"dialect": one.dialect} if one.dialect else {})
-        | ({} if one.encoding == "" else {"content_encoding": one.encoding})
-        | ({"live": one.live} if one.live else {})
-        | ({"summary": one.summary} if one.summary else {})
+        TableRow(
+            one.table,
+            one.rows,
+            one.layout,
+            one.columns,
+            one.reasons,
+            one.toml(_alias(one, location, several=len(proposals) > 1), location.label),
+            one.dialect or UNSET,
+            UNSET if one.encoding == "" else one.encoding,
+            one.live or UNSET,
+            one.summary or UNSET,
+        )
         for one in proposals
     ]
     from memctl.layouts.sql import named_tables
 
-    run.output.report = Report(
-        "stores",
-        lambda: {"store": location.label, "tables": found},
-        lambda: found,
+    run.output.printout = Printout(
+        lambda: TablesReport(location.label, found),
         lambda: Text("\n\n".join(map(_shown, found))) if found else None,
     )
     for name, other in others.items():
@@ -167,30 +163,29 @@ def _alias(proposal: Proposal, location: Location, *, several: bool) -> str:
     return plain or proposal.layout
 
 
-def _shown(table: dict[str, Any]) -> str:
-    rows = f"{count(table['rows'], 'row')}"
-    reasons = "".join(f"  {visible(reason)}\n" for reason in table["reasons"])
-    return f"{visible(table['table'])}: {rows}\n{reasons}\n{table['toml']}"
+def _shown(table: TableRow) -> str:
+    reasons = "".join(f"  {visible(reason)}\n" for reason in table.reasons)
+    return f"{visible(table.table)}: {count(table.rows, 'row')}\n{reasons}\n{table.toml}"
 
 
-def _row(kind: str, output: Output) -> dict[str, Any]:
+def _row(kind: str, output: Output) -> KindRow:
     try:
         spec = spec_of(kind)
     except UsageError as error:  # a plugin that cannot be loaded
         output.warn(error.message)
-        row = {"kind": kind, "written_as": f"{kind}://..., PATH.{kind}", "what": "a plugin"}
-        return row | {"capabilities": [], "missing": error.hint}
-    row = {"kind": kind, "written_as": spec.syntax, "what": spec.summary}
+        return KindRow(
+            kind, f"{kind}://..., PATH.{kind}", "a plugin", [], missing=error.hint or UNSET
+        )
     try:
         features = features_of(kind)
         marks = None if features.marks is None else sorted(features.marks)
-        return row | {"capabilities": features.capabilities(), "marks": marks}
+        return KindRow(kind, spec.syntax, spec.summary, features.capabilities(), marks)
     except UsageError as error:
-        return row | {"capabilities": [], "missing": error.hint}
+        return KindRow(kind, spec.syntax, spec.summary, [], missing=error.hint or UNSET)
 
 
-def _able(row: dict[str, Any]) -> str:
-    able = [*row["capabilities"]]
-    if (marks := row.get("marks")) is not None:
-        able.append(f"only the mark {marks[0]}" if marks else "no marks")
-    return ", ".join(able) or row.get("missing") or ""
+def _able(row: KindRow) -> str:
+    able = [*row.capabilities]
+    if isinstance(row.marks, list):
+        able.append(f"only the mark {row.marks[0]}" if row.marks else "no marks")
+    return ", ".join(able) or row.missing or ""

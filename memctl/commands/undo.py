@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from memctl.commands._change import confirm, perform, refuse_unasked
@@ -22,7 +23,7 @@ from memctl.commands._options import (
     divisible_change,
 )
 from memctl.commands._parts_plan import JobParts
-from memctl.commands._parts_report import in_job, merged_report
+from memctl.commands._parts_report import merged_report, of_job
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
@@ -36,21 +37,26 @@ from memctl.ops.undo.reversal import (
     with_record,
 )
 from memctl.output.history import job_state, run_changes, run_state, run_store
-from memctl.output.report import error_row
 from memctl.parts.divide import error_of
 from memctl.parts.merge import merge
 from memctl.parts.part import PartResult
+from memctl.reports.change import ChangedMemories, ChangedMessages, UndoReport
+from memctl.reports.report import Error
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.text.numbers import count, local_time
 
-_EMPTY: dict[str, Any] = {
-    "dry_run": False,
-    "memories": {"selected": 0, "written": 0, "failed": 0},
-    "messages": {"selected": 0, "deleted": 0, "marked": 0, "restored": 0, "failed": 0},
-    "failures": [],
-}
-"""The report of a job without parts to undo."""
+
+def _nothing(job: Job, *, dry_run: bool) -> UndoReport:
+    """Return the report of a job without parts to undo."""
+    return UndoReport(
+        dry_run=dry_run,
+        target=visible(run_store(job)),
+        memories=ChangedMemories(0, 0, 0),
+        messages=ChangedMessages(0, 0, 0, 0, 0),
+        failures=[],
+        undoes=job.name,
+    )
 
 
 def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobParts:
@@ -84,7 +90,7 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
         sorted({Shard.parse(run.shard) for run in undone}),
         store if store is not None and (name or run.secret) else run.argument,
         name is not None or run.secret,
-        _EMPTY | {"dry_run": given["dry_run"], "target": visible(run_store(found))},
+        _nothing(found, dry_run=given["dry_run"]),
     )
 
 
@@ -271,20 +277,20 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
     stopped: MemctlError | None = None
     for run in undone:
         start = time.monotonic()
-        this.output.report = None
+        this.output.printout = None
         error: MemctlError | None = None
         try:
             undoing.undo(run)
         except MemctlError as found:
             error = found
-        report = None if this.output.report is None else this.output.report.data()
+        data = this.output.reported
         if error is not None:
-            report = {**(report or {}), "error": error_row(error)}
+            data["error"] = msgspec.to_builtins(Error.of(error))
         results.append(
             PartResult(
                 Shard.parse(run.shard),
                 0 if error is None else error.exit_code,
-                report,
+                data or None,
                 host=socket.gethostname(),
                 seconds=round(time.monotonic() - start, 3),
             )
@@ -292,12 +298,11 @@ def _undo_job(this: ThisRun, undoing: _Undoing, job: Job, undone: list[Run]) -> 
         if isinstance(error, Interrupted | Unavailable | UsageError):
             stopped = error
             break
-    merged = merge(results)
-    data = _EMPTY | {"target": visible(run_store(job))} | merged.data
-    data = in_job(data | {"undoes": job.name}, this.job)
-    this.output.report = merged_report(
-        "undo", data, len(undone), "this machine", time.monotonic() - begun
-    )
+    report = of_job(_nothing(job, dry_run=False), merge("undo", results).report)
+    if any(part.run for part in report.parts or ()):
+        report.job = this.job
+    seconds = time.monotonic() - begun
+    this.output.printout = merged_report(report, len(undone), "this machine", seconds)
     if error := stopped if isinstance(stopped, Interrupted) else error_of(results, len(undone)):
         raise error
     this.output.emit()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec import UNSET
 from rich.text import Text
 
 from memctl import api
@@ -22,9 +23,18 @@ from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.copy.diff import with_lines
 from memctl.ops.observer import opened
 from memctl.output import tables
-from memctl.output.report import CsvRows, Listing, Report, columns
+from memctl.output.printout import CsvRows, Listing, Printout, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
+from memctl.reports.report import Maybe
+from memctl.reports.verify import (
+    ArchiveRow,
+    ComparedMemories,
+    ComparedMessages,
+    DifferenceRow,
+    VerifyArchiveReport,
+    VerifyReport,
+)
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.numbers import count
@@ -116,13 +126,9 @@ async def _check(output: Output, archive: Location) -> None:
     async with opened(make_store(archive), output) as store:  # which checks it
         memories, messages = await store.count(Selection()) or (0, 0)
         found = f"{count(memories, 'memory')}, {count(messages, store.dialect.noun)}"
-        data = {"url": archive.label, "memories": memories, "messages": messages}
-        output.report = Report(
-            "verify",
-            lambda: {"archive": data},
-            list,
-            lambda: Text(f"{visible(archive.label)}\nwhole: {found}"),
-            of_run=True,
+        report = VerifyArchiveReport(ArchiveRow(archive.label, memories, messages))
+        output.printout = Printout(
+            lambda: report, lambda: Text(f"{visible(archive.label)}\nwhole: {found}"), of_run=True
         )
 
 
@@ -134,59 +140,48 @@ async def _compare(
         opened(make_store(second), output) as right,
     ):
         found = await api.compare(left, right, where, must_exist=True, observer=output)
-        output.report = Report(
-            "verify",
-            lambda: {**_data(found, first.label, second.label), "differences": _rows(found)},
-            lambda: _rows(found),
+        output.printout = Printout(
+            lambda: _report(found, first.label, second.label),
             lambda: tables.comparison(found, first.label, second.label, brief=show),
             of_run=True,
         )
         if show:
-            data = _data(found, first.label, second.label)
-            await show_differences(output, left, right, found.differences, data)
+            await show_differences(output, left, right, found.differences)
     return found
 
 
-def _rows(found: CompareReport) -> list[dict[str, Any]]:
-    return [difference_row(difference) for difference in found.differences]
-
-
-def _data(found: CompareReport, left: str, right: str) -> dict[str, Any]:
-    return {
-        "source": left,
-        "target": right,
-        "memories": {
-            "same": found.same,
-            "different": found.different,
-            "missing": found.missing,
-            "extra": found.extra,
-        },
-        "messages": {"source": found.left_messages, "target": found.right_messages},
-    }
+def _report(found: CompareReport, left: str, right: str) -> VerifyReport:
+    return VerifyReport(
+        source=left,
+        target=right,
+        memories=ComparedMemories(found.same, found.different, found.missing, found.extra),
+        messages=ComparedMessages(found.left_messages, found.right_messages),
+        differences=[difference_row(difference) for difference in found.differences],
+    )
 
 
 async def show_differences(
-    output: Output, left: Store, right: Store, found: list[Difference], data: dict[str, Any]
+    output: Output, left: Store, right: Store, found: list[Difference]
 ) -> None:
     """Write the differences of two stores one by one, line by line as ``git diff`` does.
-
-    ``data`` has the fields of the JSON report besides the differences.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     diff = Diff(left.label, right.label)
-    cells = CsvRows([*columns(map(difference_row, found)), "diff"])
+    cells = CsvRows([*columns(difference_row(one).row() for one in found), "diff"])
     console = output.console()
     piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
-    listing = Listing("verify", data, "differences")
+    head = output.reported
+    head.pop("differences", None)
+    listing = Listing("verify", head, "differences")
     if output.format is Format.JSON:
         output.listing = listing
     elif output.format is not Format.TABLE:
-        output.report = None  # the rows are the whole report
+        output.printout = None  # the rows are the whole report
     async with aclosing(with_lines(left, right, found)) as shown:
         async for difference, lines in shown:
-            row = {**difference_row(difference), "diff": lines}
+            row = difference_row(difference, lines).row()
             match output.format:
                 case Format.TABLE:
                     console.print(diff.draw(difference, lines), soft_wrap=piped)
@@ -200,13 +195,18 @@ async def show_differences(
         console.print()
 
 
-def difference_row(difference: Difference) -> dict[str, Any]:
-    """Return a difference of two stores as a row of a JSON, NDJSON or CSV report."""
+def difference_row(difference: Difference, diff: Maybe[list[str]] = UNSET) -> DifferenceRow:
+    """Return a difference of two stores as a row of the report."""
     key = difference.key
-    row = {"user": key.user, "session": key.session}
-    if key.part:
-        row["path"] = key.part
-    return row | {"code": difference.code, "id": difference.id, "message": difference.message}
+    return DifferenceRow(
+        user=key.user,
+        session=key.session,
+        path=key.part or UNSET,
+        code=difference.code,
+        id=difference.id,
+        message=difference.message,
+        diff=diff,
+    )
 
 
 _SIGN_STYLES = {"-": "red", "+": "green"}

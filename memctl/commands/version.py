@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 from pathlib import Path
-from typing import Any
 
+from msgspec.structs import asdict
 from rich.text import Text
 
 from memctl import config as configuration
@@ -15,7 +15,8 @@ from memctl.commands._help import table
 from memctl.commands._options import takes_options
 from memctl.journal.runs import Runs
 from memctl.machine import installation
-from memctl.output.report import Report
+from memctl.output.printout import Printout
+from memctl.reports.version import PackageRow, Paths, VersionReport
 from memctl.version import __version__
 
 
@@ -29,45 +30,34 @@ def version(run: Run) -> None:
       memctl version
       memctl version --verbose
     """
-    data: dict[str, Any] = {"version": __version__}
-    packages: list[dict[str, Any]] = []
+    report = VersionReport(__version__)
     if run.output.verbose:
-        data |= {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "packages": packages,
-            "paths": _paths(run),
-            "conflicts": installation.conflicts(),
-        }
-        packages += [
-            {"name": one.name, "version": one.version, "extra": one.extra}
-            for one in installation.packages()
-        ]
+        report = VersionReport(
+            __version__,
+            platform.python_version(),
+            platform.platform(),
+            [PackageRow(one.name, one.version, one.extra) for one in installation.packages()],
+            _paths(run),
+            installation.conflicts(),
+        )
         for warning in installation.conflict_warnings():
             run.output.warn(warning)
-    own = {"name": "memctl", "version": __version__, "extra": None}
-    run.output.report = Report(
-        "version", lambda: data, lambda: [own, *packages], lambda: Text(_described(data))
-    )
+    run.output.printout = Printout(lambda: report, lambda: Text(_described(report)))
     run.output.emit()
 
 
-def _paths(run: Run) -> dict[str, str]:
+def _paths(run: Run) -> Paths:
     config = configuration.place(run.config_file, configuration.environment())
-    return {
-        "configuration": str(config),
-        "undo": str(Runs().folder),
-        "package": str(Path(__file__).parents[1]),
-        "python": sys.executable,
-    }
+    package = Path(__file__).parents[1]
+    return Paths(str(config), str(Runs().folder), str(package), sys.executable)
 
 
-def _described(data: dict[str, Any]) -> str:
-    lines = [f"memctl {data['version']}"]
-    if "python" in data:
-        lines += [f"Python {data['python']}, {data['platform']}", "", "Packages:"]
-        lines += table([(one["name"], _state(one)) for one in data["packages"]], _UNCUT)
-        lines += ["", "Paths:", *table(data["paths"].items(), _UNCUT)]
+def _described(report: VersionReport) -> str:
+    lines = [f"memctl {report.version}"]
+    if isinstance(report.packages, list) and isinstance(report.paths, Paths):
+        lines += [f"Python {report.python}, {report.platform}", "", "Packages:"]
+        lines += table([(one.name, _state(one)) for one in report.packages], _UNCUT)
+        lines += ["", "Paths:", *table(asdict(report.paths).items(), _UNCUT)]
     return "\n".join(lines)
 
 
@@ -75,6 +65,6 @@ _UNCUT = 10_000
 """The width of tables with paths, which are never cut."""
 
 
-def _state(package: dict[str, Any]) -> str:
-    extra = f" (extra {package['extra']})" if package["extra"] else ""
-    return f"{package['version'] or 'not installed'}{extra}"
+def _state(package: PackageRow) -> str:
+    extra = f" (extra {package.extra})" if package.extra else ""
+    return f"{package.version or 'not installed'}{extra}"

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace as replaced
+
 from memctl.dialects.fact import FactView
 from memctl.dialects.view import COMPRESSED, Dialect, MessageView, Unread
 from memctl.inference.tokens import estimate
@@ -35,6 +37,7 @@ from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
 from memctl.ops.gather import gather
 from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged
+from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -48,53 +51,6 @@ _EARLIEST = date(2000, 1, 1)
 """The first day in a report: an earlier time is that of a wrong clock."""
 _NAMES = 10_000
 """The largest number of names of tools, of keys of metadata, and of calls to remember."""
-
-
-@dataclass(slots=True)
-class Day:
-    """The messages of one day, by role; ``other`` counts the messages of systems and tools.
-
-    ``day`` is an ISO date in local time, such as ``2026-01-31``.  ``other`` counts facts, too.
-    """
-
-    day: str
-    user: int = 0
-    assistant: int = 0
-    other: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """A column of a histogram: the number of values from ``low`` to below ``high``.
-
-    ``high`` is None in the last bin, which has no upper limit.
-    """
-
-    low: int
-    high: int | None
-    count: int
-
-
-@dataclass(slots=True)
-class Tokens:
-    """Numbers of tokens, by the kind of text that a model is sent.
-
-    The sum is the number that ``memctl context`` shows.  The speaker of a message belongs to its
-    text, and that of a message with only tool results to the results.
-    """
-
-    summary: int = 0
-    user: int = 0
-    assistant: int = 0
-    calls: int = 0
-    results: int = 0
-    system: int = 0
-
-    @property
-    def total(self) -> int:
-        """The number of all tokens."""
-        return self.summary + self.user + self.assistant + self.calls + self.results + self.system
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +73,6 @@ class MessageRow:
     id: str
     role: str
     bytes: int
-
-
-@dataclass(slots=True)
-class UserRow:
-    """The numbers of a user; ``first`` and ``last`` are the earliest and the latest time.
-
-    ``tokens`` is the number of tokens that the agents of the user send.
-    """
-
-    user: str
-    memories: int = 0
-    messages: int = 0
-    bytes: int = 0
-    tokens: int = 0
-    first: str | None = None
-    last: str | None = None
-
-
-@dataclass(slots=True)
-class ToolRow:
-    """The calls and results of a tool; ``tokens`` and ``largest`` are about its stored results.
-
-    ``largest`` is the size in bytes of the largest result.
-    """
-
-    name: str
-    calls: int = 0
-    results: int = 0
-    tokens: int = 0
-    largest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +126,7 @@ class Statistics:
     """The number of memories with a summary; None if the store has no place for summaries."""
     tokens_stored: int = 0
     """The tokens of all messages and summaries."""
-    sent: Tokens = field(default_factory=Tokens)
+    sent: Sent = field(default_factory=Sent)
     """The tokens that the agents send: one context of each memory."""
     days: list[Day] = field(default_factory=list)
     """The days with messages, in order."""
@@ -803,7 +729,7 @@ def pseudonymous(found: Statistics) -> Statistics:
     def renamed(key: MemoryKey) -> MemoryKey:
         return MemoryKey(user(key.user), session(key.session), part(key.part))
 
-    users = [replace(row, user=user(row.user)) for row in found.user_rows]
+    users = [replaced(row, user=user(row.user)) for row in found.user_rows]
 
     def memories(rows: list[MemoryRow]) -> list[MemoryRow]:
         return [replace(row, key=renamed(row.key)) for row in rows]

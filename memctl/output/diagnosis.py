@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from msgspec import UNSET
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
 from rich.text import Text
@@ -13,6 +14,7 @@ from rich.text import Text
 from memctl.location import visible
 from memctl.model import Finding
 from memctl.ops.doctor.findings import KINDS, RepairMethod, Severity
+from memctl.reports.doctor import FindingRow, RepairedRow
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
@@ -27,36 +29,31 @@ SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.N
 _MARGIN = 4
 
 
-def finding_row(finding: Finding) -> dict[str, Any]:
-    """Return a finding of ``doctor`` as a row of a JSON, NDJSON or CSV report."""
+def finding_row(finding: Finding) -> FindingRow:
+    """Return a finding of ``doctor`` as a row of its report."""
     kind = KINDS[finding.code]
     key = finding.key
-    found: dict[str, Any] = {
-        "code": finding.code,
-        "severity": kind.severity.value,
-        "user": key.user if key else None,
-        "session": key.session if key else None,
-    }
-    if key and key.part:
-        found["path"] = key.part
-    return found | {
-        "count": finding.count,
-        "ids": list(finding.examples),
-        "message": f"{kind.what}: {finding.detail}" if finding.detail else kind.what,
-        "meaning": kind.meaning,
-        "remedy": finding.remedy or kind.remedy,
-        "repairable": finding.repairable and kind.repair is not RepairMethod.NONE,
-    }
+    return FindingRow(
+        code=finding.code,
+        severity=kind.severity.value,
+        user=key.user if key else None,
+        session=key.session if key else None,
+        path=(key and key.part) or UNSET,
+        count=finding.count,
+        ids=list(finding.examples),
+        message=f"{kind.what}: {finding.detail}" if finding.detail else kind.what,
+        meaning=kind.meaning,
+        remedy=finding.remedy or kind.remedy,
+        repairable=finding.repairable and kind.repair is not RepairMethod.NONE,
+    )
 
 
-def repaired_row(finding: Finding) -> dict[str, Any]:
-    """Return a repair by ``doctor`` as a row of a JSON report.
-
-    User and session are None if the finding concerns the whole store.
-    """
-    found = finding_row(finding)
-    names = ("code", "user", "session", "path", "count")
-    return {name: found[name] for name in names if name in found}
+def repaired_row(finding: Finding) -> RepairedRow:
+    """Return a repair by ``doctor`` as a row of its report."""
+    row = finding_row(finding)
+    return RepairedRow(
+        code=row.code, user=row.user, session=row.session, path=row.path, count=row.count
+    )
 
 
 def repairs(

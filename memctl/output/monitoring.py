@@ -313,7 +313,7 @@ class Monitoring:
         command, store = job
         samples = chain(
             run_samples(time.time(), duration, exit_code, last_success(path)),
-            report_samples(output.report.data() if output.report else {}),
+            report_samples(output.reported),
         )
         labels = {"command": command, "store": store, "file": path.name}
         try:

@@ -19,17 +19,15 @@ from memctl.model import MemoryKey
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod, Severity
 from memctl.ops.statistics import (
     AGES,
-    Bin,
-    Day,
     FactStatistics,
     FindingRow,
     MemoryRow,
     MessageRow,
     Statistics,
-    UserRow,
 )
 from memctl.output import charts
 from memctl.output.charts import Axis, Bar, Series
+from memctl.reports.statistics import Bin, Day, UserRow
 from memctl.text import html
 from memctl.text.numbers import count, duration, local_time, size
 

@@ -23,6 +23,8 @@ from memctl.text.numbers import bar, count, duration, size
 if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.copy.compare import CompareReport
     from memctl.ops.inspect import Catalogue, Group, Totals
+    from memctl.reports.config import CheckRow, ConfigFile, SettingRow
+    from memctl.reports.report import PartRow
     from memctl.stores.archive.rotation import RotatedFile
 
 GAP = 2
@@ -395,7 +397,7 @@ SHOWN_REASONS = 20
 
 
 def divided(
-    label: str, body: str, parts: Sequence[Mapping[str, Any]], of: int, engine: str, seconds: float
+    label: str, body: str, parts: Sequence[PartRow], of: int, engine: str, seconds: float
 ) -> Text:
     """Draw a run in parts: how many ran where, the slowest, and those that failed.
 
@@ -406,33 +408,33 @@ def divided(
     text = Text(f"{visible(label)}: " if label else "", "bold")
     begun = f"{len(parts):,} of " if len(parts) < of else ""
     facts = [f"{begun}{count(of, 'part')} on {engine}"]
-    if repeated := sum(part["attempts"] > 1 for part in parts):
+    if repeated := sum(part.attempts > 1 for part in parts):
         facts.append(f"{repeated:,} of them repeated")
     text.append(", ".join([*facts, duration(seconds)]), "not bold")
     if body:
         text.append(f"\n{body}", "not bold")
-    slowest = max(parts, key=lambda part: part["seconds"], default=None)
+    slowest = max(parts, key=lambda part: part.seconds, default=None)
     if slowest is not None and len(parts) > 1:
         text.append(
-            f"\nslowest part {slowest['shard']}: {duration(slowest['seconds'])}, "
-            f"{count(slowest['messages'], 'message')}",
+            f"\nslowest part {slowest.shard}: {duration(slowest.seconds)}, "
+            f"{count(slowest.messages, 'message')}",
             "not bold dim",
         )
     _append_failed_parts(text, parts)
     return text
 
 
-def _append_failed_parts(text: Text, parts: Sequence[Mapping[str, Any]]) -> None:
+def _append_failed_parts(text: Text, parts: Sequence[PartRow]) -> None:
     """Draw each reason why parts failed once, with the number of parts and the first of them.
 
     The report itself has the memories in conflict, the differences and the findings.
     """
     by_reason: dict[str, list[str]] = {}
     for part in parts:
-        error = part.get("error")
-        if error and error["code"] not in ("conflict", "different", "unhealthy"):
-            said = f"exit code {part['exit']}: {visible(error['message'])}"
-            by_reason.setdefault(said, []).append(part["shard"])
+        error = part.error
+        if error and error.code not in ("conflict", "different", "unhealthy"):
+            said = f"exit code {part.exit}: {visible(error.message)}"
+            by_reason.setdefault(said, []).append(part.shard)
     for said, shards in list(by_reason.items())[:SHOWN_REASONS]:
         more = f" and {count(len(shards) - 1, 'part')} more" if len(shards) > 1 else ""
         text.append(f"\npart {shards[0]}{more}  {said}", "not bold red")
@@ -559,15 +561,15 @@ class _Kinds:
                     label = ""
 
 
-def config_settings(file: dict[str, Any], found: list[dict[str, Any]]) -> RenderableType:
+def config_settings(file: ConfigFile, found: list[SettingRow]) -> RenderableType:
     """Draw the path of the configuration file, then a row per setting with its source."""
-    head = Text(visible(file["path"]), "bold")
-    if not file["exists"]:
+    head = Text(visible(file.path), "bold")
+    if not file.exists:
         head.append("\ndoes not exist; create it with: memctl config init", "not bold dim")
-    places = [row["where"] if row["source"] == "environment" else row["source"] for row in found]
+    places = [(row.source == "environment" and row.where) or row.source for row in found]
     columns = [
-        Column("setting", [Text(visible(row["key"])) for row in found], shrinks=True),
-        Column("value", [_value(row["value"]) for row in found], shrinks=True),
+        Column("setting", [Text(visible(row.key)) for row in found], shrinks=True),
+        Column("value", [_value(row.value) for row in found], shrinks=True),
         Column("from", [Text(visible(place), "dim") for place in places]),
     ]
     return Stack(head, Text(), Grid(columns))
@@ -579,25 +581,25 @@ def _value(value: Any) -> Text:
     return Text(visible(value if isinstance(value, str) else json.dumps(value)))
 
 
-def config_checks(found: list[dict[str, Any]]) -> RenderableType:
+def config_checks(found: list[CheckRow]) -> RenderableType:
     """Draw a line per configured store and model: ok, or the error with its hint."""
     if not found:
         return Text("no stores and no summarizers are configured", "dim")
-    widths = [max(len(visible(row[key] or "")) for row in found) for key in ("what", "name")]
+    widths = [max(len(visible(getattr(row, key))) for row in found) for key in ("what", "name")]
     return Stack(*_check_lines(found, widths))
 
 
-def _check_lines(found: list[dict[str, Any]], widths: list[int]) -> Iterable[Text]:
+def _check_lines(found: list[CheckRow], widths: list[int]) -> Iterable[Text]:
     for row in found:
         line = Text.assemble(
-            ("ok      ", "green") if row["ok"] else ("failed  ", "bold red"),
-            (row["what"].ljust(widths[0]) + "  ", "dim"),
-            (visible(row["name"]).ljust(widths[1]) + "  ", "bold"),
-            visible(row["kind"] or ""),
+            ("ok      ", "green") if row.ok else ("failed  ", "bold red"),
+            (row.what.ljust(widths[0]) + "  ", "dim"),
+            (visible(row.name).ljust(widths[1]) + "  ", "bold"),
+            visible(row.kind or ""),
         )
         yield line
-        error = row["error"]
-        said = [("", error["message"]), ("hint: ", error["hint"])] if error else []
-        for label, text in [*said, ("", row["note"])]:
+        error = row.error
+        said = [("", error.message), ("hint: ", error.hint)] if error else []
+        for label, text in [*said, ("", row.note)]:
             if text:
                 yield Text(f"        {label}{visible(text)}", "red" if error else "dim")

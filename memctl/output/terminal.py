@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # none of these is needed to show the help
     from rich.console import Console, RenderableType
 
     from memctl.ops.report import Progress, SummaryProgress, Total
+    from memctl.output.printout import Listing, Printout
     from memctl.output.progress import Lines, Live, Meter, Parts
-    from memctl.output.report import Listing, Report
     from memctl.selection import Untimed
     from memctl.store import Store
 
@@ -86,9 +86,9 @@ class Output:
     """The seconds to wait for an answer of a store; None for no limit."""
     interval: float | None = None
     """The seconds between lines of progress; None for a live line."""
-    report: Report | None = None
+    printout: Printout | None = None
     listing: Listing | None = None
-    """A JSON report whose rows are already being written; it takes precedence over ``report``."""
+    """A JSON report whose rows are already being written; it takes precedence over ``printout``."""
     warnings: list[str] = field(default_factory=list)
     untimed: Untimed | None = None
     """The count of messages without a time that the selection excludes; None without one."""
@@ -202,12 +202,13 @@ class Output:
     def _ending(self, command: str) -> dict[str, Any]:
         seconds = round(time.monotonic() - self._begun, 3)
         found: dict[str, Any] = {"command": command or None, "seconds": seconds}
-        run = self._reported().get("run")
+        run = self.reported.get("run")
         return found if run is None else found | {"run": run}
 
-    def _reported(self) -> dict[str, Any]:
-        """Return the JSON object of the report; empty if there is no report."""
-        return self.report.data() if self.report is not None else {}
+    @property
+    def reported(self) -> dict[str, Any]:
+        """The JSON object of the report; empty if there is no report."""
+        return self.printout.report().data() if self.printout is not None else {}
 
     def _log(self, level: str, event: str, text: str, **more: Any) -> None:
         if self.log_format is LogFormat.JSON:
@@ -265,25 +266,25 @@ class Output:
             self.listing.tail |= more
             self.listing.close(self.warnings, error)
             self.listing = None
-        elif self.report is not None:
-            self._write(self.report, more, error)
+        elif self.printout is not None:
+            self._write(self.printout, more, error)
         else:
             return
         sys.stdout.flush()  # raises if the output cannot be written
 
-    def _write(self, report: Report, more: dict[str, Any], error: MemctlError | None) -> None:
-        from memctl.output import report as forms  # only needed for a report
+    def _write(self, printout: Printout, more: dict[str, Any], error: MemctlError | None) -> None:
+        from memctl.output import printout as forms  # only needed for a report
 
         match self.format:
             case Format.JSON:
-                forms.write_json(report, more, self.warnings, error)
+                forms.write_json(printout.report().data() | more, self.warnings, error)
             case Format.NDJSON:
-                forms.write_ndjson(report.rows())
+                forms.write_ndjson(printout.report().rows())
             case Format.CSV:
-                forms.write_csv(report.rows())
+                forms.write_csv(printout.report().rows())
             case Format.TABLE:
-                unasked = self.quiet and report.of_run and error is None
-                table = None if unasked else report.table()
+                unasked = self.quiet and printout.of_run and error is None
+                table = None if unasked else printout.table()
                 if table is not None:
                     self.console().print(table)
 
@@ -307,11 +308,12 @@ class Output:
         """Write the report of the work done so far, then print the error on stderr."""
         error.message = redact_text(error.message, self.arguments)
         error.hint = error.hint and redact_quoted(error.hint, self.arguments)
-        if self.listing is None and self.report is None and self.format is Format.JSON:
-            from memctl.output.report import Report  # only needed for a report
-
-            self.report = Report(command, dict, list, lambda: None)
+        empty = self.listing is None and self.printout is None
         self.emit(error)
+        if empty and self.format is Format.JSON:
+            from memctl.output.printout import write_json  # only needed for a report
+
+            write_json({"schema": f"memctl/{command}/1"}, self.warnings, error)
         more: dict[str, Any] = {}
         if self.log_format is LogFormat.JSON:
             self._log_failures()
@@ -322,7 +324,7 @@ class Output:
 
     def _log_failures(self) -> None:
         """Log each memory of the report that was left unchanged because of a failure."""
-        for failure in self._reported().get("failures", ()):
+        for failure in self.reported.get("failures", ()):
             memory = {
                 name: failure[name] for name in ("user", "session", "path") if name in failure
             }

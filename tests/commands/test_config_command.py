@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memctl import config as configuration
-from memctl.commands.config import Check
+from memctl.reports.config import CheckRow
 from tests.summarizers.server import ModelServer, says
 from tests.support.cli import FRIDAY, Run, contents, fails, report
 from tests.support.servers.pool import Servers
@@ -381,6 +381,6 @@ def test_config_command_that_prints_without_end(
 
 
 def test_config_row_of_a_check_has_all_its_keys() -> None:
-    assert list(Check("store", "x").row()) == [
+    assert list(CheckRow("store", "x").row()) == [
         *("what", "name", "kind", "ok", "capabilities", "seconds", "note", "error")
     ]

@@ -43,18 +43,20 @@ def of(command: str, number: int, **data: Any) -> PartResult:
 
 def checked(command: str, merged: Merged) -> dict[str, Any]:
     """The data of a merged report that is valid for the schema of the command, as its rows are."""
-    check({"schema": f"memctl/{command}/1", **merged.data, "warnings": merged.warnings})
-    for line in merged_report(command, merged.data, 2, "local", 1.0).rows():
+    data = merged.report.data()
+    assert data["schema"] == f"memctl/{command}/1"
+    check({**data, "warnings": merged.warnings})
+    for line in merged.report.rows():
         check_row(command, line)
-    assert shown(command, merged)
-    return merged.data
+    assert shown(merged)
+    return data
 
 
-def shown(command: str, merged: Merged, of: int = 2) -> str:
+def shown(merged: Merged, of: int = 2) -> str:
     """The report as a table in a pipe."""
     console = Console(width=200, color_system=None)
     with console.capture() as captured:
-        console.print(merged_report(command, merged.data, of, "ray", 702.4).table())
+        console.print(merged_report(merged.report, of, "ray", 702.4).table())
     return captured.get()
 
 
@@ -66,7 +68,7 @@ def test_merge_numbers_add_up_and_losses_add_up_by_kind() -> None:
     made = {"embedder": "e", "model": "m", "texts": 4, "tokens": 9, "cost": 0.5}
     first = copied(0, losses=[LOSS], embedded=made, run="R0")
     second = copied(1, losses=[LOSS, {**LOSS, "kind": "expiry"}], embedded=made, run="R1")
-    found = checked("migrate", merge([second, first]))
+    found = checked("migrate", merge("migrate", [second, first]))
     assert found["memories"]["selected"] == 6
     assert found["messages"]["skipped"] == 20
     assert [(one["kind"], one["memories"]) for one in found["losses"]] == [
@@ -83,32 +85,34 @@ def test_merge_part_without_a_report_has_its_error_and_is_not_verified() -> None
     lost = PartResult(
         Shard(1, 2), 75, None, "starting\nmemctl: error: b.db is busy\n  hint: wait", "n", 0.5, 6
     )
-    found = checked("migrate", merge([copied(0), lost]))
+    found = checked("migrate", merge("migrate", [copied(0), lost]))
     assert found["verified"] is False
     assert found["parts"][1] == {
         **{"shard": "1/2", "exit": 75, "attempts": 6, "seconds": 0.5, "host": "n", "messages": 0},
         "error": {"code": "busy", "message": "b.db is busy", "hint": None},
     }
     killed = PartResult(Shard(1, 2), 137)
-    said = merge([killed]).data["parts"][0]["error"]
+    said = merge("migrate", [killed]).report.data()["parts"][0]["error"]
     assert said["message"] == "its process was ended by SIGKILL"
     assert "out of memory" in said["hint"]
 
 
 def test_merge_part_that_never_started_leaves_the_rest_unverified() -> None:
-    assert merge([copied(0, 3), copied(2, 3)]).data["verified"] is False
-    assert "verified" not in merge([PartResult(Shard(0, 2), 3)]).data
+    assert merge("migrate", [copied(0, 3), copied(2, 3)]).report.data()["verified"] is False
+    assert "verified" not in merge("migrate", [PartResult(Shard(0, 2), 3)]).report.data()
 
 
 def test_merge_failures_are_listed_up_to_a_thousand_and_counted() -> None:
     failures = [row(f"s{n}", code="changed", message="m") for n in range(600)]
     error = {"code": "partial", "message": "600 memories failed", "hint": None}
     few = [copied(0, failures=failures), copied(1, failures=failures[:1], error=error)]
-    found = checked("migrate", merge(few))
+    found = checked("migrate", merge("migrate", few))
     assert len(found["failures"]) == 601
     assert found["parts"][1]["error"] == error
     assert "failures_total" not in found
-    found = checked("migrate", merge([copied(0, failures=failures), copied(1, failures=failures)]))
+    found = checked(
+        "migrate", merge("migrate", [copied(0, failures=failures), copied(1, failures=failures)])
+    )
     assert (len(found["failures"]), found["failures_total"]) == (MOST_ROWS, 1200)
 
 
@@ -118,20 +122,22 @@ def test_merge_warnings_once_each_with_the_parts_that_said_it() -> None:
     parts = [
         copied(n, 3, warnings=[several, untimed.format(n + 1)], untimed=n + 1) for n in range(2)
     ]
-    merged = merge([*parts, copied(2, 3, warnings=[one])])
+    merged = merge("migrate", [*parts, copied(2, 3, warnings=[one])])
     assert merged.warnings == [f"{several} (2 of 3 parts)", f"{one} (part 2/3)"]
     assert merged.untimed == 3
-    assert "untimed" not in merged.data
+    assert "untimed" not in merged.report.data()
 
 
 def test_merge_texts_that_differ_are_told_and_a_fleet_names_itself() -> None:
     parts = [copied(0, source="one.db"), copied(1, source="two.db")]
-    assert merge(parts).data["source"] == "one.db, two.db"
-    merged = merge(parts, names={"source": "@prod"}, stores=["one", "two"])
+    assert merge("migrate", parts).report.data()["source"] == "one.db, two.db"
+    merged = merge("migrate", parts, names={"source": "@prod"}, stores=["one", "two"])
     assert (merged.warnings, checked("migrate", merged)["source"]) == ([], "@prod")
-    assert [part["store"] for part in merged.data["parts"]] == ["one", "two"]
-    kinds = [of("doctor", n, store={"url": "a.db", "kind": f"kind{n}"}) for n in range(2)]
-    assert merge(kinds).warnings == ["the parts differ in kind: kind0, kind1"]
+    assert [part["store"] for part in merged.report.data()["parts"]] == ["one", "two"]
+    kinds = [
+        of("doctor", n, store={"url": "a.db", "kind": f"kind{n}"}, findings=[]) for n in range(2)
+    ]
+    assert merge("doctor", kinds).warnings == ["the parts differ in kind: kind0, kind1"]
 
 
 @pytest.mark.parametrize(("most", "told"), [(100_000, True), (900, False)])
@@ -139,7 +145,7 @@ def test_merge_warns_of_a_part_with_over_half_of_many_messages(most: int, told: 
     def part(number: int, messages: int) -> PartResult:
         return copied(number, 3, messages={**copied(0).report["messages"], "selected": messages})  # type: ignore[index]
 
-    merged = merge([part(0, most // 10), part(1, most), part(2, 0)])
+    merged = merge("migrate", [part(0, most // 10), part(1, most), part(2, 0)])
     assert [text[:32] for text in merged.warnings] == ["part 1/3 has 91% of the messages"][:told]
 
 
@@ -164,7 +170,7 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
         part(0, None, [memory("a", 9, "2026-03"), memory("b", 1, "2026-01")]),
         part(1, "2026-02", [memory("c", 5, "2026-02")]),
     ]
-    found = checked("inspect", merge(parts))
+    found = checked("inspect", merge("inspect", parts))
     assert found["totals"] == {
         **{"without_user": 2, "memories": 3, "messages": 10, "bytes": 14},
         **{"marks": {"hint": 4, "users": 2}, "roles": {"user": 1}, "unread": {"rewound": 2}},
@@ -173,7 +179,7 @@ def test_merge_of_inspect_has_no_users_and_sorts_the_memories_of_all_parts() -> 
     assert found["store"]["embedding"]["dimensions"] == 384
     assert found["store"]["capabilities"] == ["c"]
     assert [one["session"] for one in found["memories"]] == ["a", "c", "b"]
-    found = merge(parts, sort="last", limit=2).data
+    found = merge("inspect", parts, sort="last", limit=2).report.data()
     assert [one["session"] for one in found["memories"]] == ["a", "c"]
 
 
@@ -182,7 +188,7 @@ def test_merge_of_groups_adds_those_of_one_name() -> None:
         groups = [{"role": name, "memories": 1, "messages": 2, "bytes": 3} for name in names]
         return of("inspect", number, by="role", groups=groups)
 
-    found = checked("inspect", merge([part(0, "tool", "user"), part(1, "user")]))
+    found = checked("inspect", merge("inspect", [part(0, "tool", "user"), part(1, "user")]))
     assert found["groups"] == [
         {"role": "user", "memories": 2, "messages": 4, "bytes": 6},
         {"role": "tool", "memories": 1, "messages": 2, "bytes": 3},
@@ -201,7 +207,7 @@ def test_merge_of_verify_lists_the_differences_of_all_parts() -> None:
             differences=[row(f"s{number}", code="content", id="m1", message="other text")],
         )
 
-    found = checked("verify", merge([part(0), part(1)]))
+    found = checked("verify", merge("verify", [part(0), part(1)]))
     assert found["memories"]["different"] == 2
     assert [one["session"] for one in found["differences"]] == ["s0", "s1"]
     assert found["parts"][0]["messages"] == 50
@@ -231,13 +237,13 @@ def test_merge_of_doctor_orders_findings_and_is_healthy_only_if_all_parts_are() 
     ]
     error = {"code": "unhealthy", "message": "a.db has 4 errors", "hint": None}
     parts = [PartResult(one.shard, 6, {**(one.report or {}), "error": error}) for one in parts]
-    found = checked("doctor", merge(parts))
-    assert "exit code" not in shown("doctor", merge(parts))
+    found = checked("doctor", merge("doctor", parts))
+    assert "exit code" not in shown(merge("doctor", parts))
     assert found["healthy"] is False
     told = [(one["code"], one["session"], one["count"]) for one in found["findings"]]
     assert ("orphan-mark", None, 4) in told
     assert told.index(("repeated-id", "b", 2)) + 1 == told.index(("repeated-id", "z", 2))
-    assert merge([part(0), part(1)]).data["healthy"] is True
+    assert merge("doctor", [part(0), part(1)]).report.data()["healthy"] is True
 
 
 def test_merge_of_exports_names_the_files_and_adds_their_sizes() -> None:
@@ -249,7 +255,7 @@ def test_merge_of_exports_names_the_files_and_adds_their_sizes() -> None:
         report |= {"file": f"out/n-{shard.file_name}.ndjson", **about}
         return PartResult(shard, 0, report, "", "node", 1.0)
 
-    found = checked("export", merge([part(0), part(1)]))
+    found = checked("export", merge("export", [part(0), part(1)]))
     assert (found["file"], found["bytes"]) == ("out/n-{shard}.ndjson", 200)
     assert found["parts"][1]["file"] == "out/n-0001-of-0002.ndjson"
 
@@ -273,7 +279,7 @@ def test_merge_of_compress_computes_the_ratio_anew() -> None:
             model={"calls": 1, "tokens_in": 9, "tokens_out": 2, "exact": number == 0, "cost": None},
         )
 
-    found = checked("compress", merge([part(0, 100, 50), part(1, 300, 50)]))
+    found = checked("compress", merge("compress", [part(0, 100, 50), part(1, 300, 50)]))
     assert found["tokens"]["ratio"] == 0.25
     assert found["model"] == {**found["model"], "calls": 2, "exact": False, "cost": None}
 
@@ -286,7 +292,7 @@ def test_merge_table_of_a_copy_has_its_sums_the_slowest_part_and_the_failures() 
     about = {"source": "prod", "target": "new", "failures": failures, "error": error}
     second = copied(1, memories=counts | {"failed": 2}, **about)  # type: ignore[arg-type]
     slow = PartResult(second.shard, 7, second.report, "", "n", 662.0, 2)
-    assert shown("migrate", merge([first, slow])).splitlines() == [
+    assert shown(merge("migrate", [first, slow])).splitlines() == [
         "prod → new: 2 parts on ray, 1 of them repeated, 11m 42s",
         "10,000,000 memories: 9,999,996 written, 2 failed     60 messages, verified",
         "slowest part 1/2: 11m 2s, 30 messages",
@@ -298,7 +304,7 @@ def test_merge_table_of_a_copy_has_its_sums_the_slowest_part_and_the_failures() 
 
 def test_merge_table_names_the_reason_of_many_parts_once() -> None:
     parts = [PartResult(Shard(n, 64), 3, None, "memctl: error: no answer") for n in range(64)]
-    assert shown("migrate", merge(parts), 100).splitlines() == [
+    assert shown(merge("migrate", parts), 100).splitlines() == [
         "64 of 100 parts on ray, 11m 42s",
         "slowest part 0/64: 0s, 0 messages",
         "part 0/64 and 63 parts more  exit code 3: no answer",

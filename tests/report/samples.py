@@ -11,18 +11,14 @@ from typing import Any
 
 from memctl.model import MemoryKey
 from memctl.ops.statistics import (
-    Bin,
-    Day,
     FactStatistics,
     FindingRow,
     MemoryRow,
     MessageRow,
     Statistics,
-    Tokens,
-    ToolRow,
-    UserRow,
 )
 from memctl.output.report_page import About, write
+from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
 
 NOW = datetime(2026, 11, 24, 18, 0, tzinfo=timezone(timedelta(hours=1), "CET"))
 NAMES = ["ada", "bob", "chen.wei", "jürgen", "ליאור", "ada@a-company-with-a-long-name.example.com"]
@@ -108,7 +104,7 @@ def messages(number: int = 31, users: int = 20, names: Sequence[str] = NAMES) ->
     found.users, found.memories, found.summaries, found.without_user = users, 3 * users, 2, 1
     found.first, found.last = f"{found.days[0].day}T08:00:00", f"{found.days[-1].day} 17:58:03.120"
     found.untimed, found.odd_times = 3, 1
-    found.sent = Tokens(21_000, 30_000, 61_000, 9_000, 54_000, 5_000)
+    found.sent = Sent(21_000, 30_000, 61_000, 9_000, 54_000, 5_000)
     found.tokens_stored = 380_000
     found.context_bins = [Bin(0, 1000, 30), Bin(1000, 2000, 20), Bin(2000, 4000, 8)]
     found.context_bins += [Bin(4000, 8000, 2), Bin(8000, 16000, 0), Bin(16000, None, 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,7 @@ def test_report_page_compares_weeks_only_with_two_weeks_of_messages() -> None:
 
 
 def test_report_page_of_1000_users_is_small() -> None:
-    data = {"days": [asdict(day) for day in samples.days(1090)]}
+    data = {"days": [day.row() for day in samples.days(1090)]}
     page = samples.text(samples.messages(1090, 1000), data=data)
     assert len(page.encode()) < 250_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from memctl.output.report import schema_text
+from memctl.reports.schema import schema_text
 
 _ENOUGH = 1000
 """The number of checked rows of a long list; the same code makes further rows."""

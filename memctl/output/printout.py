@@ -1,21 +1,21 @@
-"""A report independent of its format, the formats for programs, and their JSON Schemas."""
+"""What a run prints at its end: a report for programs or a table for people."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import re
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from memctl.errors import MemctlError, UsageError
+import msgspec
+
+from memctl.errors import MemctlError
 from memctl.json import jsonio
-from memctl.model import MemoryInfo
+from memctl.reports.report import Error, Report
 from memctl.text.spreadsheet import disarmed
 
 if TYPE_CHECKING:
@@ -23,32 +23,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Report:
-    """The report of a command, in every format.
+class Printout:
+    """What a run prints at its end.
 
-    ``data`` returns the JSON object without schema, warnings and error.  ``rows`` returns flat
-    records for NDJSON and CSV.  ``table`` returns the table for people; None if there is nothing to
-    show.  ``of_run`` is True if the user runs the command for its effect, not for the report.  With
-    ``--quiet``, the table of such a command is left out, unless the command fails.
+    ``report`` returns the report as it is then.
+    ``table`` returns the table for people; None if there is nothing to show.  ``of_run`` is True if
+    the user runs the command for its effect, not for the report.  With ``--quiet``, the table of
+    such a command is left out, unless the command fails.
     """
 
-    command: str
-    data: Callable[[], dict[str, Any]]
-    rows: Callable[[], list[dict[str, Any]]]
+    report: Callable[[], Report]
     table: Callable[[], RenderableType | None]
     of_run: bool = False
 
 
-def write_json(
-    report: Report, more: dict[str, Any], warnings: list[str], error: MemctlError | None
-) -> None:
-    """Write a report as one JSON object to stdout; ``more`` has fields to add after its data."""
-    data: dict[str, Any] = {"schema": f"memctl/{report.command}/1", **report.data(), **more}
-    data["warnings"] = warnings
-    if error is not None:
-        data["error"] = error_row(error)
+def write_json(data: dict[str, Any], warnings: list[str], error: MemctlError | None) -> None:
+    """Write a report as one JSON object to stdout, with the warnings and the error of the run."""
+    data = data | {"warnings": warnings} | _error(error)
     json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write("\n")
+
+
+def _error(error: MemctlError | None) -> dict[str, Any]:
+    return {} if error is None else {"error": msgspec.to_builtins(Error.of(error))}
 
 
 class Listing:
@@ -78,19 +75,12 @@ class Listing:
     def close(self, warnings: list[str], error: MemctlError | None) -> None:
         """Close the list, and add the warnings and the error, if any, as fields of the object."""
         self._begin()
-        tail = self.tail | {"warnings": warnings}
-        if error is not None:
-            tail["error"] = error_row(error)
+        tail = self.tail | {"warnings": warnings} | _error(error)
         sys.stdout.write(f"\n], {json.dumps(tail)[1:]}\n")
 
 
 _PIECE = 1 << 20
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
-
-
-def error_row(error: MemctlError) -> dict[str, Any]:
-    """Return an error for a JSON report."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def message_json(message: bytes) -> Iterator[str]:
@@ -157,46 +147,3 @@ def _cell(value: Any) -> str | int | float:
         # UTF-8 cannot encode lone surrogates.
         return disarmed(value.encode("utf-8", "backslashreplace").decode())
     return value  # type: ignore[no-any-return]
-
-
-def memory_row(info: MemoryInfo) -> dict[str, Any]:
-    """Return the row for a memory in JSON, NDJSON and CSV reports of ``inspect``."""
-    row: dict[str, Any] = {
-        "user": info.key.user,
-        "session": info.key.session,
-        "messages": info.messages,
-        "bytes": info.bytes,
-        "marks": info.marks,
-        "unread": info.unread,
-        "first": info.first,
-        "last": info.last,
-        "summary": info.summary,
-        "ttl": info.ttl,
-    }
-    if info.key.part:
-        row["path"] = info.key.part
-    return row
-
-
-_FOLDER = files("memctl") / "schemas"
-
-
-def schema_names() -> list[str]:
-    """Return the names of all JSON Schemas: commands, and ``log`` for the messages on stderr."""
-    return sorted(file.name.removesuffix(".json") for file in _FOLDER.iterdir())
-
-
-def schema_text(name: str) -> str:
-    """Return the text of a JSON Schema; ``name`` is a name from ``schema_names``.
-
-    Raises:
-        UsageError: there is no schema with this name.
-    """
-    known = schema_names()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(
-            f"there is no schema named {name!r}",
-            f"did you mean {near[0]!r}?" if near else f"schemas: {', '.join(known)}",
-        )
-    return (_FOLDER / f"{name}.json").read_text("utf-8")

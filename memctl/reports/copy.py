@@ -1,0 +1,131 @@
+"""The reports of ``import``, ``migrate`` and ``export``."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import UNSET
+
+from memctl.reports.report import (
+    Count,
+    Divisible,
+    DryRun,
+    FailureRow,
+    Maybe,
+    Place,
+    Row,
+    RunId,
+    added,
+    one_of,
+)
+
+
+class CopiedMemories(Row):
+    """The selected memories, by outcome."""
+
+    selected: Count
+    written: Count
+    unchanged: Count
+    skipped: Count
+    failed: Count
+
+
+class CopiedMessages(Row):
+    """The messages of the selected memories, by outcome."""
+
+    selected: Count
+    written: Count
+    skipped: Count
+    deleted: Count
+    failed: Count
+
+
+class Example(Row):
+    """One of the affected memories."""
+
+    user: str
+    session: str
+
+
+LossKind = one_of(
+    "summary expiry repeated-id details record encrypted calls waiting-calls content-not-shown "
+    "unknown-roles session compressed"
+)
+
+
+class LossRow(Row):
+    """Data that the target cannot hold."""
+
+    kind: Annotated[str, LossKind]
+    """The data that is lost."""
+    memories: Count
+    """The number of affected memories."""
+    example: Example
+
+
+class Embedded(Row):
+    """The vectors of facts that an embedder made."""
+
+    embedder: str
+    model: str
+    texts: Count
+    tokens: Count
+    cost: float | None
+    """Null if the embedder has no price."""
+
+
+class Followed(Row):
+    """With --follow: the contents of source and target at the end, and the number of copies."""
+
+    memories: Count
+    messages: Count
+    rounds: Count
+
+
+class ImportReport(Divisible, kw_only=True):
+    """The result of an import."""
+
+    flat = "dry_run", "source", "target", "memories", "messages"
+    rules: ClassVar = Divisible.rules | {"losses": added("kind")}
+    dry_run: DryRun
+    source: Place
+    target: Place
+    memories: CopiedMemories
+    messages: CopiedMessages
+    failures: list[FailureRow]
+    losses: list[LossRow]
+    """The data that the target cannot hold: an error, unless --lossy drops the data."""
+    embedded: Maybe[Embedded] = UNSET
+    verified: Maybe[bool] = UNSET
+    """Whether both sides are equal; left out if they were not compared."""
+    run: Maybe[RunId] = UNSET
+
+
+class MigrateReport(ImportReport, kw_only=True):
+    """The result of a migration."""
+
+    follow: Maybe[Followed] = UNSET
+
+
+_SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif openai")
+
+
+class ExportReport(Divisible, kw_only=True, rename={"as_": "as"}):
+    """The written memories and the removed files."""
+
+    flat = "dry_run", "source", "file", "as", "bytes", "memories", "messages", "removed"
+    rules: ClassVar = Divisible.rules | {"losses": added("kind")}
+    dry_run: DryRun
+    source: Place
+    memories: CopiedMemories
+    messages: CopiedMessages
+    failures: list[FailureRow]
+    losses: list[LossRow]
+    """The data that the target cannot hold: an error, unless --lossy drops the data."""
+    file: str
+    """The file or folder. With --shards, {shard} stands for the part."""
+    as_: Annotated[str, _SHAPE]
+    bytes: Count | None
+    """The size of the file; null for a folder and in a dry run."""
+    removed: list[str]
+    """Removed files; with --dry-run, files to remove."""

@@ -1,0 +1,217 @@
+"""The reports of ``inspect``: what is in a store."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import UNSET
+
+from memctl.reports.report import (
+    Amount,
+    Count,
+    Divisible,
+    First,
+    Last,
+    Maybe,
+    Path,
+    Place,
+    Positive,
+    Report,
+    Row,
+    Session,
+    Unread,
+    User,
+    WhyUnread,
+    added,
+    first,
+    left_out,
+    one_of,
+)
+
+Counts = dict[str, Count]
+
+
+class EmbeddingRow(Row):
+    """The kind of the vectors of facts, if the store has vectors."""
+
+    model: str
+    """Empty if unknown."""
+    dimensions: Positive
+
+
+class InspectedStore(Row, kw_only=True):
+    """The store."""
+
+    rules: ClassVar = {"capabilities": first, "embedding": first}
+    url: Place
+    kind: str
+    what: str
+    """The detected kind of store, such as AgentScope 2.x sessions in Redis."""
+    capabilities: list[str]
+    """What the store can hold in addition to messages and marks."""
+    embedding: Maybe[EmbeddingRow] = UNSET
+
+
+class Totals(Row, kw_only=True):
+    """Sums over the selected memories."""
+
+    rules: ClassVar = {"users": left_out, "first": min, "last": max}
+    users: Maybe[Count] = UNSET
+    """Left out with --shards: a user may be in several parts."""
+    without_user: Count = 0
+    """Memories that belong to no user; they count as no user."""
+    memories: Count = 0
+    messages: Count = 0
+    bytes: Count = 0
+    """The bytes of the stored JSON of the messages."""
+    marks: Counts
+    """Messages by mark."""
+    roles: Counts
+    """Messages by role."""
+    unread: Unread
+    """Messages that the framework does not read, by reason."""
+    first: First = None
+    last: Last = None
+    summaries: Count | None = None
+    """Memories with a summary; null if the store has no place for summaries."""
+
+
+class MemoryRow(Row):
+    """A memory."""
+
+    user: User
+    session: Session
+    messages: Count
+    bytes: Count
+    """The bytes of the stored JSON of the messages."""
+    marks: Counts
+    """Messages by mark."""
+    unread: Unread
+    """Messages that the framework does not read, by reason."""
+    first: First
+    last: Last
+    summary: bool | None
+    """Whether the memory has a summary; null if the store does not know."""
+    ttl: Amount | None
+    """Seconds until it expires; null for never."""
+    path: Maybe[Path] = UNSET
+
+
+class InspectReport(Divisible, kw_only=True):
+    """The contents of a store."""
+
+    lists = ("memories",)
+    store: InspectedStore
+    totals: Totals
+    memories: list[MemoryRow]
+    """As many as --limit allows."""
+
+
+class GroupRow(Row, kw_only=True):
+    """Messages with the same value, which stands under the name of --by."""
+
+    user: Maybe[str] = UNSET
+    mark: Maybe[str] = UNSET
+    role: Maybe[str] = UNSET
+    name: Maybe[str] = UNSET
+    day: Maybe[str] = UNSET
+    memories: Count
+    messages: Count
+    bytes: Count
+
+    @property
+    def value(self) -> str:
+        """The value that the messages share."""
+        names = self.user, self.mark, self.role, self.name, self.day
+        return next(name for name in names if name is not UNSET)
+
+
+def _groups(lists: list[list[GroupRow]]) -> list[GroupRow]:
+    """Add the groups of the same value, and order them as ``inspect`` does."""
+    found = added("value")(lists)
+    days = any(group.day is not UNSET for group in found)
+    return sorted(found, key=lambda group: group.value if days else -group.messages)
+
+
+class InspectByReport(Divisible, tag="memctl/inspect/1", kw_only=True):
+    """The messages by a value (--by)."""
+
+    lists = ("groups",)
+    rules: ClassVar = Divisible.rules | {"groups": _groups}
+    by: Annotated[str, one_of("user mark role name day")]
+    """The value of --by; each group has a key of this name."""
+    groups: list[GroupRow]
+
+
+class MessageRow(Row, kw_only=True):
+    """A message, with --messages."""
+
+    user: User
+    session: Session
+    path: Maybe[Path] = UNSET
+    position: Positive
+    """The position in the memory, whatever is selected."""
+    id: str
+    marks: list[str]
+    unread: WhyUnread
+    message: dict[str, Any]
+    """The message as it is stored: Msg.to_dict() of AgentScope 1.x. Numbers may be NaN or Infinity,
+    as Python writes them."""
+
+
+class InspectMessagesReport(Divisible, tag="memctl/inspect/1", kw_only=True):
+    """The messages themselves (--messages)."""
+
+    lists = ("messages",)
+    messages: list[MessageRow]
+
+
+class RotatedRow(Row):
+    """A file of a rotation."""
+
+    file: str
+    time: str
+    """The local time in its name."""
+    bytes: Count
+
+
+class Rotation(Row):
+    """The files of the rotation, if the store is the name of a rotation."""
+
+    name: str
+    """The name without the time."""
+    files: list[RotatedRow]
+    """The newest first."""
+
+
+class InspectRotationReport(Report, tag="memctl/inspect/1"):
+    """The files of a rotation."""
+
+    lists = ("rotation.files",)
+    rotation: Rotation
+
+
+class ThreadRow(Row):
+    """A thread of LangGraph."""
+
+    session: str
+    checkpoints: Count
+
+
+class Checkpoints(Row):
+    """The contents, if the store is an archive of LangGraph checkpoints."""
+
+    created: str
+    source: Place
+    engine: Annotated[str, one_of("sqlite postgresql")]
+    checkpoints: Count
+    rows: Count
+    """Rows of all tables."""
+    threads: list[ThreadRow]
+
+
+class InspectCheckpointsReport(Report, tag="memctl/inspect/1"):
+    """The contents of an archive of LangGraph checkpoints."""
+
+    lists = ("checkpoints.threads",)
+    checkpoints: Checkpoints
