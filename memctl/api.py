@@ -839,41 +839,32 @@ async def erase(
         Busy: another run writes to the store.
         MemctlError: as ``Store.erase``.
     """
-    from memctl.journal.runs import Runs
     from memctl.ops.change.change import RunOptions
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun
+    from memctl.ops.erase import EraseRun, Erasure, Target
     from memctl.ops.receipt import ErasedStore, Receipt
-    from memctl.ops.same_store import is_on
+    from memctl.ops.same_store import runs_at
 
     subject, about = Subject(user, session), _record("erase", store.location)
     entry = ErasedStore(store.label, about.argument, store.kind)
-
-    def on_it(location: Location) -> list[Run]:
-        return [one for one in Runs().all() if is_on(one, location)]
-
     options = run or RunOptions()
-    erasing = EraseRun(subject, entry, on_it, options.observer, holds=options.holds)
-    kept: Receipt | None = None
+    erasing = EraseRun(subject, entry, runs_at, options.observer, holds=options.holds)
+    target = Target(store.location, erasing, lambda _: nullcontext(store))
+    erasure = Erasure(subject, [target], dry_run=options.dry_run)
     if options.dry_run:
-        await erasing.plan(store)
+        await erasure.plan(OpenMode.CHANGE)
     else:
-        kept = Receipt.begin(None if receipt is None else str(receipt), subject)
-        kept.stores = [entry]
-        try:
-            await erasing.execute(store, kept.digests, kept.save)
-            kept.end()
-        finally:
-            if erasing.begun:
-                kept.save()
-            else:
-                kept.discard()
+        await erasure.execute(Receipt.begin(None if receipt is None else str(receipt), subject))
+        if erasure.receipt is not None:
+            await erasure.end()
+    if target.error is not None:
+        raise target.error
     report = erasing.report
     found = report.found if options.dry_run else report.erased
     return Erased(
         *(len(found), sum(found.values()), report.runs.removed + report.runs.rewritten),
         failures=report.failures,
-        receipt=Path(kept.file.text) if kept is not None and erasing.begun else None,
+        receipt=None if erasure.receipt is None else Path(erasure.receipt.file.text),
     )
 
 

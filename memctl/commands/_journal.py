@@ -51,7 +51,7 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
 def runs_on(run: Run, location: Location) -> list[runs.Run]:
     """Return the kept runs that changed the store at ``location``, newest first."""
-    return [kept for kept in runs.Runs().all() if is_on(run, kept, location)]
+    return places.runs_at(location, run.address)
 
 
 def is_on(run: Run, kept: runs.Run, location: Location) -> bool:

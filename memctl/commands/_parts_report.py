@@ -10,13 +10,13 @@ from msgspec.structs import asdict, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from memctl.commands._reports import all_held, nothing_but_held
 from memctl.errors import Conflict, Different, Failure, MemctlError, Unhealthy
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.ops.change.apply import ChangeCounts, ChangeReport
 from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
+from memctl.ops.holds import all_held, nothing_but_held
 from memctl.ops.inspect import Catalogue, Totals
 from memctl.ops.inspect import Group as Shared
 from memctl.output import diagnosis, tables

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from memctl.errors import BadData, Conflict, Failure, Loss, MemctlError, Partial
-from memctl.holds import HELD, LIST
+from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.journal.runs import Run
-from memctl.model import MemoryKey
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun
+from memctl.ops.holds import all_held, nothing_but_held
 from memctl.ops.report import DOCTOR, CopyReport, only_damage
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
@@ -121,22 +120,6 @@ class CopyOutcome:
             f"{failure.message}",
             _report_hint(others=not self.dry_run and len(failures) < self.copied.memories.selected),
         )
-
-
-def all_held(failures: list[tuple[MemoryKey, Failure]]) -> bool:
-    """Return whether memories have failed, all of them because they are held."""
-    return bool(failures) and all(failure.code == HELD for _, failure in failures)
-
-
-def nothing_but_held(failures: list[tuple[MemoryKey, Failure]]) -> Loss:
-    """Return the error of a run that did nothing, because all that was selected is held."""
-    key, failure = failures[0]
-    first = f"{key}: {failure.message}"
-    number = len(failures)
-    return Loss(
-        first if number == 1 else f"{number:,} memories are held; the first: {first}",
-        f"nothing was changed; {LIST}",
-    )
 
 
 def _report_hint(*, others: bool) -> str:

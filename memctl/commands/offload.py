@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -12,11 +11,8 @@ from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._offloaded import (
-    Asked,
     RewriteOutcome,
-    referred_elsewhere,
-    referred_on,
-    remove_unreferred,
+    referrers,
 )
 from memctl.commands._options import (
     STORE_HELP,
@@ -31,16 +27,14 @@ from memctl.commands._options import (
 from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
-from memctl.location import Location, visible
+from memctl.location import visible
 from memctl.machine.system import at_terminal
-from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
 from memctl.output import offloading
 from memctl.output.printout import Printout
-from memctl.registry import make_store
-from memctl.reports.change import BlobRow, PruneReport
+from memctl.reports.change import BlobRow, NotAsked, PruneReport
 from memctl.selection import Selection
 from memctl.text.numbers import count, size
 from memctl.text.values import age, deletion_limit
@@ -149,50 +143,33 @@ def offload(
 def _prune(
     run: Run, stores: list[str], blobs: Blobs, before: float, *, yes: bool, dry_run: bool
 ) -> None:
-    asked = Asked()
+    others = referrers(run)
     locations = [run.locate(name) for name in stores]
     found: dict[str, int] = {}
     removed: dict[str, int] = {}
     shown = found if dry_run else removed
     run.output.printout = Printout(
-        lambda: PruneReport(dry_run, blobs.label, _rows(shown), **asked.fields()),
-        lambda: offloading.pruned(shown, blobs.label, asked.stores, dry_run=dry_run),
+        lambda: PruneReport(
+            dry_run,
+            blobs.label,
+            [BlobRow(*one) for one in shown.items()],
+            others.asked,
+            [NotAsked(*one) for one in others.failed.items()],
+        ),
+        lambda: offloading.pruned(shown, blobs.label, others.asked, dry_run=dry_run),
         of_run=not dry_run,
     )
     if dry_run or not yes:
-        found |= wait_for(_unreferred(run, locations, blobs, before, asked))
-        if asked.error is not None:
-            raise asked.error
+        found |= wait_for(others.unreferred(locations, blobs, before))
+        if others.error is not None:
+            raise others.error
     if found and not dry_run:
-        run.output.show(offloading.pruned(found, blobs.label, asked.stores, dry_run=True))
+        run.output.show(offloading.pruned(found, blobs.label, others.asked, dry_run=True))
         total = f"{count(len(found), 'file')} ({size(sum(found.values()))})"
         confirm(f"remove {total} of {blobs.label}? this cannot be undone;")
     if not dry_run and (yes or found):
-        asked = Asked()
         some = found or blobs.sizes(before)
-        wait_for(remove_unreferred(run, locations, blobs, some, removed, asked))
-        if asked.error is not None:
-            raise asked.error
+        wait_for(others.remove_unreferred(locations, blobs, some, removed))
+        if others.error is not None:
+            raise others.error
     run.output.emit()
-
-
-def _rows(blobs: Mapping[str, int]) -> list[BlobRow]:
-    return [BlobRow(*one) for one in blobs.items()]
-
-
-async def _unreferred(
-    run: Run, locations: list[Location], blobs: Blobs, before: float, asked: Asked
-) -> dict[str, int]:
-    """Return the sizes in bytes of the blobs that nothing refers to, by name.
-
-    ``before`` is as for ``Blobs.sizes``, ``asked`` as for ``referred_elsewhere``.
-
-    Raises:
-        MemctlError: as ``referred_on``.
-    """
-    kept: set[str] = set()
-    for location in locations:
-        async with opened(make_store(location), run.output) as store:
-            kept |= await referred_on(run, store)
-    kept |= await referred_elsewhere(run, locations, asked)
-    return {name: number for name, number in blobs.sizes(before).items() if name not in kept}

@@ -1,35 +1,51 @@
-"""A run that erases a user, or one session, from a store and from the undo runs on the store.
+"""Erase a user, or one session, from stores and from the undo runs on them.
 
-The run writes no journal: erased data cannot be restored.
+An erase writes no journal: erased data cannot be restored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memctl.errors import Failure, Interrupted, Lost, MemctlError
-from memctl.holds import HELD, Holds
+from msgspec import UNSET
+
+from memctl.errors import Failure, Interrupted, Lost, MemctlError, Partial
+from memctl.holds import HELD, LIST, Holds
 from memctl.index.folder import remove_of
 from memctl.journal.erase import ErasedRuns, RunEraser
 from memctl.journal.runs import Run, Runs
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
-from memctl.ops.data_subject import Subject, not_reached
-from memctl.ops.holds import HoldSource
+from memctl.ops.data_subject import ALWAYS, Subject, not_reached
+from memctl.ops.holds import HoldSource, all_held, nothing_but_held
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
-from memctl.ops.names import list_names
+from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import Observer, Unobserved
-from memctl.ops.offload.prune import referred
-from memctl.ops.receipt import BEGUN, ERASED, FAILED, NOTHING, PARTIAL, Digests, ErasedStore
+from memctl.ops.offload.blobs import Blobs
+from memctl.ops.offload.prune import Referrers, referred
+from memctl.ops.receipt import (
+    BEGUN,
+    ERASED,
+    FAILED,
+    NOTHING,
+    PARTIAL,
+    Digests,
+    ErasedStore,
+    Receipt,
+)
+from memctl.ops.report import DOCTOR
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.store import Deletion, Store
+from memctl.reports import erase as reports
+from memctl.selection import Selection
+from memctl.store import Deletion, OpenMode, Store
+from memctl.text.numbers import count
 
 _ATTEMPTS = 2
 """The largest number of attempts to erase data that other programs add again."""
@@ -282,3 +298,256 @@ class EraseRun:
         if self._in_force.on(key) is not None or (self._held and not key.session):
             return False
         return self.subject.concerns(kind, key)
+
+
+@dataclass(slots=True)
+class Target:
+    """A store to erase from: the erase there, and the error that stopped it.
+
+    ``open`` opens the store.
+    """
+
+    location: Location
+    run: EraseRun
+    open: Callable[[OpenMode], AbstractAsyncContextManager[Store]]
+    error: MemctlError | None = None
+
+    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
+        """Open the store and do the work on it; keep an error in ``error`` instead of raising it.
+
+        Do nothing if ``error`` is already set.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        if self.error is not None:
+            return
+        try:
+            async with self.open(mode) as store:
+                await work(store)
+        except Interrupted:
+            raise
+        except MemctlError as error:
+            self.error = error
+            self.run.entry.failures.append(error.code)
+            if not self.run.begun:
+                self.run.entry.state = FAILED
+
+    @property
+    def only_held(self) -> bool:
+        """True if the erase left held memories, and nothing else."""
+        report = self.run.report
+        return self.error is None and not report.runs.failures and all_held(report.failures)
+
+    @property
+    def why(self) -> str:
+        """The first reason why the erase of this store is incomplete; empty if it is complete."""
+        report = self.run.report
+        if self.error is not None:
+            return self.error.message
+        if report.failures:
+            key, failure = report.failures[0]
+            return f"{key}: {failure.message}"
+        return next(iter(report.runs.failures.values()), "")
+
+
+class Erasure:
+    """The erase of a user or session from several stores, with one receipt.
+
+    ::
+
+        erasure = Erasure(subject, targets)
+        await erasure.plan(OpenMode.CHANGE)
+        erasure.refuse_held()
+        await erasure.execute(Receipt.begin(None, subject))
+        await erasure.end()
+    """
+
+    def __init__(self, subject: Subject, targets: list[Target], *, dry_run: bool = False) -> None:
+        self.subject = subject
+        self.targets = targets
+        self.dry_run = dry_run
+        self.receipt: Receipt | None = None
+        """The receipt; None if nothing was erased."""
+        self.blobs: list[str] | None = None
+        """The names of the removed blobs; None if no place of blobs is known."""
+        self._blobs_error: MemctlError | None = None
+
+    @property
+    def begun(self) -> bool:
+        """True if data were erased from any store."""
+        return any(target.run.begun for target in self.targets)
+
+    async def plan(self, mode: OpenMode) -> None:
+        """Find the data of the subject in each store, which is opened with ``mode``.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        for target in self.targets:
+            await target.attempt(mode, target.run.plan)
+
+    def refuse_held(self) -> None:
+        """Raise an error if all data that were found are held.
+
+        Raises:
+            Loss: there are data of the user or session, and all of them are held.
+        """
+        found = [one.run.report for one in self.targets if not one.run.report.nothing]
+        failed = any(target.error is not None for target in self.targets)
+        if found and not failed and all(report.all_held for report in found):
+            raise nothing_but_held([one for report in found for one in report.failures])
+
+    async def refuse_nobody(self) -> None:
+        """Raise an error if no store holds data of the user or session.
+
+        Raises:
+            NotFound: all stores were searched in vain; the hint suggests similar names.
+            MemctlError: nothing was found, and a store could not be searched.
+        """
+        if not all(target.run.report.nothing for target in self.targets):
+            return
+        if (failed := self._first_error()) is not None:
+            raise failed
+        names: list[MemoryKey] = []
+        for target in self.targets:
+            with suppress(MemctlError):  # then without its names
+                async with target.open(OpenMode.READ) as store:
+                    names += await list_names(store, Selection())
+        places = [target.location for target in self.targets]
+        refuse_absent(self.subject.where, 0, *places, names=names)
+
+    def _first_error(self) -> MemctlError | None:
+        return next((one.error for one in self.targets if one.error is not None), None)
+
+    async def execute(
+        self, receipt: Receipt, erased: Callable[[Target], None] = lambda _: None
+    ) -> None:
+        """Erase from all stores.  The receipt is discarded if nothing was erased from any.
+
+        ``erased`` is called for each store from which data were erased.
+
+        Raises:
+            Unavailable: the receipt cannot be written.
+            Interrupted: a signal came.
+        """
+        self.receipt = receipt
+        receipt.stores = [target.run.entry for target in self.targets]
+        for target in self.targets:
+            work = partial(target.run.execute, digests=receipt.digests, save=receipt.save)
+            try:
+                await target.attempt(OpenMode.CHANGE, work)
+            finally:
+                if target.run.begun:
+                    erased(target)
+                if self.begun or receipt.earlier:
+                    receipt.save()
+        if not (self.begun or receipt.earlier):
+            receipt.discard()
+            self.receipt = None
+
+    async def end(self, referrers: Referrers | None = None, blobs: Blobs | None = None) -> None:
+        """Remove the blobs to which only erased messages referred, and complete the receipt.
+
+        Messages of the stores of this erase and those of ``referrers`` keep what they refer to, as
+        undo runs on them do.  An error is kept for ``error``.
+        """
+        receipt = self.receipt
+        assert receipt is not None
+        if referrers is not None and blobs is not None:
+            found = dict.fromkeys((name for one in self.targets for name in one.run.blobs), 0)
+            removed: dict[str, int] = {}
+            try:
+                if found and self._first_error() is None:
+                    places = [target.location for target in self.targets]
+                    await referrers.remove_unreferred(places, blobs, found, removed)
+                    self._blobs_error = referrers.error
+            except MemctlError as error:
+                self._blobs_error = error
+            self.blobs = sorted(removed)
+            receipt.blobs = [receipt.digests.of(name) for name in self.blobs]
+            receipt.blobs_kept_for = list(referrers.failed)
+        receipt.end()
+        receipt.save()
+
+    def error(self) -> MemctlError | None:
+        """Return the error if the erase of a store is incomplete; else None."""
+        failed = [target for target in self.targets if target.why]
+        if failed and not self.begun and not self.dry_run and failed[0].error is not None:
+            return failed[0].error
+        left = [one for target in failed for one in target.run.report.failures]
+        if failed and all(target.only_held for target in failed):
+            key, failure = left[0]
+            stay = "would stay" if self.dry_run else "stay" if len(left) > 1 else "stays"
+            return Partial(
+                f"{count(len(left), 'memory')} {stay}; the first: {key}: {failure.message}",
+                self._hint(failed[0]),
+            )
+        if failed:
+            first = failed[0]
+            label = visible(first.location.label)
+            return Partial(
+                f"{count(len(failed), 'store')} of {len(self.targets)} could not be "
+                f"{'searched' if self.dry_run else 'erased completely'}; "
+                f"{label}: {first.why.removeprefix(f'{label}: ')}",
+                self._hint(first),
+            )
+        if self._blobs_error is not None:
+            return Partial(
+                f"offloaded contents were not removed: {self._blobs_error.message}",
+                "the messages are erased; memctl offload --prune removes the contents",
+            )
+        return None
+
+    def _hint(self, failed: Target) -> str:
+        if any(one.code == "damaged" for _, one in failed.run.report.failures):
+            return f"{DOCTOR}, then run the same command again"
+        if self.dry_run:
+            return "nothing was erased: this was a dry run"
+        if all_held(failed.run.report.failures):
+            return f"the rest was done; {LIST}"
+        if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
+            return "nothing was erased; run the same command again"
+        return "the rest was done; run the same command again"
+
+    def report(self) -> reports.EraseReport:
+        """Return the report as it is now."""
+        return reports.EraseReport(
+            dry_run=self.dry_run,
+            stores=[self._store(target) for target in self.targets],
+            failures=[row for target in self.targets for row in _failures(target)],
+            not_reached=list(ALWAYS),
+            receipt=UNSET if self.receipt is None else self.receipt.file.text,
+            blobs=UNSET if self.blobs is None else self.blobs,
+        )
+
+    def _store(self, target: Target) -> reports.StoreOutcome:
+        report, entry = target.run.report, target.run.entry
+        found = report.found if self.dry_run else report.erased
+        return reports.StoreOutcome(
+            store=target.location.label,
+            kind=entry.kind,
+            state="planned" if self.dry_run and target.error is None else entry.state,
+            messages=sum(found.values()),
+            memories=[reports.ErasedMemory(*key[:2], number) for key, number in found.items()],
+            runs=reports.ErasedRuns(report.runs.removed, report.runs.rewritten),
+            not_reached=entry.not_reached,
+        )
+
+
+def _failures(target: Target) -> list[reports.NotErased]:
+    """Return what could not be erased from a store, a row each with the reason."""
+    label, report = target.location.label, target.run.report
+    rows = [
+        reports.NotErased(
+            store=label, user=key.user, session=key.session, code=one.code, message=one.message
+        )
+        for key, one in report.failures
+    ]
+    rows += [
+        reports.NotErased(store=label, run=run, code="run", message=message)
+        for run, message in report.runs.failures.items()
+    ]
+    if (error := target.error) is not None:
+        rows.append(reports.NotErased(store=label, code=error.code, message=error.message))
+    return rows

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import partial
 
-from memctl.errors import Failure, MemctlError, NotFound, UsageError
-from memctl.holds import Hold, Holds
+from memctl.errors import Failure, Loss, MemctlError, NotFound, UsageError
+from memctl.holds import HELD, LIST, Hold, Holds
 from memctl.journal.holds import HoldRecord
 from memctl.layouts.files import SUFFIX, split_stem
 from memctl.location import Location, same_file, visible
@@ -26,6 +26,22 @@ from memctl.storekit.named_file import NamedFile
 
 _OF_SESSIONS = {"state", "sessions", "agentscope2-files"}
 """The kinds of folders of sessions, and of the files in them."""
+
+
+def all_held(failures: Sequence[tuple[MemoryKey, Failure]]) -> bool:
+    """Return whether memories have failed, all of them because they are held."""
+    return bool(failures) and all(failure.code == HELD for _, failure in failures)
+
+
+def nothing_but_held(failures: Sequence[tuple[MemoryKey, Failure]]) -> Loss:
+    """Return the error of a run that did nothing, because all that was selected is held."""
+    key, failure = failures[0]
+    first = f"{key}: {failure.message}"
+    number = len(failures)
+    return Loss(
+        first if number == 1 else f"{number:,} memories are held; the first: {first}",
+        f"nothing was changed; {LIST}",
+    )
 
 
 class HoldSource:

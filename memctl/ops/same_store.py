@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from memctl.errors import MemctlError
-from memctl.journal.runs import Run
+from memctl.journal.runs import Run, Runs
 from memctl.location import Location, is_one_file
 from memctl.registry import as_recorded, file_of, parse, spec_of, state_of
 
@@ -38,6 +38,11 @@ def is_on(kept: Run, location: Location, locate: Locate = parse) -> bool:
         return is_at(own, location)
     except MemctlError:  # the alias no longer exists, or its plugin
         return False
+
+
+def runs_at(location: Location, locate: Locate = parse) -> list[Run]:
+    """Return the kept runs that changed the store at ``location``, newest first."""
+    return [kept for kept in Runs().all() if is_on(kept, location, locate)]
 
 
 def is_at(own: Location, location: Location) -> bool:

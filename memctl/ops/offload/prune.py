@@ -1,19 +1,28 @@
-"""Blobs that nothing refers to: neither a message of the given stores, nor an undo of a change."""
+"""Blobs that nothing refers to: neither a message of a store, nor an undo of a change."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from pathlib import Path
 
-from memctl.errors import BadData
+from memctl.errors import BadData, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import read_changes
+from memctl.journal.runs import Run, Runs
+from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
 from memctl.model import Page
+from memctl.ops.lock import lock
+from memctl.ops.observer import Observer, Unobserved, opened
+from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.references import names_in
 from memctl.ops.report import DOCTOR
+from memctl.ops.same_store import Locate, runs_at
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
-from memctl.store import Store
+from memctl.store import OpenMode, Store
 
 
 async def referred(store: Store, where: Selection | None = None) -> set[str]:
@@ -62,3 +71,110 @@ def kept_by_undo(parts: Iterable[Path]) -> set[str]:
         if change.new is None
         for name in names_in(change.message, _encoded(change.was))
     }
+
+
+class Referrers:
+    """The stores that may need blobs besides those of a run, and which of them were asked.
+
+    ``names`` returns the names of these stores, such as those of the configuration.  ``locate``
+    returns the location of a name, and ``runs_on`` the undo runs on the store at a location.
+    """
+
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]] = tuple,
+        locate: Locate = parse,
+        runs_on: Callable[[Location], list[Run]] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.asked: list[str] = []
+        """The labels of the stores that were asked."""
+        self.failed: dict[str, str] = {}
+        """The reason why a store could not be asked, by its label."""
+        self._names = names
+        self._locate = locate
+        self._runs_on = runs_on or runs_at
+        self._observer = observer or Unobserved()
+
+    @property
+    def error(self) -> Unavailable | None:
+        """The error that a store could not be asked, so that all blobs stay; None without one."""
+        for label, why in self.failed.items():
+            return Unavailable(f"{label} could not be asked, and may need them: {why}")
+        return None
+
+    async def unreferred(
+        self, locations: Sequence[Location], blobs: Blobs, before: float
+    ) -> dict[str, int]:
+        """Return the sizes in bytes of the blobs that nothing refers to, by name.
+
+        ``before`` is as for ``Blobs.sizes``.
+
+        Raises:
+            MemctlError: one of the stores at ``locations``, or the record of a run on it, cannot be
+                read as a whole.
+        """
+        kept: set[str] = set()
+        for location in locations:
+            async with opened(make_store(location), self._observer) as store:
+                kept |= await self._referred_on(store)
+        kept |= await self._referred_elsewhere(locations)
+        return {name: number for name, number in blobs.sizes(before).items() if name not in kept}
+
+    async def remove_unreferred(
+        self,
+        locations: Sequence[Location],
+        blobs: Blobs,
+        some: Mapping[str, int],
+        removed: dict[str, int],
+    ) -> None:
+        """Remove those of ``some`` blobs that no store and no undo run needs.
+
+        The stores at ``locations`` are locked meanwhile: a run of ``offload`` writes a blob before
+        its message refers to the blob.  Each removed blob is added to ``removed``, with its size in
+        bytes.  If a further store cannot be asked, all blobs stay: see ``error``.
+
+        Raises:
+            Busy: another run writes to a store.
+            MemctlError: as ``unreferred``; or a blob cannot be removed.
+        """
+        kept: set[str] = set()
+        async with AsyncExitStack() as stack:
+            for location in {str(one.label): one for one in locations}.values():
+                store = make_store(location, OpenMode.CHANGE)
+                await stack.enter_async_context(opened(store, self._observer))
+                await lock(store)
+                kept |= await self._referred_on(store)
+            kept |= await self._referred_elsewhere(locations)
+            for name, number in some.items():
+                if name not in kept and not self.failed:
+                    await in_thread(partial(blobs.remove, name))
+                    removed[name] = number
+
+    async def _referred_on(self, store: Store) -> set[str]:
+        found = await referred(store)
+        for kept in self._runs_on(store.location):
+            found |= kept_by_undo(Runs().parts(kept))
+        return found
+
+    async def _referred_elsewhere(self, locations: Sequence[Location]) -> set[str]:
+        """Return the names of the blobs that further stores need.  A missing store needs none."""
+        self.asked, self.failed = [one.label for one in locations], {}
+        found: set[str] = set()
+        for name in dict.fromkeys(self._names()):
+            label = visible(name)
+            try:
+                location = self._locate(name)
+                label = location.label
+                if label in self.asked:
+                    continue
+                async with opened(make_store(location), self._observer) as store:
+                    if not store.dialect.facts:
+                        found |= await self._referred_on(store)
+            except NotFound:
+                continue
+            except MemctlError as error:
+                self.failed[label] = error.message
+            else:
+                self.asked.append(label)
+        return found

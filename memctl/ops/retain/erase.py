@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
 from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun
+from memctl.ops.erase import EraseRun, Erasure, Target
 from memctl.ops.receipt import ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found
@@ -74,20 +74,20 @@ class ErasureAction(MessageAction):
         record, around = self.around.record(), self.around
         entry = ErasedStore(store.label, record.argument, store.kind)
         run = EraseRun(subject, entry, around.runs_on, around.observer, holds=around.holds)
+        target = Target(store.location, run, lambda _: nullcontext(store))
+        erasure = Erasure(subject, [target])
         if not await self._is_archived(store, guard, subject):
             acted.left += 1
             return
-        receipt = Receipt.begin(None, subject)
-        receipt.stores = [entry]
         try:
-            await run.execute(store, receipt.digests, receipt.save)
-            receipt.end()
+            await erasure.execute(Receipt.begin(None, subject))
         finally:
-            if run.begun:
-                receipt.save()
-                acted.receipts.append(receipt.file.text)
-            else:
-                receipt.discard()
+            if run.begun and erasure.receipt is not None:
+                acted.receipts.append(erasure.receipt.file.text)
+        if target.error is not None:
+            raise target.error
+        if erasure.receipt is not None:
+            await erasure.end()
         report = run.report
         erased = sum(report.erased.values())
         acted.memories += len(report.erased)

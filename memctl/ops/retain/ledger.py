@@ -79,6 +79,14 @@ class Ledger:
                     damaged.append(number)
         return found, damaged
 
+    def archives(self) -> list[str]:
+        """Return the archives that exist by the entries, those of all policies.
+
+        Raises:
+            Unavailable: the operating system refuses.
+        """
+        return [entry.archive for entry in self.read()[0] if entry.event != ABSENT]
+
     def pending(self, policy: str) -> list[Entry]:
         """Return the begun archives of a policy on which no run has acted, oldest first.
 
