@@ -63,6 +63,11 @@ class Day:
     other: int = 0
     bytes: int = 0
 
+    @property
+    def messages(self) -> int:
+        """The number of all messages."""
+        return self.user + self.assistant + self.other
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:
