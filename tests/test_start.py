@@ -26,7 +26,7 @@ finally:
     sys.stderr.write("modules:" + repr(sorted(set(sys.modules) - before)))
 """
 _LIBRARIES = {
-    *("aiosqlite", "aiomysql", "asyncpg", "greenlet", "markdown_it", "numpy"),
+    *("aiosqlite", "aiomysql", "asyncpg", "greenlet", "jinja2", "markdown_it", "numpy"),
     *("obstore", "pyarrow", "pyrage", "redis", "rich", "sqlalchemy", "textual"),
 }
 _SQLITE = {"aiosqlite", "greenlet", "sqlalchemy"}
@@ -86,6 +86,7 @@ def test_start_of_help(words: list[str], code: int) -> None:
         ("delete STORE --mark hint --dry-run", 0, {"rich"}),
         ("delete STORE --mark hint --yes --json", 0, set()),
         ("doctor STORE", 6, {"rich"}),
+        ("report STORE --json", 0, set()),
         ("export STORE -o OUTPUT.ndjson", 0, {"memctl.stores.archive"}),
         ("export STORE -o OUTPUT.csv --lossy", 0, set()),
         ("migrate STORE OUTPUT.ndjson", 0, {"rich", "memctl.stores.archive"}),

@@ -142,6 +142,11 @@ class Day(Row):
     """Messages of systems and tools, and facts."""
     bytes: Count = 0
 
+    @property
+    def messages(self) -> int:
+        """The number of all messages."""
+        return self.user + self.assistant + self.other
+
 
 class LargeMessage(Row, kw_only=True):
     """A large message."""

@@ -1,4 +1,4 @@
-"""Text in HTML pages: stored texts are shown, never obeyed; a page loads nothing.
+"""HTML pages from templates: stored texts are shown, never obeyed; a page loads nothing.
 
 A page is one file with its style and, perhaps, its script.  A Content Security Policy with their
 digests allows nothing else, so no stored text can run as a script or fetch anything.
@@ -7,77 +7,74 @@ digests allows nothing else, so no stored text can run as a script or fetch anyt
 from __future__ import annotations
 
 import base64
-import json
 import re
 from hashlib import sha256
-from html import escape
 from typing import Any
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
 from memctl.location import visible
+from memctl.text.numbers import count
 
 _JOINERS = "\u200c\u200d"
 """Invisible characters that Persian, Indic scripts and emoji need; they stay as they are."""
 _SPACES = "\u00a0\u2000-\u200a\u202f\u3000"
 """Spaces that Python counts as not printable; Chinese and French texts and times need them."""
-_IN_NAME = re.compile(f"[^ -~{_JOINERS}{_SPACES}]+")
+_IN_LINE = re.compile(f"[^ -~{_JOINERS}{_SPACES}]+")
 _IN_TEXT = re.compile(f"[^ -~{_JOINERS}{_SPACES}\n\t]+")
 """Characters that are shown as escapes unless they are printable."""
-_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def text(stored: str) -> str:
-    """Return a stored text as HTML; control characters and bidi overrides become visible escapes.
+def environment(package: str) -> Environment:
+    """Return an environment with the templates of a package and those that all pages share.
 
-    Line feeds, tabs and spaces of all widths stay.  CR LF is a line feed.
+    A template is in the folder ``templates`` of the package.  What it prints is escaped; in texts,
+    control characters and bidi overrides become visible escapes, except line feeds, tabs and spaces
+    of all widths.  CR LF is a line feed.
+
+    Besides Jinja2's own filters there are ``name`` for stored names, ``line`` for attributes,
+    ``count`` for a number with its noun, and ``sha256`` in base64.  ``source(file)`` is a style or
+    a script; ``head.html`` and ``foot.html`` want it as ``style`` and ``script``, which may be
+    empty, and want a ``title``.
     """
-    return _escaped(stored.replace("\r\n", "\n"), _IN_TEXT)
-
-
-def name(stored: str) -> str:
-    """Return a stored name as HTML on one line, isolated from the direction of the text around."""
-    return f"<bdi>{_escaped(stored, _IN_NAME)}</bdi>"
-
-
-def attribute(stored: str) -> str:
-    """Return a stored text as the value of an HTML attribute, without the quotes around."""
-    return _escaped(stored, _IN_NAME)
-
-
-def data(value: Any) -> str:
-    """Return a value as JSON for a script element: ASCII, without characters of HTML."""
-    compact = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    for sign, escaped in _IN_SCRIPT.items():  # faster than ``translate``
-        compact = compact.replace(sign, escaped)
-    return compact
-
-
-def _escaped(stored: str, unusual: re.Pattern[str]) -> str:
-    if not stored.isprintable():
-        stored = unusual.sub(lambda found: visible(found[0]), stored)
-    return escape(stored)
-
-
-def opening(title: str, style: str, script: str = "") -> str:
-    """Return the beginning of a page up to the start tag of ``body``.
-
-    ``title`` is plain text.  ``style`` and ``script`` are parts of memctl, never stored text.
-    """
-    sources = [f"style-src {_digest(style)}"] + [f"script-src {_digest(script)}"] * bool(script)
-    policy = "; ".join(["default-src 'none'", *sources, "base-uri 'none'", "form-action 'none'"])
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{attribute(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    loader = ChoiceLoader([PackageLoader(package), PackageLoader("memctl.text")])
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    made.filters |= {"count": count, "line": line, "name": name, "sha256": _digest}
+    made.globals["source"] = lambda file: Markup(loader.get_source(made, file)[0])
+    return made
 
 
-def closing(script: str = "") -> str:
-    """Return the end of a page, with the script that ``opening`` was given."""
-    return (f"<script>{script}</script>\n" if script else "") + "</body>\n</html>\n"
+def shown(value: Any) -> Any:
+    """Return what a template prints, with visible escapes in a text, but not escaped as HTML."""
+    if type(value) is not str or value.isprintable():  # no Markup
+        return value
+    return _IN_TEXT.sub(_escapes, value.replace("\r\n", "\n"))
+
+
+def line(stored: str) -> str:
+    """Return a stored text on one line, with visible escapes, but not escaped as HTML."""
+    return stored if stored.isprintable() else _IN_LINE.sub(_escapes, stored)
+
+
+def name(stored: str) -> Markup:
+    """Return a stored name as HTML on one line, isolated from the direction of the text around."""
+    return Markup(f"<bdi>{escape(line(stored))}</bdi>")
+
+
+def _escapes(found: re.Match[str]) -> str:
+    return visible(found[0])
 
 
 def _digest(code: str) -> str:
-    return f"'sha256-{base64.b64encode(sha256(code.encode()).digest()).decode()}'"
+    return base64.b64encode(sha256(code.encode()).digest()).decode()

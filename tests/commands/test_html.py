@@ -186,7 +186,7 @@ is it?</div>
 </details>
 <details><summary><bdi>calls look</bdi>, 19 characters</summary>
 <div class="code" dir="auto">{{
-  &quot;where&quot;: &quot;京都&quot;
+  &#34;where&#34;: &#34;京都&#34;
 }}</div>
 </details>
 </article>

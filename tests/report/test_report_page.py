@@ -20,7 +20,7 @@ from tests.report.conftest import Screen
 from tests.support.chromium import Chromium
 from tests.support.servers.pool import start
 
-CSS = Path(__file__).parents[2] / "memctl" / "output" / "report_page.css"
+CSS = Path(__file__).parents[2] / "memctl" / "output" / "templates" / "report.css"
 TIP = "return document.getElementById('tip').textContent"
 
 

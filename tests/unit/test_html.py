@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from jinja2 import UndefinedError
 
-from memctl.text import html
+from memctl.text.html import environment
+
+
+def rendered(template: str, **values: object) -> str:
+    return environment("memctl.output").from_string(template).render(values)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +17,7 @@ from memctl.text import html
     [
         (
             "<script>alert('1')</script>&\"",
-            "&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;&amp;&quot;",
+            "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&#34;",
         ),
         ("one\r\ntwo\tthree\u3000\u202fx\u00a0y", "one\ntwo\tthree\u3000\u202fx\u00a0y"),
         (
@@ -23,15 +28,22 @@ from memctl.text import html
     ],
 )
 def test_html_text_is_shown_never_obeyed(stored: str, shown: str) -> None:
-    assert html.text(stored) == shown
+    assert rendered("{{ stored }}", stored=stored) == shown
 
 
 def test_html_names_have_one_line_and_a_direction_of_their_own() -> None:
-    assert html.name('a\n\u202eb"<') == "<bdi>a\\n\\u202eb&quot;&lt;</bdi>"
-    assert html.attribute('a\r\n\u05d0"') == "a\\r\\n\u05d0&quot;"
+    assert (
+        rendered("{{ stored | name }}", stored='a\n\u202eb"<') == "<bdi>a\\n\\u202eb&#34;&lt;</bdi>"
+    )
+    assert rendered("{{ stored | line }}", stored='a\r\n\u05d0"') == "a\\r\\n\u05d0&#34;"
 
 
 def test_html_data_for_scripts_cannot_end_its_element() -> None:
-    assert html.data({"a": "</script>&\u2028é"}) == (
+    assert rendered("{{ data | tojson }}", data={"a": "</script>&\u2028é"}) == (
         '{"a":"\\u003c/script\\u003e\\u0026\\u2028\\u00e9"}'
     )
+
+
+def test_html_of_an_unknown_name_fails() -> None:
+    with pytest.raises(UndefinedError):
+        rendered("{{ stored }}")

@@ -1,14 +1,15 @@
-"""Conversations and facts as HTML pages that load nothing and run nothing."""
+"""Conversations and facts as HTML pages that load nothing and run nothing, from templates."""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cache, partial
-from importlib import resources
-from typing import IO, Any, TextIO
+from typing import IO, Any, NamedTuple, TextIO
+
+from jinja2 import Environment, Template
+from markupsafe import Markup
 
 from memctl.dialects.fact import FACT, FactView, without_vector
 from memctl.dialects.live import tags
@@ -18,7 +19,6 @@ from memctl.dialects.view import (
     Dialect,
     HintBlock,
     MediaBlock,
-    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -27,12 +27,11 @@ from memctl.dialects.view import (
 )
 from memctl.json import jsonio
 from memctl.machine.spool import end, scratch
-from memctl.model import Memory, MemoryKey, Page, StoredMessage
+from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.export.blocks import folded_texts, indented, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
-from memctl.text import html
-from memctl.text.numbers import count
+from memctl.text.html import environment, line, name, shown
 
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""
@@ -43,16 +42,22 @@ _LONG = 50_000
 _LONGEST_NAME = 300
 """The number of characters of a name that are shown."""
 
+_CHUNK = 1 << 16
+"""The number of characters of a temporary file to read at a time."""
+
 _NOTE = "Times are as stored. Exported by memctl."
 
 
+def _template(file: str) -> Template:
+    return _templates().get_template(file)
+
+
 @cache
-def _style() -> str:
-    return (resources.files("memctl.ops.export") / "html.css").read_text("utf-8")
-
-
-def _opening(title: str) -> str:
-    return html.opening(title, _style())
+def _templates() -> Environment:
+    made = environment("memctl.ops.export")
+    made.filters |= {"brief": _brief, "cut": _cut, "title": _title}
+    made.globals |= {"index": HtmlFolder.index, "note": _NOTE, "unfolded": _UNFOLDED}
+    return made
 
 
 class HtmlFile(PageWriter):
@@ -75,26 +80,21 @@ class HtmlFile(PageWriter):
         if page.offset == 0:
             self._memories += 1
             self._memory = _Memory(self._dialect, self._memories)
-        self._body.write("".join(self._memory.pieces(page)))
+        self._body.write(_template("messages.html").render(self._memory.told(page)))
         if page.last:
             self._messages += self._memory.messages
             self._list.write(self._memory.entry(page.memory.key))
 
     def finish(self) -> None:
-        write = self._file.write
-        total = f"{count(self._memories, 'memory')}, {count(self._messages, self._dialect.noun)}"
-        write(_opening(self._label))
-        write(f"<header>\n<h1>{html.name(self._label)}</h1>\n")
-        write(f'<p class="about">{total}. {_NOTE}</p>\n</header>\n')
-        if self._memories > 1:
-            state = " open" if self._memories <= _UNFOLDED else ""
-            write('<nav aria-label="Contents">\n')
-            write(f'<details{state}>\n<summary>Contents</summary>\n<ul class="memories">\n')
-            _pour(self._list, self._file)
-            write("</ul>\n</details>\n</nav>\n")
-        write("<main>\n")
-        _pour(self._body, self._file)
-        write(f"</main>\n{html.closing()}")
+        page = _template("memories.html").generate(
+            title=self._label,
+            memories=self._memories,
+            messages=self._messages,
+            noun=self._dialect.noun,
+            list=_read(self._list),
+            body=_read(self._body),
+        )
+        self._file.writelines(page)
 
     def discard(self) -> None:
         end(self._list)
@@ -105,9 +105,10 @@ def _spool() -> IO[str]:
     return tempfile.TemporaryFile("w+", dir=scratch(), encoding="utf-8", newline="\n")
 
 
-def _pour(spool: IO[str], file: TextIO) -> None:
+def _read(spool: IO[str]) -> Iterator[Markup]:
+    """Yield what templates have written into a file."""
     spool.seek(0)
-    shutil.copyfileobj(spool, file)
+    return map(Markup, iter(partial(spool.read, _CHUNK), ""))
 
 
 class HtmlFolder(FolderFormat):
@@ -119,29 +120,39 @@ class HtmlFolder(FolderFormat):
     layout = 2
 
     def renderer(self, dialect: Dialect) -> Renderer:
-        return partial(_alone, _Memory(dialect))
+        memory = _Memory(dialect)
+        return lambda page: iter([_template("memory.html").render(memory.told(page))])
 
     def contents(self, files: Iterator[IndexedFile], noun: str) -> Iterator[str]:
-        yield _opening("Conversations")
-        yield f'<header>\n<h1>Conversations</h1>\n<p class="about">{_NOTE}</p>\n</header>\n'
-        yield '<main>\n<ul class="memories">\n'
-        memories = 0
-        for link, stamp in files:
-            memories += 1
-            days = _day(_moment(stamp.first)), _day(_moment(stamp.last))
-            yield _entry(link, stamp.key, _about(stamp.messages, noun, *days))
-        yield f'</ul>\n<p class="about">{count(memories, "memory")}</p>\n</main>\n'
-        yield html.closing()
+        entries = (
+            (link, stamp.key, stamp.messages, _period(*map(_day, (stamp.first, stamp.last))))
+            for link, stamp in files
+        )
+        return _template("index.html").generate(entries=entries, noun=noun)
 
 
-def _alone(memory: _Memory, page: Page) -> Iterator[str]:
-    """Yield the next page of a memory that has a file of its own."""
-    if page.offset == 0:
-        yield _opening(_plain_title(page.memory.key))
-        yield f'<nav><a href="../{HtmlFolder.index}">All conversations</a></nav>\n<main>\n'
-    yield from memory.pieces(page)
-    if page.last:
-        yield f"</main>\n{html.closing()}"
+class _Message(NamedTuple):
+    """What a template shows of a message or a fact.
+
+    ``id`` is its id in the page, ``css`` its class.  ``role`` is empty if it is the speaker.
+    ``day`` is the day that begins with it.  ``moment`` is its time for programs, empty if ``time``
+    is no time.  A part is a label, a text and a class: a text without a label is always open, a
+    label without a text is a line, and a part without a class has texts by name.
+    """
+
+    id: str
+    number: str
+    css: str
+    speaker: str
+    role: str
+    day: str
+    moment: str
+    time: str
+    marks: Sequence[str]
+    parts: Sequence[_Part]
+
+
+_Part = tuple[str | None, str | dict[str, str], str]
 
 
 class _Memory:
@@ -160,117 +171,89 @@ class _Memory:
         self._first = self._last = ""
         """The days of the first and of the latest message with a time; empty without times."""
 
-    def pieces(self, page: Page) -> Iterator[str]:
-        """Yield the HTML of the next page."""
-        if page.offset == 0:
-            yield from self._heading(page.memory)
-        for entry, place in zip(page.messages, page.places, strict=True):
-            if self._dialect.facts:
-                yield from self._fact(entry, place + 1)
-            else:
-                yield from self._message(entry, place + 1, page.unread.get(place, ""))
+    def told(self, page: Page) -> dict[str, Any]:
+        """Return what the templates need for the next page."""
         self.messages += len(page.messages)
-        if page.last and not self.messages:
-            yield f'<p class="line">No {self._dialect.noun}s.</p>\n'
-        if page.last:
-            yield "</section>\n"
+        read = self._fact if self._dialect.facts else self._message
+        return {
+            "title": _plain_title(page.memory.key),
+            "page": page,
+            "messages": (
+                read(entry, place + 1, page.unread.get(place, ""))
+                for entry, place in zip(page.messages, page.places, strict=True)
+            ),
+            "noun": self._dialect.noun,
+            "level": self._level,
+            "heading": self._id,
+        }
 
     def entry(self, key: MemoryKey) -> str:
         """Return the entry of the memory in the list of its file."""
-        about = _about(self.messages, self._dialect.noun, self._first, self._last)
-        return _entry(f"#{self._id}", key, about)
+        return _template("entry.html").render(
+            link=f"#{self._id}",
+            key=key,
+            messages=self.messages,
+            noun=self._dialect.noun,
+            days=_period(self._first, self._last),
+        )
 
-    def _heading(self, memory: Memory) -> Iterator[str]:
-        level = self._level
-        yield f'<section aria-labelledby="{self._id}">\n'
-        yield f'<h{level} class="memory" id="{self._id}">{_title(memory.key)}</h{level}>\n'
-        if memory.summary:
-            yield f'<div class="summary">\n<h{level + 1}>Summary</h{level + 1}>\n'
-            yield from _body(memory.summary)
-            yield "</div>\n"
-
-    def _message(self, entry: StoredMessage, number: int, unread: str) -> Iterator[str]:
+    def _message(self, entry: StoredMessage, number: int, unread: str) -> _Message:
         shown = jsonio.pruned(entry.message)
         view = self._dialect.parse(shown)
-        moment = _moment(view.time)
-        if moment is not None and (day := _day(moment)) != self._last:
-            level = self._level + 1
-            yield f'<h{level} class="day"><time datetime="{day}">{day}</time></h{level}>\n'
-            self._first, self._last = self._first or day, day
-        blocks = view.blocks
-        yield self._start(_side(view.role, blocks) + (" unread" if unread else ""), number)
-        yield _speaker(view)
-        if moment is not None:
-            yield _time(moment, f"{moment:%H:%M}")
-        elif view.time:
-            yield f' <span class="time">{_name(view.time)}</span>'
-        yield self._link(number)
-        for mark in tags(entry.marks, unread):
-            yield f' <span class="mark">{_name(mark)}</span>'
-        yield "</header>\n"
-        for block in blocks:
-            yield from _block(block)
+        role, name, time, blocks = view.role or "?", view.name, view.time or "", view.blocks
+        moment, zone = _moment(time)
+        parts = [_part(block) for block in blocks]
         if shown is not entry.message:
-            yield _line("… more values than are shown")
-        yield "</article>\n"
+            parts.append(("… more values than are shown", "", ""))
+        return _Message(
+            f"{self._prefix}{number}",
+            str(number),
+            f"{_side(role, blocks)} unread" if unread else _side(role, blocks),
+            name or role,
+            role if name and name != role else "",
+            self._new_day(moment[:10]),
+            moment,
+            moment[11:16] + zone or time,
+            tags(entry.marks, unread),
+            parts,
+        )
 
-    def _fact(self, entry: StoredMessage, number: int) -> Iterator[str]:
+    def _fact(self, entry: StoredMessage, number: int, _: str) -> _Message:
         shown = jsonio.pruned(without_vector(entry.message))
         view = FACT.parse(shown)
-        moment = _moment(view.time)
-        yield self._start("fact", number)
-        if moment is not None:
-            day = _day(moment)
-            self._first, self._last = self._first or day, day
-            yield _time(moment, f"{moment:%Y-%m-%d %H:%M}")
-        elif view.time:
-            yield f'<span class="time">{_name(view.time)}</span>'
-        yield f"{self._link(number)}</header>\n"
-        for block in view.blocks:
-            yield from _block(block)
+        moment, zone = _moment(view.time)
+        self._new_day(moment[:10])
+        parts = [_part(block) for block in view.blocks]
         if view.fault:
-            yield _line(view.fault)
+            parts.append((view.fault, "", ""))
         if about := _facts(view):
-            yield "<dl>\n"
-            for name, value in about.items():
-                yield f'<dt>{_name(name)}</dt><dd dir="auto">{_cut(value)}</dd>\n'
-            yield "</dl>\n"
+            parts.append(("about", about, ""))
         if history := view.value.get("history"):
-            yield from _details("history", [indented(history)])
-        yield "</article>\n"
+            parts.append(("history", indented(history), "code"))
+        time = moment[:16].replace("T", " ") + zone or view.time or ""
+        id = f"{self._prefix}{number}"
+        return _Message(id, str(number), "fact", "", "", "", moment, time, (), parts)
 
-    def _start(self, side: str, number: int) -> str:
-        return f'<article class="{side}" id="{self._prefix}{number}">\n<header>'
+    def _new_day(self, day: str) -> str:
+        """Return the day of the next message; empty if it is that of the message before."""
+        if not day or day == self._last:
+            return ""
+        self._first, self._last = self._first or day, day
+        return day
 
-    def _link(self, number: int) -> str:
-        return f' <a class="number" href="#{self._prefix}{number}">#{number}</a>'
 
-
-def _side(role: str | None, blocks: list[Block]) -> str:
+def _side(role: str, blocks: list[Block]) -> str:
     """Return the class of a message: ``user``, ``assistant`` or ``other``."""
     spoken = not blocks or not all(isinstance(block, ToolResultBlock) for block in blocks)
     return role if role in ("user", "assistant") and spoken else "other"
 
 
-def _speaker(view: MessageView) -> str:
-    role = view.role or "?"
-    speaker = f'<span class="who">{_name(view.name or role)}</span>'
-    if view.name in (None, "", role):
-        return speaker
-    return f'{speaker} <span class="role">{_name(role)}</span>'
-
-
-def _block(block: Block) -> Iterator[str]:
+def _part(block: Block) -> _Part:
     match block:
-        case TextBlock(text) if len(text) > _LONG:
-            yield from _details("text", [text], "text")
-            return
         case TextBlock(text):
-            yield from _body(text)
-            return
+            return "text" if len(text) > _LONG else None, text, "text"
         case MediaBlock():
-            yield _line(f"{block.kind}: {media(block)}")
-            return
+            return f"{block.kind}: {media(block)}", "", ""
         case ThinkingBlock():
             label = "thinking"
         case HintBlock():
@@ -282,40 +265,21 @@ def _block(block: Block) -> Iterator[str]:
         case _:
             label = block.kind
     spoken = isinstance(block, ThinkingBlock | HintBlock)
-    yield from _details(label, folded_texts(block), "text" if spoken else "code")
-
-
-def _details(label: str, texts: list[str], style: str = "code") -> Iterator[str]:
-    text = "\n".join(texts)
-    if not text:
-        yield _line(label)
-        return
-    length = count(len(text), "character")
-    yield f"<details><summary>{_name(label)}, {length}</summary>\n"
-    yield from _body(text, style)
-    yield "</details>\n"
-
-
-def _body(text: str, style: str = "text") -> Iterator[str]:
-    yield f'<div class="{style}" dir="auto">{_cut(text)}</div>\n'
+    return label, "\n".join(folded_texts(block)), "text" if spoken else "code"
 
 
 def _cut(text: str) -> str:
-    """Return a text as HTML, with the number of characters that are left out at its end."""
+    """Return a text, with the number of characters that are left out at its end."""
     more = len(text) - READABLE
     if more <= 0:
-        return html.text(text)
-    left_out = f'<span class="line">… {more:,} more characters are left out</span>'
-    return f"{html.text(text[:READABLE])}\n{left_out}"
+        return text
+    left_out = Markup('{}\n<span class="line">… {:,} more characters are left out</span>')
+    return left_out.format(shown(text[:READABLE]), more)
 
 
-def _name(stored: str) -> str:
-    """Return a name as HTML, without the end of one that is too long for a line."""
-    return html.name(stored if len(stored) <= _LONGEST_NAME else f"{stored[:_LONGEST_NAME]}…")
-
-
-def _line(text: str) -> str:
-    return f'<p class="line">{_name(text)}</p>\n'
+def _brief(stored: str) -> str:
+    """Return a name on one line, without the end of one that is too long for it."""
+    return line(stored if len(stored) <= _LONGEST_NAME else f"{stored[:_LONGEST_NAME]}…")
 
 
 def _facts(view: FactView) -> dict[str, str]:
@@ -335,42 +299,33 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else indented(value)
 
 
-def _moment(time: str | None) -> datetime | None:
-    """Return a stored time, with its zone if it has one; None if it is missing or invalid."""
+def _moment(time: str | None) -> tuple[str, str]:
+    """Return a stored time as ISO 8601 to the second, and the name of its zone after a space.
+
+    Both are empty if the time is missing or invalid, the name if it has no zone.
+    """
     try:
-        return datetime.fromisoformat(time or "")
+        moment = datetime.fromisoformat(time or "")
     except ValueError:
-        return None
+        return "", ""
+    return moment.isoformat(timespec="seconds"), f" {moment:%Z}" if moment.tzinfo else ""
 
 
-def _day(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment.date()}"
+def _day(time: str) -> str:
+    return _moment(time)[0][:10]
 
 
-def _time(moment: datetime, text: str) -> str:
-    zone = f" {moment:%Z}" if moment.tzinfo else ""
-    machine = moment.isoformat(timespec="seconds")
-    return f' <time class="time" datetime="{machine}">{text}{zone}</time>'
-
-
-def _entry(link: str, key: MemoryKey, about: str) -> str:
-    """Return the entry of a memory in a list; ``link`` is a URL, ``about`` is HTML."""
-    return f'<li><a href="{link}">{_title(key)}</a> <span class="about">{about}</span></li>\n'
-
-
-def _about(messages: int, noun: str, first: str, last: str) -> str:
-    days = [first, last] if first != last else [first]
-    period = " to ".join(day for day in days if day)
-    return f"{count(messages, noun)}{', ' if period else ''}{period}"
+def _period(first: str, last: str) -> str:
+    return " to ".join(day for day in dict.fromkeys((first, last)) if day)
 
 
 def _names(key: MemoryKey) -> list[str]:
     return [name for name in (key.user, key.session) if name] or ["''"]
 
 
-def _title(key: MemoryKey) -> str:
-    part = f" ({_name(key.part)})" if key.part else ""
-    return " / ".join(map(_name, _names(key))) + part
+def _title(key: MemoryKey) -> Markup:
+    part = Markup(" ({})").format(name(_brief(key.part))) if key.part else ""
+    return Markup(" / ").join(name(_brief(one)) for one in _names(key)) + part
 
 
 def _plain_title(key: MemoryKey) -> str:
