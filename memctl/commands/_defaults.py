@@ -13,9 +13,9 @@ import typer
 
 from memctl import config as configuration
 from memctl.config import Config
-from memctl.config.checks import nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
 from memctl.machine.system import PART_VARIABLE
+from memctl.text.words import nearest, refuse_unknown
 
 PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG", PART_VARIABLE})

@@ -27,7 +27,6 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
-from memctl.config.checks import nearest
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
@@ -44,6 +43,7 @@ from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
+from memctl.text.words import nearest
 
 
 class FailOn(StrEnum):

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from memctl.errors import UsageError
 from memctl.machine import system
@@ -44,27 +44,22 @@ class Source(NamedTuple):
     where: str
 
 
-def keys(name: str) -> tuple[str, ...]:
-    """Return the configuration keys for the source of a secret, such as ``password_env``.
-
-    ``name`` is the name of the secret: ``password``, ``api_key`` or ``identity``.
-    """
-    return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
-
-
-def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
+def source(path: Path, place: str, table: object, name: str) -> Source | None:
     """Return the source of a secret that a table of the configuration sets; None without a source.
 
-    ``entry`` is the table, and ``name`` the secret: ``password``, ``api_key`` or ``identity``.
-    ``path`` is the file and ``place`` the name of the table; both are for errors.
+    ``table`` has a field for each source, such as ``password_env``, which is empty if it is not
+    set.  ``name`` is the secret: ``password``, ``api_key`` or ``identity``.  ``path`` is the file
+    and ``place`` the name of the table; both are for errors.
 
     Raises:
         UsageError: the table sets several sources.
     """
-    found = [key for key in keys(name) if key in entry]
+    keys = (f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
+    found = [Source(key, where) for key in keys if (where := getattr(table, key, ""))]
     if len(found) > 1:
-        raise UsageError(f"{path}: {place} has several of {', '.join(found)}", "keep one of them")
-    return Source(found[0], entry[found[0]]) if found else None
+        several = ", ".join(one.key for one in found)
+        raise UsageError(f"{path}: {place} has several of {several}", "keep one of them")
+    return found[0] if found else None
 
 
 def fetch(

@@ -148,6 +148,7 @@ url = "postgresql://h/db?password={SECRET}"
 password_command = "echo {SECRET}"
 [summarizers.model]
 kind = "openai"
+model = "m"
 base_url = "https://me:{SECRET}@h/v1"
 api_key_command = "echo {SECRET}"
 parameters = {{ api_token = "{SECRET}", max_tokens = 3, more = [{{ key = "{SECRET}" }}] }}
