@@ -40,8 +40,6 @@ class Alias:
     name: str
     url: str
     password: secrets.Source | None = None
-    secret_variables: frozenset[str] = frozenset()
-    """Variables that are removed from the environment of a password command."""
     factory: str | None = None
 
     def location(self) -> Location:
@@ -68,9 +66,7 @@ class Alias:
         location = self.location()
         if self.password is None:
             return location
-        what = f"the password of {self.name!r}"
-        password = secrets.fetch(what, self.password, environment, timeout, self.secret_variables)
-        return location.with_password(password)
+        return location.with_password(self.password.fetch(environment, timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +101,7 @@ class ConfiguredModel:
         Raises:
             UsageError: the key cannot be fetched.
         """
-        if self.api_key is None:
-            return None
-        what = f"the key of {self.settings.name!r}"
-        return secrets.fetch(
-            what, self.api_key, environment, timeout, self.settings.secret_variables
-        )
+        return None if self.api_key is None else self.api_key.fetch(environment, timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +247,10 @@ class Config:
 
         place = f"{family}.{name}"
         table = read_table(self.path, place, entry, *kinds)
+        what, hidden = f"the key of {name!r}", self.secret_variables
         return ConfiguredModel(
-            Settings(name, entry["kind"], entry, self.secret_variables, family, self.path),
-            secrets.source(self.path, place, table, "api_key"),
+            Settings(name, entry["kind"], entry, hidden, family, self.path),
+            secrets.source(self.path, place, table, "api_key", what, hidden),
         )
 
 

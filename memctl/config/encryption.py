@@ -34,16 +34,16 @@ def read_encryption(
         UsageError: the table is not valid; recipients are checked when a file is encrypted.
     """
     table = read_table(config.path, "encryption", config.encryption, EncryptionTable)
-    source = secrets.source(config.path, "encryption", table, "identity")
+    what, hidden = "the identity of [encryption]", config.secret_variables
+    source = secrets.source(config.path, "encryption", table, "identity", what, hidden)
     if source is None:
         return Encryption(table.recipients)
 
     @cache
     def fetch() -> str:
         """Return the text of the identity file; raise Unavailable if it cannot be fetched."""
-        what, hidden = "the identity of [encryption]", config.secret_variables
         try:
-            return secrets.fetch(what, source, environment, timeout, hidden)
+            return source.fetch(environment, timeout)
         except UsageError as error:
             raise Unavailable(error.message, error.hint) from error
 

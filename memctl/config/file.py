@@ -136,8 +136,9 @@ def _alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) 
                 else "it is not for archives in object storage",
             )
         options[key] = _option(getattr(store, key))
-    password = secrets.source(path, place, store, "password")
-    return Alias(name, _with_options(store.url, options), password, secret_variables)
+    what = f"the password of {name!r}"
+    password = secrets.source(path, place, store, "password", what, secret_variables)
+    return Alias(name, _with_options(store.url, options), password)
 
 
 def _refuse_unknown_columns(path: Path, place: str, columns: Columns) -> None:
