@@ -43,7 +43,7 @@ from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
-from memctl.text.words import nearest
+from memctl.text.words import did_you_mean
 
 
 class FailOn(StrEnum):
@@ -216,8 +216,7 @@ def _known(codes: Iterable[str]) -> frozenset[str]:
     """
     found = frozenset(codes)
     for code in sorted(found - KINDS.keys()):
-        near = nearest(code, KINDS)
-        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(KINDS)}"
+        hint = did_you_mean(code, KINDS, f"known: {', '.join(KINDS)}")
         raise UsageError(f"unknown finding {visible(code)!r}", hint)
     return found
 

@@ -12,6 +12,7 @@ from memctl.config import Config
 from memctl.errors import UsageError
 from memctl.holds import Hold
 from memctl.tables import Name, Table, Text, means, read_table
+from memctl.text.words import errors_at
 
 
 class HoldTable(Table, kw_only=True, frozen=True):
@@ -54,8 +55,6 @@ def _meant(config: Config, place: str, store: str | None) -> str:
     """
     if store is None:
         return ""
-    try:
+    with errors_at(f"{config.path}: {place}.store"):
         alias = config.stores.get(store)
         return (config.locate(store, {}) if alias is None else alias.location()).label
-    except UsageError as error:
-        raise UsageError(f"{config.path}: {place}.store: {error.message}", error.hint) from error

@@ -53,7 +53,7 @@ def read_offload(
     given = {key: value for key, value in (own or {}).items() if value is not None}
 
     def size(key: str) -> tuple[str, int]:
-        name = name_of(key) if key in given else f"offload.{key}"
+        name = name_of(key) if key in given else f"{config.path}: offload.{key}"
         return name, data_size(name, given.get(key, getattr(table, key)))
 
     (name, larger), (_, keep) = size("larger"), size("keep")

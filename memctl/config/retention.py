@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from memctl.retention import DATE, TIME, Policy, PolicyAction, is_archive_name
 from memctl.selection import Selection
 from memctl.tables import Count, Flag, Name, Natural, Table, Text, means, read_table
 from memctl.text.values import deletion_limit, period
-from memctl.text.words import did_you_mean
+from memctl.text.words import did_you_mean, errors_at
 
 _EXAMPLE = "'retired/NAME-{date}.ndjson.zst'"
 _FIELDS = Policy.__dataclass_fields__
@@ -199,22 +198,13 @@ def _policy(config: Config, number: int, entry: Any, now: datetime) -> Policy:
         fields |= _archive(config, place, table.archive)
     if isinstance(table, Offload):
         fields |= _offload(config, place, table)
-    with _at(f"{path}: {place}"):
+    with errors_at(f"{path}: {place}"):
         if isinstance(table, Compress):
             config.summarizer(table.summarizer)
         limit = None if table.max_delete is None else str(table.max_delete)
         fields["limit"] = deletion_limit(limit, "max_delete")
     pairs = _pairs(path, place, table.select)
     return Policy(action=PolicyAction(entry["action"]), where=where, pairs=pairs, **fields)
-
-
-@contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Raise an error with the place in the file before its message."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"{place}: {error.message}", error.hint) from error
 
 
 def _offload(config: Config, place: str, table: Offload) -> dict[str, Any]:
@@ -240,7 +230,7 @@ def _selection(path: Path, place: str, select: Until, now: datetime) -> Selectio
         for key in ("user", "session", "mark", "exclude_mark", "role", "name", "id")
         if (named := given.get(key, ())) != ()
     }
-    with _at(f"{path}: {place}"):
+    with errors_at(f"{path}: {place}"):
         since, until = period(given, lambda key: f"select.{key}", now)
     return Selection(
         **names,
@@ -313,7 +303,7 @@ def _archive(config: Config, place: str, text: str) -> dict[str, str]:
             "leave it to the environment, the profile, or an alias with password_command",
         )
     filled = text.replace(DATE, "2026-01-31").replace(TIME, "061500")
-    with _at(f"{path}: {place}.archive"):
+    with errors_at(f"{path}: {place}.archive"):
         location = config.locate(filled, {})
     if location.kind != "archive":
         raise UsageError(f"{path}: {place}.archive is not an archive: {shown}", f"write {example}")

@@ -13,9 +13,10 @@ from memctl.config.encryption import read_encryption
 from memctl.config.holds import read_holds
 from memctl.config.retention import read_policies
 from memctl.encryption import is_secret
-from memctl.errors import NotFound, UsageError
+from memctl.errors import NotFound
 from memctl.location import redact
 from memctl.machine import system
+from memctl.text.words import errors_at
 
 HIDDEN = "***"
 
@@ -36,12 +37,11 @@ def shown(config: Config) -> Iterator[Shown]:
     """
     for name, alias in config.stores.items():
         place = f"stores.{name}"
-        try:
-            label = alias.location().label
-        except NotFound:  # NAME@latest, before the first file
-            label = redacted(alias.url)
-        except UsageError as error:
-            raise UsageError(f"{config.path}: {place}.url: {error.message}", error.hint) from error
+        with errors_at(f"{config.path}: {place}.url"):
+            try:
+                label = alias.location().label
+            except NotFound:  # NAME@latest, before the first file
+                label = redacted(alias.url)
         if alias.factory is None:
             yield Shown(f"{place}.url", label)
         else:
@@ -50,12 +50,11 @@ def shown(config: Config) -> Iterator[Shown]:
             yield from _shown(place, {alias.password.key: alias.password.where})
     for name, fleet in config.fleets.items():
         yield Shown(f"fleets.{name}.stores", [*fleet.stores])
-    for name, table in config.summarizers.items():
-        config.summarizer(name)
-        yield from _shown(f"summarizers.{name}", table)
-    for name, table in config.embedders.items():
-        config.embedder(name)
-        yield from _shown(f"embedders.{name}", table)
+    models = {"summarizers": config.summarizer, "embedders": config.embedder}
+    for family, check in models.items():
+        for name, table in getattr(config, family).items():
+            check(name)
+            yield from _shown(f"{family}.{name}", table)
     read_holds(config)
     for number, table in enumerate(config.holds, 1):
         yield from _shown(f"hold {number}", table)

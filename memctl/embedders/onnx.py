@@ -42,9 +42,7 @@ class OnnxEmbedder(Embedder):
         self._tokenizer_path = path_of(table.tokenizer) or self._path.with_name("tokenizer.json")
         self.model = table.model or self._path.parent.name
         self.batch = table.batch
-        self._pooling = table.pooling
-        self._max_tokens = table.max_tokens
-        self._threads = table.threads
+        self._table = table
 
     async def __aenter__(self) -> Self:
         await in_thread(self._load)
@@ -52,10 +50,10 @@ class OnnxEmbedder(Embedder):
 
     def _load(self) -> None:
         self._tokenizer = load_tokenizer(self._tokenizer_path)
-        self._tokenizer.enable_truncation(self._max_tokens)
+        self._tokenizer.enable_truncation(self._table.max_tokens)
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = self._table.threads
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(
@@ -98,7 +96,7 @@ class OnnxEmbedder(Embedder):
         ``found`` is the output of the model, ``mask`` tells which tokens belong to a text.
         """
         if found.ndim == 3:
-            if self._pooling == "cls":
+            if self._table.pooling == "cls":
                 found = found[:, 0]
             else:
                 weights = mask[:, :, None].astype(np.float32)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,12 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 def in_file(path: Path | None) -> str:
     """Return the beginning of an error in the configuration file ``path``; empty without a file."""
     return "" if path is None else f"{path}: "
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Write a place in the configuration before each error of the block."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{place}: {error.message}", error.hint) from error
