@@ -125,7 +125,8 @@ def _alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) 
         return Alias(name, f"langchain:{store.factory}", factory=store.factory)
     if not store.url:
         raise UsageError(f"{path}: {place} has no url", 'write url = "..."')
-    _refuse_unknown_columns(path, place, store.columns)
+    if store.columns:
+        _refuse_unknown_columns(path, f"{place}.columns", store.columns)
     options = {}
     for key in filter(entry.__contains__, _OPTIONS):
         if (key in OPTIONS[S3]) != is_object(store.url):
@@ -142,10 +143,12 @@ def _alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) 
 
 
 def _refuse_unknown_columns(path: Path, place: str, columns: Columns) -> None:
-    if columns:
-        from memctl.dialects.rows import COLUMN_ROLES  # only needed for a mapped table
+    from memctl.dialects.rows import COLUMN_ROLES  # only needed for a mapped table
 
-        refuse_unknown(path, f"{place}.columns.", columns, COLUMN_ROLES)
+    refuse_unknown(path, f"{place}.", columns, COLUMN_ROLES)
+    for role, names in columns.items():
+        if role != "order" and not isinstance(names, str):
+            raise UsageError(f"{path}: {place}.{role} must be a text", f'write {role} = "COLUMN"')
 
 
 def _option(value: str | bool | Columns) -> str:

@@ -11,6 +11,7 @@ from memctl import location
 from memctl.config import Config
 from memctl.config.encryption import read_encryption
 from memctl.config.holds import read_holds
+from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
 from memctl.encryption import is_secret
 from memctl.errors import NotFound
@@ -64,6 +65,8 @@ def shown(config: Config) -> Iterator[Shown]:
     if config.encryption:
         read_encryption(config, {})  # raises if the table is not valid
         yield from _shown("encryption", config.encryption)
+    read_offload(config)
+    yield from _shown("offload", config.offload)
     for key, value in asdict(config.undo).items():
         yield Shown(f"undo.{key}", value, key in config.undo_keys)
 
