@@ -73,7 +73,20 @@ def test_start_of_help(words: list[str], code: int) -> None:
     modules = loaded(*words, code=code)
     assert "typer" in modules
     assert not libraries(modules)
-    assert "asyncio" not in modules
+    assert not modules & {"asyncio", "msgspec"}
+
+
+def test_start_without_a_setting(tmp_path: Path) -> None:
+    """An empty configuration has no table to read."""
+    script = (
+        "import sys; from pathlib import Path; from memctl import config; "
+        f"path = Path({str(tmp_path / 'empty.toml')!r}); path.touch(); "
+        "assert config.load(path, {}).found; print('msgspec' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.slow

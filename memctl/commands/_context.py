@@ -104,8 +104,9 @@ class Run:
             UsageError, NotFound: the configuration is not valid.
         """
         from memctl import config  # not needed to show the help
+        from memctl.config.encryption import read_encryption
 
-        return self.configuration().keys(config.environment())
+        return read_encryption(self.configuration(), config.environment())
 
     def configuration(self) -> Config:
         """Return the configuration, which is read from its file on first use.

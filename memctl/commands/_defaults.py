@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import typer
 
 from memctl import config as configuration
 from memctl.config import Config
-from memctl.config.checks import nearest, refuse_unknown
 from memctl.errors import MemctlError, UsageError
 from memctl.machine.system import PART_VARIABLE
+from memctl.text.words import did_you_mean, refuse_unknown
 
 PREFIX = "MEMCTL"
 OWN_VARIABLES = frozenset({"MEMCTL_CONFIG", "MEMCTL_DEBUG", PART_VARIABLE})
@@ -236,8 +235,8 @@ class Defaults:
         except typer.BadParameter as error:
             message = error.message.removeprefix("Value error, ")
             known = option.parameter.shell_complete(self._context, "")
-            near = nearest(str(given), [item.value for item in known])
-            hint = f"did you mean {near!r}?" if near else f"see {command} --help"
+            words = [item.value for item in known]
+            hint = did_you_mean(str(given), words, f"see {command} --help")
             raise UsageError(f"{place}: {message}", hint) from error
         return Setting(option, given, value, source, where)
 
@@ -264,8 +263,6 @@ def _as_typed(option: Option, value: Any, place: str) -> bool | str | list[str]:
 
 
 def _text(value: Any, option: Option, place: str) -> str:
-    if isinstance(value, date | datetime | time):
-        return value.isoformat()
     if isinstance(value, bool | list | dict):
         raise UsageError(f"{place} must be a single value", f'write {option.name} = "..." ')
     return str(value)

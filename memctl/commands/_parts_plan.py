@@ -161,7 +161,7 @@ class Whole:
         if jobs := self._given["jobs"]:
             return int(jobs)
         settings = self._run.configuration().summarizer(self._given["summarizer"]).settings
-        return settings.integer("concurrency", Summarizer.concurrency)
+        return int(settings.options.get("concurrency", Summarizer.concurrency))
 
 
 def _deleted(planned: PartResult) -> int:

@@ -28,6 +28,7 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
+from memctl.inference.settings import path_of
 from memctl.inference.tokens import TokenCounter
 from memctl.layouts import foreign
 from memctl.location import Location, visible
@@ -358,4 +359,4 @@ def token_counter(run: Run, name: str) -> TokenCounter:
         UsageError: as ``Config.summarizer`` and ``TokenCounter``.
     """
     settings = run.configuration().summarizer(name).settings
-    return TokenCounter(settings.path("tokenizer"))
+    return TokenCounter(path_of(settings.options.get("tokenizer", "")))

@@ -24,7 +24,7 @@ from memctl.commands._defaults import (
 from memctl.commands._options import group, takes_options
 from memctl.commands._run import has_place, rotation, wait_for
 from memctl.config import Config, ConfiguredModel, write_sample
-from memctl.config.checks import nearest
+from memctl.config.encryption import read_encryption
 from memctl.config.holds import read_holds
 from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
@@ -48,6 +48,7 @@ from memctl.reports.config import (
 )
 from memctl.store import Store
 from memctl.text.numbers import count
+from memctl.text.words import nearest
 from memctl.wrappers.timeout import Timeout
 
 app = group()
@@ -392,7 +393,7 @@ class _Trial:
                 check.note = f"{await embedder.dimensions()} dimensions"
 
     async def keys(self, check: CheckRow) -> None:
-        found = self.config.keys(self.environment, self.seconds)
+        found = read_encryption(self.config, self.environment, self.seconds)
         check_recipients(found.recipients, "encryption.recipients")
         check.note = count(len(found.recipients), "recipient")
         if found.identities is not None:

@@ -28,7 +28,6 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
-from memctl.config.checks import nearest
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, visible
@@ -47,6 +46,7 @@ from memctl.reports.report import FailureRow
 from memctl.selection import Selection
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
+from memctl.text.words import did_you_mean
 
 
 class FailOn(StrEnum):
@@ -214,8 +214,7 @@ def _known(codes: Iterable[str]) -> frozenset[str]:
     """
     found = frozenset(codes)
     for code in sorted(found - KINDS.keys()):
-        near = nearest(code, KINDS)
-        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(KINDS)}"
+        hint = did_you_mean(code, KINDS, f"known: {', '.join(KINDS)}")
         raise UsageError(f"unknown finding {visible(code)!r}", hint)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from memctl.commands._help import WIDEST, columns
 from memctl.commands._topics import TEXTS, TOPICS
 from memctl.errors import UsageError, exit_codes
 from memctl.reports import schema_names
+from memctl.text.words import did_you_mean
 
 
 def help_(
@@ -78,12 +78,7 @@ def _help_of(context: typer.Context, words: list[str]) -> str:
         command = group.get_command(inner, word) if isinstance(group, TyperGroup) else None
         if command is None:
             known = [*names, *(TOPICS if inner.parent is None else ())]
-            near = difflib.get_close_matches(word, known, n=1)
-            raise UsageError(
-                f"no help on {' '.join(words)!r}",
-                f"did you mean {near[0]!r}?"
-                if near
-                else "list commands and topics with: memctl help",
-            )
+            hint = did_you_mean(word, known, "list commands and topics with: memctl help")
+            raise UsageError(f"no help on {' '.join(words)!r}", hint)
         inner = command.make_context(word, [], parent=inner, resilient_parsing=True)
     return inner.get_help()

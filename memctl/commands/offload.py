@@ -92,10 +92,9 @@ def offload(
       memctl offload prod --user ada --larger 1MB --to s3://agents/blobs --yes
       memctl offload prod staging --prune --to /srv/blobs --dry-run
     """
-    own = {"to": to, "larger": larger, "keep": keep, "url_prefix": url_prefix}
     settings = read_offload(
         run.configuration(),
-        {key: value for key, value in own.items() if value is not None},
+        {"to": to, "larger": larger, "keep": keep, "url_prefix": url_prefix},
         lambda key: f"--{key.replace('_', '-')}",
     )
     if not settings.to:

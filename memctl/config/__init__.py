@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 from memctl import plugins
 from memctl.config import secrets
-from memctl.config.checks import nearest, refuse_unknown
-from memctl.config.encryption import read_encryption
 from memctl.config.trust import refuse_changeable
-from memctl.encryption import Encryption
-from memctl.engines.objects.address import OPTIONS, S3, is_object
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
 from memctl.location import Location
 from memctl.machine import system
-from memctl.registry import EXTENSIONS, PREFIXES, SUFFIXES, newest, parse
+from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
 from memctl.stores.archive.rotation import LATEST, latest_of
+from memctl.text.words import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from memctl.inference.settings import Settings
+    from memctl.text.toml import Table
 
-_TABLES = {
-    "stores": "[stores.NAME]",
-    "summarizers": "[summarizers.NAME]",
-    "embedders": "[embedders.NAME]",
-    "fleets": "[fleets.NAME]",
-    "defaults": "[defaults.COMMAND]",
-    "encryption": "[encryption]",
-    "offload": "[offload]",
-}
-_LISTS = {"retention": "[[retention]]", "hold": "[[hold]]"}
-_TABLE_KEYS = (
-    *("layout", "table", "columns", "dialect", "content_encoding", "live", "summary"),
-    *("owner", "app", "tz"),
-)
-"""The keys that describe a mapped table or, ``tz``, its times; also options of the store's URL."""
-_OBJECT_KEYS = OPTIONS[S3]
-"""The keys for an archive in object storage; also options of the archive's URL."""
-_STORE_KEYS = ("url", "factory", *_TABLE_KEYS, *_OBJECT_KEYS, *secrets.keys("password"))
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BARE_NAME = re.compile(r"[\w.-]+")
-_FLEET = re.compile(r"@[\w-]+")
+FLEET = re.compile(r"@[\w-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +40,6 @@ class Alias:
     name: str
     url: str
     password: secrets.Source | None = None
-    secret_variables: frozenset[str] = frozenset()
-    """Variables that are removed from the environment of a password command."""
     factory: str | None = None
 
     def location(self) -> Location:
@@ -91,9 +66,7 @@ class Alias:
         location = self.location()
         if self.password is None:
             return location
-        what = f"the password of {self.name!r}"
-        password = secrets.fetch(what, self.password, environment, timeout, self.secret_variables)
-        return location.with_password(password)
+        return location.with_password(self.password.fetch(environment, timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +101,7 @@ class ConfiguredModel:
         Raises:
             UsageError: the key cannot be fetched.
         """
-        if self.api_key is None:
-            return None
-        what = f"the key of {self.settings.name!r}"
-        return secrets.fetch(
-            what, self.api_key, environment, timeout, self.settings.secret_variables
-        )
+        return None if self.api_key is None else self.api_key.fetch(environment, timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +150,9 @@ class Config:
         """
         if not self.encryption or location.kind not in ("archive", "stdio"):
             return location
-        return replace(location, encryption=self.keys(environment))
+        from memctl.config.encryption import read_encryption  # only needed with keys
 
-    def keys(
-        self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT
-    ) -> Encryption:
-        """Return the keys of ``[encryption]``; the arguments are those of ``read_encryption``.
-
-        Raises:
-            UsageError: ``[encryption]`` is not valid.
-        """
-        return read_encryption(
-            self.path, self.encryption, environment, timeout, self.secret_variables
-        )
+        return replace(location, encryption=read_encryption(self, environment))
 
     def alias(self, text: str) -> Alias | None:
         """Return the store named ``text``, or the newest file of its rotation for ``NAME@latest``.
@@ -220,8 +178,8 @@ class Config:
                 f"{text} is a fleet, not a store", f"name one of its stores: {fleet.stores[0]}"
             )
         if _BARE_NAME.fullmatch(text) and text != "-" and not _is_file_name(text):
-            near = difflib.get_close_matches(text, self.stores, n=1)
-            known = f"did you mean {near[0]!r}? " if near else ""
+            near = nearest(text, self.stores)
+            known = f"did you mean {near!r}? " if near else ""
             if Path(text).suffix and not near:
                 raise UsageError(
                     f"unrecognised file extension: {text!r} is neither a file nor an alias",
@@ -246,14 +204,10 @@ class Config:
             UsageError: there is no such fleet.
         """
         name = text[1:]
-        if not _FLEET.fullmatch(text) or (name not in self.fleets and os.path.exists(text)):
+        if not FLEET.fullmatch(text) or (name not in self.fleets and os.path.exists(text)):
             return None
         if name not in self.fleets:
-            near = nearest(name, self.fleets)
-            raise UsageError(
-                f"there is no fleet named {name!r} in the configuration",
-                f"did you mean '@{near}'?" if near else "[fleets.NAME] configures one",
-            )
+            raise _unknown("fleet", name, self.fleets, "@")
         return self.fleets[name]
 
     def summarizer(self, name: str) -> ConfiguredModel:
@@ -262,17 +216,15 @@ class Config:
         Raises:
             UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.summarizers.registry import EXTRACTIVE, KEYS  # only needed for compress
+        from memctl.summarizers.registry import EXTRACTIVE  # only needed for compress
 
         if name in self.summarizers:
-            return self._model("summarizers", name, self.summarizers[name], KEYS)
+            from memctl.inference.tables import SUMMARIZERS
+
+            return self._model("summarizers", name, self.summarizers[name], SUMMARIZERS)
         if name == EXTRACTIVE.name:
             return ConfiguredModel(EXTRACTIVE)
-        near = difflib.get_close_matches(name, [*self.summarizers, EXTRACTIVE.name], n=1)
-        raise UsageError(
-            f"there is no summarizer named {name!r} in the configuration",
-            f"did you mean {near[0]!r}?" if near else "[summarizers.NAME] configures one",
-        )
+        raise _unknown("summarizer", name, [*self.summarizers, EXTRACTIVE.name])
 
     def embedder(self, name: str) -> ConfiguredModel:
         """Return the configured embedder ``name``.
@@ -280,20 +232,26 @@ class Config:
         Raises:
             UsageError: the name is not configured, or its table is not valid.
         """
-        from memctl.embedders.registry import KEYS  # only needed for copies of facts
-
         if name in self.embedders:
-            return self._model("embedders", name, self.embedders[name], KEYS)
-        near = nearest(name, self.embedders)
-        raise UsageError(
-            f"there is no embedder named {name!r} in the configuration",
-            f"did you mean {near!r}?" if near else "[embedders.NAME] configures one",
-        )
+            from memctl.inference.tables import EMBEDDERS  # only needed for copies of facts
+
+            return self._model("embedders", name, self.embedders[name], EMBEDDERS)
+        raise _unknown("embedder", name, self.embedders)
 
     def _model(
-        self, family: str, name: str, entry: Any, kinds: Mapping[str, Collection[str]]
+        self, family: str, name: str, entry: Any, kinds: tuple[type[Table], ...]
     ) -> ConfiguredModel:
-        return _read_model(self.path, family, name, entry, kinds, self.secret_variables)
+        """Return the summarizer or embedder of the table ``[family.name]``, which is ``entry``."""
+        from memctl.inference.settings import Settings  # only needed by commands that use models
+        from memctl.text.toml import read_table
+
+        place = f"{family}.{name}"
+        table = read_table(self.path, place, entry, *kinds)
+        what, hidden = f"the key of {name!r}", self.secret_variables
+        return ConfiguredModel(
+            Settings(name, entry["kind"], entry, hidden, family, self.path),
+            secrets.source(self.path, place, table, "api_key", what, hidden),
+        )
 
 
 def _is_file_name(text: str) -> bool:
@@ -331,11 +289,15 @@ def load(explicit: Path | None, environment: Mapping[str, str]) -> Config:
         ) from error
     try:
         content = tomllib.loads(raw.decode("utf-8-sig"))
+        if not content:
+            return Config(path, found=True)
+        from memctl.config.file import read_file  # slow to load
+
+        found = read_file(path, content)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}", 'quote strings: "..."') from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deep", "no setting is a list of lists") from error
-    found = _read(path, content)
     refuse_changeable(path, content)
     return found
 
@@ -363,218 +325,26 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def _read(path: Path, content: dict[str, Any]) -> Config:
-    refuse_unknown(path, "", content, (*_TABLES, *_LISTS, "undo"))
-    for name, heading in _TABLES.items():
-        if not isinstance(content.get(name, {}), dict):
-            raise UsageError(f"{path}: {name} is not a table", f"write {heading}")
-    for name, heading in _LISTS.items():
-        found = content.get(name, [])
-        if not isinstance(found, list) or any(not isinstance(one, dict) for one in found):
-            raise UsageError(f"{path}: {name} is not a list of tables", f"write {heading}")
-    stores = content.get("stores", {})
-    variables = _secret_variables(content)
-    aliases = {name: _read_alias(path, name, entry, variables) for name, entry in stores.items()}
-    undo = _keep(path, content.get("undo", {}))
-    fleets = content.get("fleets", {})
-    return Config(
-        path,
-        aliases,
-        {name: _read_fleet(path, name, entry, aliases) for name, entry in fleets.items()},
-        undo,
-        frozenset(content.get("undo", {})),
-        content.get("summarizers", {}),
-        content.get("embedders", {}),
-        content.get("defaults", {}),
-        found=True,
-        secret_variables=variables,
-        encryption=content.get("encryption", {}),
-        offload=content.get("offload", {}),
-        retention=content.get("retention", []),
-        holds=content.get("hold", []),
+def refuse_unknown_store(path: Path, place: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a table of the configuration file ``path`` that names a store it does not have.
+
+    ``place`` is the name of the table, and ``known`` are the names of the stores.
+
+    Raises:
+        UsageError: ``name`` is no store; the hint names a similar store.
+    """
+    if name not in known:
+        hint = did_you_mean(name, known, "[stores.NAME] configures one")
+        if name.startswith("@"):
+            hint = "name stores, not a fleet"
+        raise UsageError(f"{path}: {place}: there is no store named {name!r}", hint)
+
+
+def _unknown(what: str, name: str, known: Iterable[str], sign: str = "") -> UsageError:
+    hint = did_you_mean(
+        sign + name, [sign + one for one in known], f"[{what}s.NAME] configures one"
     )
-
-
-def _secret_variables(content: dict[str, Any]) -> frozenset[str]:
-    """Return the environment variables that hold passwords, API keys or identities."""
-    families = ("stores", "summarizers", "embedders")
-    tables = [table for name in families for table in content.get(name, {}).values()]
-    tables.append(content.get("encryption", {}))
-    named = (
-        table.get(key)
-        for table in tables
-        if isinstance(table, dict)
-        for key in ("password_env", "api_key_env", "identity_env")
-    )
-    return frozenset(name for name in named if isinstance(name, str))
-
-
-def _keep(path: Path, entry: Any) -> Retention:
-    if not isinstance(entry, dict):
-        raise UsageError(f"{path}: undo is not a table", "write [undo] with days = 30")
-    refuse_unknown(path, "undo.", entry, ("days", "bytes"))
-    for key, value in entry.items():
-        if type(value) is not int or value < 0:
-            raise UsageError(f"{path}: undo.{key} is not a whole number", f"write {key} = 30")
-    return Retention(**entry)
-
-
-def _read_alias(path: Path, name: str, entry: Any, secret_variables: frozenset[str]) -> Alias:
-    """Return the store that the table ``[stores.NAME]`` of a configuration file describes.
-
-    Raises:
-        UsageError: the table ``entry`` does not describe a store.
-    """
-    place = f"stores.{name}"
-    if not isinstance(entry, dict):
-        raise UsageError(f"{path}: {place} is not a table", "write [stores.NAME] with url = ...")
-    refuse_unknown(path, place + ".", entry, _STORE_KEYS)
-    factory = entry.get("factory")
-    if isinstance(entry.get("path_style"), bool):
-        entry = {**entry, "path_style": "yes" if entry["path_style"] else "no"}
-    columns = entry.get("columns")
-    if columns is not None:
-        entry = {**entry, "columns": _columns(path, place, columns)}
-    if any(not isinstance(value, str) for value in entry.values()) or not (
-        factory or "url" in entry
-    ):
-        raise UsageError(f'{path}: {place} needs url = "..."; every value must be a string')
-    if factory is not None:
-        if len(entry) > 1:
-            raise UsageError(f"{path}: {place} has a factory and more", "keep the factory alone")
-        if not _FACTORY.fullmatch(factory):
-            raise UsageError(
-                f"{path}: {place}.factory is not the name of a function",
-                'write factory = "package.module:function"',
-            )
-        return Alias(name, f"langchain:{factory}", factory=factory)
-    password = secrets.source(path, place, entry, "password")
-    keys = _OBJECT_KEYS if is_object(entry["url"]) else _TABLE_KEYS
-    for key in entry:
-        if key in {*_OBJECT_KEYS, *_TABLE_KEYS} - {*keys}:
-            raise UsageError(
-                f"{path}: {place}.{key} does not fit its url",
-                f"{', '.join(_OBJECT_KEYS)} are for archives in object storage"
-                if key in _OBJECT_KEYS
-                else "it is not for archives in object storage",
-            )
-    options = {key: entry[key] for key in keys if key in entry}
-    return Alias(name, _with_options(entry["url"], options), password, secret_variables)
-
-
-def _read_fleet(path: Path, name: str, entry: Any, stores: Collection[str]) -> Fleet:
-    """Return the fleet that the table ``[fleets.NAME]`` of a configuration file describes.
-
-    ``stores`` are the names of the configured stores.
-
-    Raises:
-        UsageError: the table ``entry`` does not list configured stores, each once.
-    """
-    place = f"fleets.{name}"
-    if not _FLEET.fullmatch(f"@{name}"):
-        raise UsageError(f"{path}: {place!r} is not a name", "use letters, digits, _ and -")
-    if not isinstance(entry, dict):
-        raise UsageError(f"{path}: {place} is not a table", f"write [{place}] with stores = [...]")
-    refuse_unknown(path, f"{place}.", entry, ("stores",))
-    names = entry.get("stores")
-    if (
-        not isinstance(names, list)
-        or not names
-        or any(not isinstance(one, str) for one in names)
-        or len({*names}) < len(names)
-    ):
-        raise UsageError(
-            f"{path}: {place} needs a list of stores, each once",
-            'write stores = ["prod-00", "prod-01"]',
-        )
-    for one in names:
-        if one not in stores:
-            near = nearest(one, stores)
-            hint = f"did you mean {near!r}?" if near else "[stores.NAME] configures one"
-            if one.startswith("@"):
-                hint = "list the stores themselves: a fleet holds no fleets"
-            raise UsageError(f"{path}: {place}: there is no store named {one!r}", hint)
-    return Fleet(name, tuple(names))
-
-
-def _columns(path: Path, place: str, columns: Any) -> str:
-    """Return the setting ``columns`` of a mapped table as the value of a URL option.
-
-    ``place`` is the name of the store's table in the file, for errors.
-
-    Raises:
-        UsageError: ``columns`` is not a table of names, or a key is not in ``COLUMN_ROLES``.
-    """
-    if not isinstance(columns, dict):
-        raise UsageError(
-            f"{path}: {place}.columns is not a table",
-            'write columns = { session = "session_id", content = "content" }',
-        )
-    from memctl.dialects.rows import COLUMN_ROLES  # only needed for a mapped table
-
-    refuse_unknown(path, f"{place}.columns.", columns, COLUMN_ROLES)
-    pairs = []
-    for role, names in columns.items():
-        named = names if isinstance(names, list) and role == "order" else [names]
-        if not named or not all(isinstance(one, str) and one for one in named):
-            raise UsageError(
-                f"{path}: {place}.columns.{role} names no column", f'write {role} = "COLUMN"'
-            )
-        pairs.append(f"{role}:{';'.join(quote(one, safe=' ') for one in named)}")
-    return ",".join(pairs)
-
-
-def _with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return a URL with ``options`` added to its query; a path becomes a URL.
-
-    Without options, return ``url`` unchanged.
-    """
-    if not options:
-        return url
-    if "://" not in url and not url.startswith(PREFIXES):
-        states = options.keys() == {"tz"} and Path(url).suffix.lower() in ("", ".json")
-        url = f"agentscope1:{url}" if states else f"sqlite:///{quote(url)}"
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(options, quote_via=quote)}"
-
-
-def _read_model(
-    path: Path,
-    family: str,
-    name: str,
-    entry: Any,
-    kinds: Mapping[str, Collection[str]],
-    secret_variables: frozenset[str],
-) -> ConfiguredModel:
-    """Return the summarizer or embedder of a table of the configuration file.
-
-    The table is ``[family.name]``, and ``entry`` is its content.  ``kinds`` has the valid keys of
-    each kind.  The values of the keys are checked when the model is used.
-
-    Raises:
-        UsageError: the kind, a key, or the source of the API key is not valid.
-    """
-    from memctl.inference.settings import Settings  # only needed by commands that use models
-
-    place = f"{family}.{name}"
-    if not isinstance(entry, dict):
-        raise UsageError(f"{path}: {place} is not a table", f"write [{family}.NAME]")
-    kind = entry.get("kind")
-    if not isinstance(kind, str) or kind not in kinds:
-        near = difflib.get_close_matches(str(kind), kinds, n=1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(
-            f"{path}: {place}.kind is {kind!r}" if kind else f"{path}: {place} has no kind",
-            f"{guess}known: {', '.join(sorted(kinds))}",
-        )
-    refuse_unknown(path, place + ".", entry, {"kind", *kinds[kind]})
-    key_names = secrets.keys("api_key")
-    if any(not isinstance(entry.get(key, ""), str) for key in key_names):
-        raise UsageError(f"{path}: {place}: {', '.join(key_names)} must be strings")
-    options = {key: value for key, value in entry.items() if key not in ("kind", *key_names)}
-    return ConfiguredModel(
-        Settings(name, kind, options, secret_variables, family),
-        secrets.source(path, place, entry, "api_key"),
-    )
+    return UsageError(f"there is no {what} named {name!r} in the configuration", hint)
 
 
 def sample() -> str:

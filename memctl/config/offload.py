@@ -6,16 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from memctl.config import Config
-from memctl.config.checks import refuse_unknown
 from memctl.errors import UsageError
+from memctl.text.toml import Table, Text, read_table
 from memctl.text.values import data_size
 
-KEYS = ("to", "url_prefix", "larger", "keep")
-_PLACE = "offload"
-_DEFAULTS = {"larger": "64kB", "keep": "1kB"}
-"""The defaults of ``ops.offload.slim.Rule``, as a user writes sizes."""
 _REFERENCE = 1000
 """More bytes than a reference to a blob has in any message."""
+
+
+class OffloadTable(Table, kw_only=True, frozen=True):
+    """``[offload]`` as the file has it; sizes are as a user writes them."""
+
+    to: Text = ""
+    url_prefix: Text = ""
+    larger: Text = "64kB"
+    keep: Text = "1kB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +38,31 @@ class OffloadSettings:
 
 def read_offload(
     config: Config,
-    own: Mapping[str, str] | None = None,
+    own: Mapping[str, str | None] | None = None,
     name_of: Callable[[str], str] = lambda key: key,
 ) -> OffloadSettings:
     """Return the settings of ``[offload]``, with ``own`` values in place of those of the file.
 
-    ``own`` has values by key, of options or of a policy.  ``name_of`` returns the name of such a
-    value for errors: ``--larger`` for ``larger``.
+    ``own`` has values by key, of options or of a policy; None leaves the value of the file.
+    ``name_of`` returns the name of such a value for errors: ``--larger`` for ``larger``.
 
     Raises:
         UsageError: the table or a value is not valid, or ``larger`` is too small.
     """
-    path, table = config.path, config.offload
-    refuse_unknown(path, f"{_PLACE}.", table, KEYS)
-    for key in KEYS:
-        if not isinstance(table.get(key, ""), str):
-            raise UsageError(f"{path}: {_PLACE}.{key} is not a text", f'write {key} = "..."')
-    own = own or {}
-    found = {**_DEFAULTS, **table, **own}
-    names = {key: name_of(key) if key in own else f"{_PLACE}.{key}" for key in KEYS}
-    larger, keep = (data_size(names[key], found[key]) for key in ("larger", "keep"))
+    table = read_table(config.path, "offload", config.offload, OffloadTable)
+    given = {key: value for key, value in (own or {}).items() if value is not None}
+
+    def size(key: str) -> tuple[str, int]:
+        name = name_of(key) if key in given else f"{config.path}: offload.{key}"
+        return name, data_size(name, given.get(key, getattr(table, key)))
+
+    (name, larger), (_, keep) = size("larger"), size("keep")
     if larger < keep + _REFERENCE:
         raise UsageError(
-            f"{names['larger']}: {larger:,} bytes are too few",
+            f"{name}: {larger:,} bytes are too few",
             f"a text keeps {keep:,} bytes, and the reference takes up to {_REFERENCE:,}",
         )
-    prefix = found.get("url_prefix", "")
+    prefix = given.get("url_prefix", table.url_prefix)
     if prefix and not prefix.endswith(("/", "=")):
         prefix += "/"  # users forget the slash
-    return OffloadSettings(found.get("to", ""), prefix, larger, keep)
+    return OffloadSettings(given.get("to", table.to), prefix, larger, keep)

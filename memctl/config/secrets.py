@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from memctl.errors import UsageError
 from memctl.machine import system
@@ -38,71 +38,68 @@ sys.stdout.buffer.write(found.encode())
 
 
 class Source(NamedTuple):
-    """The source of a secret: a key such as ``password_command``, and its value in ``where``."""
+    """The source of a secret: a key such as ``password_command``, and its value in ``where``.
+
+    ``what`` names the secret in errors, such as ``the password of 'prod'``.  A command and the
+    keyring do not get the environment variables ``hidden``.
+    """
 
     key: str
     where: str
+    what: str
+    hidden: Collection[str]
+
+    def fetch(self, environment: Mapping[str, str], timeout: float = COMMAND_TIMEOUT) -> str:
+        """Fetch the secret: from a variable, a file, a command or the keyring.
+
+        ``environment`` has variables that may contain it.  A command and the keyring may take
+        ``timeout`` seconds.
+
+        Raises:
+            UsageError: the secret cannot be fetched.
+        """
+        match self.key.rpartition("_")[2]:
+            case "env":
+                if self.where not in environment:
+                    raise UsageError(
+                        f"{self.what}: the variable {self.where} is not set", f"export {self.where}"
+                    )
+                return environment[self.where]
+            case "file":
+                try:
+                    content = system.read_file(Path(self.where).expanduser())
+                    return content.decode().rstrip("\r\n")
+                except (OSError, UnicodeDecodeError) as error:
+                    why = getattr(error, "strerror", None) or "it is not valid UTF-8"
+                    raise UsageError(
+                        f"{self.what} cannot be read from {self.where}: {why}",
+                        f"check {self.key} in the configuration, and the permissions of the file",
+                    ) from error
+            case "keyring":
+                return _from_keyring(self.what, self.where, timeout, self.hidden)
+            case _:
+                what = f"{self.what}: its {self.key}"
+                return _from_command(what, self.where, timeout, self.hidden)
 
 
-def keys(name: str) -> tuple[str, ...]:
-    """Return the configuration keys for the source of a secret, such as ``password_env``.
-
-    ``name`` is the name of the secret: ``password``, ``api_key`` or ``identity``.
-    """
-    return tuple(f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
-
-
-def source(path: Path, place: str, entry: Mapping[str, Any], name: str) -> Source | None:
+def source(
+    path: Path, place: str, table: object, name: str, what: str, hidden: Collection[str]
+) -> Source | None:
     """Return the source of a secret that a table of the configuration sets; None without a source.
 
-    ``entry`` is the table, and ``name`` the secret: ``password``, ``api_key`` or ``identity``.
-    ``path`` is the file and ``place`` the name of the table; both are for errors.
+    ``table`` has a field for each source, such as ``password_env``, which is empty if it is not
+    set.  ``name`` is the secret: ``password``, ``api_key`` or ``identity``.  ``path`` is the file
+    and ``place`` the name of the table; both are for errors.  ``what`` and ``hidden`` are those of
+    ``Source``.
 
     Raises:
         UsageError: the table sets several sources.
     """
-    found = [key for key in keys(name) if key in entry]
+    keys = (f"{name}_{how}" for how in ("env", "file", "command", "keyring"))
+    found = [key for key in keys if getattr(table, key, "")]
     if len(found) > 1:
         raise UsageError(f"{path}: {place} has several of {', '.join(found)}", "keep one of them")
-    return Source(found[0], entry[found[0]]) if found else None
-
-
-def fetch(
-    what: str,
-    source: Source,
-    environment: Mapping[str, str],
-    timeout: float = COMMAND_TIMEOUT,
-    secrets: Collection[str] = (),
-) -> str:
-    """Fetch a secret from its source: a variable, a file, a command or the keyring.
-
-    ``what`` names the secret in errors, such as ``the password of 'prod'``.  A command and the
-    keyring may take ``timeout`` seconds, and do not get the environment variables ``secrets``.
-
-    Raises:
-        UsageError: the secret cannot be fetched.
-    """
-    match source.key.rpartition("_")[2]:
-        case "env":
-            if source.where not in environment:
-                raise UsageError(
-                    f"{what}: the variable {source.where} is not set", f"export {source.where}"
-                )
-            return environment[source.where]
-        case "file":
-            try:
-                content = system.read_file(Path(source.where).expanduser())
-                return content.decode().rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "it is not valid UTF-8"
-                raise UsageError(
-                    f"{what} cannot be read from {source.where}: {why}",
-                    f"check {source.key} in the configuration, and the permissions of the file",
-                ) from error
-        case "keyring":
-            return _from_keyring(what, source.where, timeout, secrets)
-        case _:
-            return _from_command(f"{what}: its {source.key}", source.where, timeout, secrets)
+    return Source(found[0], getattr(table, found[0]), what, hidden) if found else None
 
 
 def _from_command(what: str, command: str, timeout: float, secrets: Collection[str]) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memctl import location
-from memctl.config import Config, secrets
-from memctl.config.encryption import identity_source
+from memctl.config import Config
+from memctl.config.encryption import read_encryption
 from memctl.config.holds import read_holds
+from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
 from memctl.encryption import is_secret
-from memctl.errors import NotFound, UsageError
+from memctl.errors import NotFound
 from memctl.location import redact
 from memctl.machine import system
+from memctl.text.words import errors_at
 
 HIDDEN = "***"
 
@@ -37,65 +38,48 @@ def shown(config: Config) -> Iterator[Shown]:
     """
     for name, alias in config.stores.items():
         place = f"stores.{name}"
-        try:
-            label = alias.location().label
-        except NotFound:  # NAME@latest, before the first file
-            label = redacted(alias.url)
-        except UsageError as error:
-            raise UsageError(f"{config.path}: {place}.url: {error.message}", error.hint) from error
+        with errors_at(f"{config.path}: {place}.url"):
+            try:
+                label = alias.location().label
+            except NotFound:  # NAME@latest, before the first file
+                label = redacted(alias.url)
         if alias.factory is None:
             yield Shown(f"{place}.url", label)
         else:
             yield Shown(f"{place}.factory", alias.factory)
         if alias.password is not None:
-            yield Shown(f"{place}.{alias.password.key}", _source(alias.password))
+            yield from _shown(place, {alias.password.key: alias.password.where})
     for name, fleet in config.fleets.items():
         yield Shown(f"fleets.{name}.stores", [*fleet.stores])
-    for name, table in config.summarizers.items():
-        config.summarizer(name)
-        for key, value in table.items():
-            yield Shown(f"summarizers.{name}.{key}", _of_model(key, value))
-    for name, table in config.embedders.items():
-        config.embedder(name)
-        for key, value in table.items():
-            yield Shown(f"embedders.{name}.{key}", _of_model(key, value))
-    for number, (hold, table) in enumerate(zip(read_holds(config), config.holds, strict=True), 1):
-        about = table if hold.until is None else {**table, "until": str(hold.until)}
-        for key, value in about.items():
-            yield Shown(f"hold {number}.{key}", redacted(value))
+    models = {"summarizers": config.summarizer, "embedders": config.embedder}
+    for family, check in models.items():
+        for name, table in getattr(config, family).items():
+            check(name)
+            yield from _shown(f"{family}.{name}", table)
+    read_holds(config)
+    for number, table in enumerate(config.holds, 1):
+        yield from _shown(f"hold {number}", table)
     for policy, table in zip(read_policies(config), config.retention, strict=True):
-        for key, value in table.items():
-            if key != "name":
-                yield Shown(f"retention {policy.name}.{key}", _redacted(key, value))
+        about = {key: value for key, value in table.items() if key != "name"}
+        yield from _shown(f"retention {policy.name}", about)
     if config.encryption:
-        config.keys({})  # raises if the table is not valid
-        for key, value in config.encryption.items():
-            yield Shown(f"encryption.{key}", _of_keys(config, key, value))
+        read_encryption(config, {})  # raises if the table is not valid
+        yield from _shown("encryption", config.encryption)
+    read_offload(config)
+    yield from _shown("offload", config.offload)
     for key, value in asdict(config.undo).items():
         yield Shown(f"undo.{key}", value, key in config.undo_keys)
 
 
-def _source(source: secrets.Source) -> str:
-    return HIDDEN if source.key.endswith("_command") else source.where
-
-
-def _of_keys(config: Config, key: str, value: Any) -> Any:
-    if key == "recipients":
-        return [HIDDEN if is_secret(one) else one for one in value]
-    source = identity_source(config.path, config.encryption)
-    return value if source is None else _source(source)
-
-
-def _of_model(key: str, value: Any) -> Any:
-    if key == "command" or key.endswith("_command"):
-        return HIDDEN  # an argument may be a key
-    return _redacted(key, value)
+def _shown(place: str, table: dict[str, Any]) -> Iterator[Shown]:
+    for key, value in table.items():
+        yield Shown(f"{place}.{key}", _redacted(key, value))
 
 
 def _redacted(key: str, value: Any) -> Any:
-    """Return a setting with ``***`` for each text that looks like a secret, and times as texts."""
-    if isinstance(value, date):  # a datetime is a date, too
-        return value.isoformat()
+    """Return a setting with ``***`` for each command, and each text that looks like a secret."""
+    if key == "command" or key.endswith("_command"):
+        return HIDDEN  # an argument may be a key
     if isinstance(value, dict):
         return {
             name: HIDDEN
@@ -105,7 +89,9 @@ def _redacted(key: str, value: Any) -> Any:
         }
     if isinstance(value, list):
         return [_redacted(key, one) for one in value]
-    return redacted(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if key == "recipients" and is_secret(value) else redacted(value)
 
 
 def redacted(text: str) -> str:
@@ -121,9 +107,10 @@ def exposed(config: Config) -> list[Path]:
     These are the files with the identity and with passwords, and the configuration file if a URL
     has a password.
     """
-    identity = identity_source(config.path, config.encryption)
-    sources = [identity, *(alias.password for alias in config.stores.values())]
-    files = [Path(one.where).expanduser() for one in sources if one and one.key.endswith("_file")]
+    sources = [alias.password for alias in config.stores.values()]
+    names = [one.where for one in sources if one and one.key == "password_file"]
+    names += filter(None, [config.encryption.get("identity_file")])
+    files = [Path(name).expanduser() for name in names]
     if any("***" in redact(alias.url) for alias in config.stores.values()):
         files.append(config.path)
     return [file for file in files if system.readable_by_others(file)]

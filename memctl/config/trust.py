@@ -24,7 +24,10 @@ def refuse_changeable(path: Path, content: dict[str, Any]) -> None:
     Raises:
         UsageError: another user could change the file; the error names a key that starts a program.
     """
-    key = next(_starting(content), None)
+    starting = (
+        f"{place}.{key}" for place, table in tables_of(content) for key in _STARTING if key in table
+    )
+    key = next(starting, None)
     if key is None or os.name != "posix":
         return
     files = dict.fromkeys((path.absolute(), Path(os.path.realpath(path))))
@@ -46,15 +49,16 @@ def refuse_changeable(path: Path, content: dict[str, Any]) -> None:
         raise UsageError(f"{path} starts programs ({key}), and {what} {why}", hint)
 
 
-def _starting(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the keys that start programs, such as ``stores.prod.password_command``."""
-    tables = [("encryption", content.get("encryption", {}))]
+def tables_of(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the tables that may name secrets and programs, each after its name.
+
+    ``content`` are the tables of the file.
+    """
+    yield "encryption", content.get("encryption", {})
     for family in ("stores", "summarizers", "embedders"):
-        found = content.get(family, {})
-        tables += [(f"{family}.{name}", table) for name, table in found.items()]
-    for place, table in tables:
-        if isinstance(table, dict):
-            yield from (f"{place}.{key}" for key in _STARTING if key in table)
+        for name, table in content.get(family, {}).items():
+            if isinstance(table, dict):
+                yield f"{family}.{name}", table
 
 
 def _is_trusted(owner: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +12,12 @@ import onnxruntime
 
 from memctl.embedder import Embedded, Embedder
 from memctl.errors import UsageError
+from memctl.inference import tables
 from memctl.inference.errors import ModelError
-from memctl.inference.settings import Settings, Usage
+from memctl.inference.settings import Settings, Usage, path_of
 from memctl.inference.text import encodable
 from memctl.inference.tokens import load_tokenizer
 from memctl.machine.concurrency import in_thread
-
-MAX_TOKENS = 256
-"""The default number of tokens to read of a text: the training length of all-MiniLM-L6-v2."""
-POOLINGS = ("mean", "cls")
 
 
 class OnnxEmbedder(Embedder):
@@ -39,16 +37,12 @@ class OnnxEmbedder(Embedder):
 
     def __init__(self, settings: Settings) -> None:
         self.name = settings.name
-        path = settings.path("path")
-        if path is None:
-            raise UsageError(f"{settings.place} has no path", 'write path = "/srv/model.onnx"')
-        self._path = path
-        self._tokenizer_path = settings.path("tokenizer") or path.with_name("tokenizer.json")
-        self.model = settings.text("model") or path.parent.name
-        self.batch = settings.integer("batch", Embedder.batch)
-        self._pooling = settings.choice("pooling", "mean", POOLINGS)
-        self._max_tokens = settings.integer("max_tokens", MAX_TOKENS)
-        self._threads = settings.integer("threads", 0, least=0)
+        table = settings.read(tables.OnnxEmbedder)
+        self._path = Path(table.path).expanduser()
+        self._tokenizer_path = path_of(table.tokenizer) or self._path.with_name("tokenizer.json")
+        self.model = table.model or self._path.parent.name
+        self.batch = table.batch
+        self._table = table
 
     async def __aenter__(self) -> Self:
         await in_thread(self._load)
@@ -56,10 +50,10 @@ class OnnxEmbedder(Embedder):
 
     def _load(self) -> None:
         self._tokenizer = load_tokenizer(self._tokenizer_path)
-        self._tokenizer.enable_truncation(self._max_tokens)
+        self._tokenizer.enable_truncation(self._table.max_tokens)
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = self._table.threads
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(
@@ -102,7 +96,7 @@ class OnnxEmbedder(Embedder):
         ``found`` is the output of the model, ``mask`` tells which tokens belong to a text.
         """
         if found.ndim == 3:
-            if self._pooling == "cls":
+            if self._table.pooling == "cls":
                 found = found[:, 0]
             else:
                 weights = mask[:, :, None].astype(np.float32)

@@ -8,10 +8,11 @@ from math import isfinite
 from typing import Any, Self
 
 from memctl.embedder import Embedded, Embedder
+from memctl.inference import tables
 from memctl.inference.errors import bad_reply
-from memctl.inference.retrying import MAX_RETRIES, RequestRetries
+from memctl.inference.retrying import RequestRetries
 from memctl.inference.server import ModelServer
-from memctl.inference.settings import Settings, Usage
+from memctl.inference.settings import Prices, Settings, Usage
 from memctl.inference.text import encodable
 
 MAX_VECTOR_BYTES = 512 << 10
@@ -25,17 +26,18 @@ class OpenAIEmbedder(Embedder):
 
     def __init__(self, settings: Settings, secret: str | None) -> None:
         self.name = settings.name
-        self.model = settings.required(
-            "model", 'write model = "text-embedding-3-small", or another'
+        table = settings.read(tables.OpenAIEmbedder)
+        self.model = table.model
+        self.batch = table.batch
+        self.concurrency = table.concurrency or Embedder.concurrency
+        self.prices = Prices.configured(table.input_price)
+        self._server = ModelServer(
+            settings, table, self.model, secret, self.batch * MAX_VECTOR_BYTES
         )
-        self.batch = settings.integer("batch", Embedder.batch)
-        self.concurrency = settings.integer("concurrency", Embedder.concurrency)
-        self.prices = settings.prices()
-        self._server = ModelServer(settings, self.model, secret, self.batch * MAX_VECTOR_BYTES)
-        self._parameters = settings.table("parameters")
-        if settings.value("dimensions") is not None:
-            self._parameters |= {"dimensions": settings.integer("dimensions", 0)}
-        self._retries = RequestRetries(settings.integer("max_retries", MAX_RETRIES, least=0))
+        self._parameters = dict(table.parameters)
+        if table.dimensions:
+            self._parameters["dimensions"] = table.dimensions
+        self._retries = RequestRetries(table.max_retries)
 
     async def __aenter__(self) -> Self:
         await self._server.__aenter__()

@@ -9,17 +9,6 @@ from memctl.embedder import Embedder
 from memctl.errors import UsageError
 from memctl.inference.settings import Settings
 
-_COMMON = ("model", "batch", "concurrency")
-_SERVER = ("base_url", "dimensions", "parameters", "timeout", "max_retries")
-_PRICE = ("input_price",)
-_KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_command", "api_key_keyring")
-_FILE = ("path", "tokenizer", "pooling", "max_tokens", "threads")
-KEYS: dict[str, frozenset[str]] = {
-    "openai": frozenset((*_COMMON, *_SERVER, *_PRICE, *_KEY_SOURCES)),
-    "onnx": frozenset((*_COMMON, *_FILE)),
-}
-"""The configuration keys of each kind, without ``kind``."""
-
 
 def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
     """Return an unopened embedder for the settings.
@@ -29,6 +18,9 @@ def make_embedder(settings: Settings, secret: str | None = None) -> Embedder:
     Raises:
         UsageError: the configuration is wrong, or a required library is not installed.
     """
+    from memctl.inference.tables import EMBEDDERS  # slow to load
+
+    settings.read(*EMBEDDERS)
     try:
         if settings.kind == "openai":
             from memctl.embedders.openai import OpenAIEmbedder

@@ -11,7 +11,6 @@ from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.machine.concurrency import backoff
 
-MAX_RETRIES = 4
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 """The maximum seconds between two attempts, unless the server asks for a pause."""
@@ -32,7 +31,7 @@ class RequestRetries:
     answered may be wrong: requests to it are not retried.
     """
 
-    def __init__(self, limit: int = MAX_RETRIES, first_pause: float = FIRST_PAUSE) -> None:
+    def __init__(self, limit: int, first_pause: float = FIRST_PAUSE) -> None:
         """``limit`` is the maximum number of retries of a request.
 
         ``first_pause`` is in seconds.

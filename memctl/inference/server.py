@@ -28,11 +28,11 @@ from memctl.inference.errors import (
     too_large,
 )
 from memctl.inference.settings import Settings
+from memctl.inference.tables import Server
 from memctl.inference.text import one_line
+from memctl.text.words import in_file
 
 OPENAI = "https://api.openai.com/v1"
-TIMEOUT = 120.0
-"""The default time limit of a request, in seconds."""
 MAX_ERROR_PAGE = 2000
 """The number of characters to read of an error page, if the error is not JSON."""
 CONNECT_TIMEOUT = 15.0
@@ -56,19 +56,21 @@ class ModelServer:
     The client does not retry a failed request; ``RequestRetries`` does.
     """
 
-    def __init__(self, settings: Settings, model: str, secret: str | None, max_reply: int) -> None:
+    def __init__(
+        self, settings: Settings, table: Server, model: str, secret: str | None, max_reply: int
+    ) -> None:
         """``secret`` is the API key, ``max_reply`` the size limit of a reply in bytes.
 
-        The limit is for a decompressed reply.
+        ``table`` has the options of ``settings``.  The limit is for a decompressed reply.
 
         Raises:
             UsageError: the address or the key is not valid.
         """
         self.model = model
         self._max_reply = max_reply
-        self.address = checked_url(settings)
+        self.address = checked_url(settings, table.base_url or OPENAI)
         self._secret = checked_secret(settings, secret, self.address)
-        self._timeout = settings.seconds("timeout", TIMEOUT)
+        self._timeout = table.timeout
         host = urlsplit(self.address).netloc.rpartition("@")[2]
         self._errors = ErrorTranslator(model, host, self._secret)
 
@@ -207,10 +209,9 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         return bytes(content)
 
 
-def checked_url(settings: Settings) -> str:
+def checked_url(settings: Settings, url: str) -> str:
     # Unlike the SDK, memctl ignores OPENAI_BASE_URL: only the configuration decides about the
     # destination of conversations.
-    url = settings.text("base_url") or OPENAI
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -225,12 +226,12 @@ def checked_secret(settings: Settings, secret: str | None, url: str) -> str | No
     secret = (secret or "").strip()
     if not secret and url == OPENAI:
         raise UsageError(
-            f"{settings.place} has no key for {OPENAI}",
+            f"{in_file(settings.file)}{settings.place} has no key for {OPENAI}",
             'write api_key_env = "OPENAI_API_KEY", or the base_url of another server',
         )
     if not (secret.isascii() and secret.isprintable()) or " " in secret:
         raise UsageError(
-            f"the key of {settings.place} contains invalid characters",
+            f"{in_file(settings.file)}the key of {settings.place} contains invalid characters",
             "check what api_key_env, api_key_file or api_key_command gives",
         )
     return secret or None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memctl.errors import UsageError
+from memctl.text.words import in_file
+
+if TYPE_CHECKING:
+    from memctl.text.toml import Table
+
+T = TypeVar("T", bound="Table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,13 @@ class Prices:
     tokens_in: float = 0.0
     tokens_out: float = 0.0
 
+    @staticmethod
+    def configured(tokens_in: float | None, tokens_out: float | None = None) -> Prices | None:
+        """Return the configured prices; None if neither is configured."""
+        if tokens_in is tokens_out is None:
+            return None
+        return Prices(tokens_in or 0.0, tokens_out or 0.0)
+
     def of(self, usage: Usage) -> float:
         """Return the cost of the used tokens."""
         return (usage.tokens_in * self.tokens_in + usage.tokens_out * self.tokens_out) / 1e6
@@ -44,11 +56,9 @@ class Prices:
 class Settings:
     """The table of a model in the configuration, such as ``[summarizers.NAME]``.
 
-    Most methods return the value of an option, or raise UsageError if its type is wrong.  Secrets
-    are not read::
+    The options are checked when the model is made.  They name the source of a key, never the key::
 
-        settings = Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
-        settings.seconds("timeout", 120.0)  # 60.0
+        Settings("night", "openai", {"model": "qwen-plus", "timeout": 60})
     """
 
     name: str
@@ -58,100 +68,23 @@ class Settings:
     """The environment variables to hide from a program unless ``environment`` names them."""
     family: str = "summarizers"
     """The name of the parent table."""
+    file: Path | None = None
+    """The configuration file, for errors."""
 
     @property
     def place(self) -> str:
         """The name of the table for error messages."""
         return f"{self.family}.{self.name}"
 
-    def value(self, key: str) -> Any:
-        """Return the value of the option ``key``, or None if it is missing."""
-        return self.options.get(key)
-
-    def text(self, key: str) -> str | None:
-        """Return the option as a nonempty text, or None if it is missing."""
-        value = self.value(key)
-        if value is None or (isinstance(value, str) and value.strip()):
-            return value
-        raise self.invalid(key, "a text")
-
-    def required(self, key: str, hint: str) -> str:
-        """Return the option as a nonempty text.
+    def read(self, *kinds: type[T]) -> T:
+        """Return the options as an instance of one of the classes, that of the kind.
 
         Raises:
-            UsageError: the option is missing or not a text; ``hint`` becomes the hint of the error.
+            UsageError: the kind or an option is not valid.
         """
-        value = self.text(key)
-        if value is None:
-            raise UsageError(f"{self.place} has no {key}", hint)
-        return value
+        from memctl.text.toml import read_table  # slow to load
 
-    def path(self, key: str) -> Path | None:
-        """Return the option as a path, or None if it is missing.
-
-        A leading ``~`` means the home directory.
-        """
-        value = self.text(key)
-        return None if value is None else Path(value).expanduser()
-
-    def integer(self, key: str, default: int, least: int = 1) -> int:
-        """Return the option as a whole number of at least ``least``.
-
-        If the option is missing, return ``default``.
-        """
-        value = self.value(key)
-        if value is None:
-            return default
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-            return value
-        raise self.invalid(key, f"a whole number of {least} or more")
-
-    def seconds(self, key: str, default: float) -> float:
-        """Return the option as a time of more than 0 seconds, or ``default`` if it is missing."""
-        value = self._number(key, "a number of seconds")
-        if value is None:
-            return default
-        if value > 0:
-            return value
-        raise self.invalid(key, "more than 0 seconds")
-
-    def choice(self, key: str, default: str, choices: Iterable[str]) -> str:
-        """Return the option, which must be one of ``choices``, or ``default`` if it is missing."""
-        value = self.value(key)
-        if value is None:
-            return default
-        if value in (known := list(choices)):
-            return str(value)
-        raise self.invalid(key, f"one of {', '.join(known)}")
-
-    def texts(self, key: str) -> list[str]:
-        """Return the option as a list of texts, empty if it is missing."""
-        value = self.value(key)
-        if value is None:
-            return []
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            return value
-        raise self.invalid(key, "a list of strings")
-
-    def table(self, key: str) -> dict[str, Any]:
-        """Return the option as a table, empty if it is missing."""
-        value = self.value(key)
-        if value is None:
-            return {}
-        if isinstance(value, dict):
-            return dict(value)
-        raise self.invalid(key, "a table")
-
-    def prices(self) -> Prices | None:
-        """Return the prices ``input_price`` and ``output_price``; None if neither is configured."""
-        expected = "a number of 0 or more: what a million tokens cost"
-        values = [self._number(key, expected) for key in ("input_price", "output_price")]
-        if values == [None, None]:
-            return None
-        for key, value in zip(("input_price", "output_price"), values, strict=True):
-            if value is not None and value < 0:
-                raise self.invalid(key, expected)
-        return Prices(values[0] or 0.0, values[1] or 0.0)
+        return read_table(self.file, self.place, {**self.options, "kind": self.kind}, *kinds)
 
     def invalid(self, key: str, expected: str) -> UsageError:
         """Return the error for an invalid value; ``expected`` describes a valid value.
@@ -159,17 +92,11 @@ class Settings:
         The error does not show the value, which may be a secret.
         """
         return UsageError(
-            f"{self.place}: {key} must be {expected}",
+            f"{in_file(self.file)}{self.place}.{key} must be {expected}",
             f"see the configuration of {self.family} in the documentation",
         )
 
-    def _number(self, key: str, expected: str) -> float | None:
-        value = self.value(key)
-        if value is None:
-            return None
-        # Python counts bool as int; TOML allows infinity and NaN.
-        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e9:
-            raise self.invalid(key, expected)
-        if value != value:
-            raise self.invalid(key, expected)
-        return float(value)
+
+def path_of(text: str) -> Path | None:
+    """Return a path of the configuration, None for an empty text; ``~`` is the home directory."""
+    return Path(text).expanduser() if text else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import json
 import re
@@ -19,6 +18,7 @@ from msgspec.structs import fields
 from memctl.errors import UsageError
 from memctl.reports import FORMS
 from memctl.reports.report import Error, Row
+from memctl.text.words import did_you_mean
 
 _STABLE = "Keys are added in later versions, never renamed; keys that do not apply are left out."
 _ROW = " '$defs/row' is a line of --format ndjson."
@@ -46,11 +46,8 @@ def schema_text(name: str) -> str:
         UsageError: there is no schema with this name.
     """
     if name not in FORMS:
-        near = difflib.get_close_matches(name, FORMS, n=1)
-        raise UsageError(
-            f"there is no schema named {name!r}",
-            f"did you mean {near[0]!r}?" if near else f"schemas: {', '.join(FORMS)}",
-        )
+        known = f"schemas: {', '.join(FORMS)}"
+        raise UsageError(f"there is no schema named {name!r}", did_you_mean(name, FORMS, known))
     return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
 
 

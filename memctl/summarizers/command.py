@@ -7,15 +7,14 @@ from contextlib import suppress
 
 from memctl.errors import Unavailable, UsageError
 from memctl.inference.errors import ModelError, too_large
-from memctl.inference.settings import Settings, Usage
+from memctl.inference.settings import Prices, Settings, Usage, path_of
+from memctl.inference.tables import CommandSummarizer
 from memctl.inference.text import encodable, one_line
 from memctl.inference.tokens import TokenCounter
 from memctl.machine import system
 from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers import prompts, replies
 
-WINDOW = 32_000
-TIMEOUT = 300.0
 REPLY = 2000
 """The tokens of the context window that are reserved for the summary."""
 MAX_OUTPUT = 1 << 20
@@ -34,25 +33,22 @@ class Command(Summarizer):
 
     def __init__(self, settings: Settings, prompt: str | None) -> None:
         self.name = settings.name
-        self._arguments = _arguments(settings)
-        self._transcript_only = (
-            settings.choice("input", "prompt", ("prompt", "transcript")) == "transcript"
-        )
-        self._fields_only = settings.choice("reply", "any", ("any", "fields")) == "fields"
+        table = settings.read(CommandSummarizer)
+        self._arguments = _arguments(settings, table.command)
+        self._transcript_only = table.input == "transcript"
+        self._fields_only = table.reply == "fields"
         if self._transcript_only and prompt is not None:
             raise UsageError(
                 f"summarizers.{self.name} reads the bare transcript without a prompt",
                 'leave out --prompt-file, or write input = "prompt"',
             )
         self._instructions = prompt
-        self._environment = system.child_environment(
-            settings.secret_variables, settings.texts("environment")
-        )
-        self._timeout = settings.seconds("timeout", TIMEOUT)
-        self._counter = TokenCounter(settings.path("tokenizer"))
-        self.window = settings.integer("context_window", WINDOW)
-        self.concurrency = settings.integer("concurrency", Summarizer.concurrency)
-        self.prices = settings.prices()
+        self._environment = system.child_environment(settings.secret_variables, table.environment)
+        self._timeout = table.timeout
+        self._counter = TokenCounter(path_of(table.tokenizer))
+        self.window = table.context_window
+        self.concurrency = table.concurrency or Summarizer.concurrency
+        self.prices = Prices.configured(table.input_price, table.output_price)
         self.overhead = self.count(self._input(Excerpt([], earlier=" "))[0]) + REPLY
         if self.window <= self.overhead:
             raise settings.invalid("context_window", f"more than {self.overhead}, for this prompt")
@@ -169,18 +165,11 @@ async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> Non
     transport.close()
 
 
-def _arguments(settings: Settings) -> list[str]:
-    match settings.value("command"):
-        case str(text) if text.strip() and not system.POSIX:
-            raise settings.invalid(
-                "command", "a list of strings: this system has no shell for a single string"
-            )
-        case str(text) if text.strip():
-            return ["/bin/sh", "-c", text]
-        case [str(), *_] as words if all(isinstance(word, str) for word in words):
-            return list(words)
-        case None:
-            raise UsageError(
-                f"summarizers.{settings.name} has no command", 'write command = "llm -m gpt-4.1"'
-            )
-    raise settings.invalid("command", "a string for the shell, or a list of strings")
+def _arguments(settings: Settings, command: str | tuple[str, ...]) -> list[str]:
+    if not isinstance(command, str):
+        return list(command)
+    if not system.POSIX:
+        raise settings.invalid(
+            "command", "a list of strings: this system has no shell for a single string"
+        )
+    return ["/bin/sh", "-c", command]

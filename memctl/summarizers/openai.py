@@ -11,14 +11,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 from memctl.inference.errors import ModelError, TooLong, bad_reply
 from memctl.inference.server import ModelServer
-from memctl.inference.settings import Settings, Usage
+from memctl.inference.settings import Prices, Settings, Usage, path_of
+from memctl.inference.tables import OpenAISummarizer
 from memctl.inference.tokens import TokenCounter
 from memctl.summarizer import Answer, Excerpt, Summarizer
 from memctl.summarizers import prompts, replies
 from memctl.summarizers.prompts import Prompt
 
-WINDOW = 32_000
-"""The default context window in tokens; nearly every current model has at least this."""
 MAX_REPLY_TOKENS = 4096
 MAX_REPLY_BYTES = 4 << 20
 """The maximum bytes of a reply: far more than the thoughts of a model and its summary."""
@@ -38,16 +37,16 @@ class OpenAI(Summarizer):
 
     def __init__(self, settings: Settings, secret: str | None, prompt: str | None) -> None:
         self.name = settings.name
-        model = settings.required("model", 'write model = "gpt-4.1-mini", or another')
-        self._server = ModelServer(settings, model, secret, MAX_REPLY_BYTES)
-        self._parameters = settings.table("parameters")
+        table = settings.read(OpenAISummarizer)
+        self._server = ModelServer(settings, table, table.model, secret, MAX_REPLY_BYTES)
+        self._parameters = table.parameters
         self._instructions = prompt
-        self._counter = TokenCounter(settings.path("tokenizer"))
-        self._format = FormatNegotiator(settings.choice("structured", "auto", ("auto", *FORMS)))
-        self.window = settings.integer("context_window", WINDOW)
-        self.concurrency = settings.integer("concurrency", Summarizer.concurrency)
-        self.prices = settings.prices()
-        self._reply = settings.integer("max_tokens", min(MAX_REPLY_TOKENS, self.window // 4))
+        self._counter = TokenCounter(path_of(table.tokenizer))
+        self._format = FormatNegotiator(table.structured)
+        self.window = table.context_window
+        self.concurrency = table.concurrency or Summarizer.concurrency
+        self.prices = Prices.configured(table.input_price, table.output_price)
+        self._reply = table.max_tokens or min(MAX_REPLY_TOKENS, self.window // 4)
         empty = prompts.build_prompt(Excerpt([], earlier=" "), prompt)
         self.overhead = self._size(empty) + self._reply
         if self.window - self.overhead < MIN_ROOM:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from memctl.inference.retrying import FIRST_PAUSE, MAX_RETRIES, RequestRetries
+from memctl.inference.retrying import FIRST_PAUSE, RequestRetries
 from memctl.summarizer import Answer, Excerpt, Summarizer
 
 
@@ -13,10 +13,7 @@ class RetryingSummarizer(Summarizer):
     """A wrapper that retries the failed requests of a summarizer, a limited number of times."""
 
     def __init__(
-        self,
-        inner: Summarizer,
-        max_retries: int = MAX_RETRIES,
-        first_pause: float = FIRST_PAUSE,
+        self, inner: Summarizer, max_retries: int, first_pause: float = FIRST_PAUSE
     ) -> None:
         self.kind = inner.kind  # type: ignore[misc]  # the kind of the inner summarizer
         self.name = inner.name

@@ -121,6 +121,8 @@ def test_config_show_without_a_file(run: Run) -> None:
 
 def test_config_show_shows_the_policies(run: Run, write: Path, filled: str) -> None:
     write.write_text(f"""
+[offload]
+larger = "5kB"
 [stores.prod]
 url = "{filled}"
 [[retention]]
@@ -132,6 +134,7 @@ archive = "old-{{date}}.ndjson"
 """)
     found = settings(run)
     assert found["retention chats.select"]["value"] == {"until": "2026-01-31", "keep_last": 5}
+    assert found["offload.larger"]["value"] == "5kB"
     assert found["retention chats.archive"]["value"] == "old-{date}.ndjson"
     for form in ("table", "csv"):
         assert "2026-01-31" in run("config", "show", "--format", form).stdout
@@ -148,6 +151,7 @@ url = "postgresql://h/db?password={SECRET}"
 password_command = "echo {SECRET}"
 [summarizers.model]
 kind = "openai"
+model = "m"
 base_url = "https://me:{SECRET}@h/v1"
 api_key_command = "echo {SECRET}"
 parameters = {{ api_token = "{SECRET}", max_tokens = 3, more = [{{ key = "{SECRET}" }}] }}
@@ -174,7 +178,17 @@ store = "redis://:{SECRET}@h/0"
         ("[defaults.mark.lst]\nlimit = 3", "did you mean 'list'"),
         ("[defaults.compress]\nmode = 'marks'", "did you mean 'mark'"),
         ("[defaults.compress]\nsummarizer = 'mm'", "there is no summarizer named 'mm'"),
-        ("[undo]\ndays = -1", "undo.days"),
+        ("[undo]\ndays = -1", "undo.days must be a whole number of 0 or more"),
+        ("hold = 3", "write [[hold]]"),
+        ("[[hold]]\nuser = 'a'\nreason = ' '", "hold 1.reason must be a text"),
+        ("[encryption]\nidentity_env = ''", "encryption.identity_env must be a text"),
+        ("[offload]\nlarger = 5", "offload.larger must be a text"),
+        ("[summarizers.x]\nkind = 'command'\ncommand = [1]", "x.command must be a string for"),
+        ("[summarizers.x]\nkind = 'command'\ncommand = 'x'\nreply = 'n'", "one of any, fields"),
+        ("[stores.x]\nurl = 'x'\ncolumns = {sesion = 'a'}", "key stores.x.columns.sesion"),
+        ("[stores.x]\nurl = 'x'\ncolumns = {user = ['a', 'b']}", "columns.user must be a text"),
+        ("[stores.x]\nurl = 'x'\ncolumns = {user = 1}", "columns must be a table of columns"),
+        ("[[retention]]\naction = 'delete'\n'a` - at `$.b' = 1", "unknown key retention 1.a` - at"),
     ],
 )
 def test_config_show_finds_every_mistake(run: Run, write: Path, text: str, said: str) -> None:

@@ -259,14 +259,14 @@ def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) ->
         ({"select": {"older_then": "90d"}}, "did you mean 'older_than'?"),
         ({"select": {"older_than": "soon"}}, "select.older_than 'soon' is not a valid age"),
         ({"select": {"since": "1d", "until": "3d"}}, "ends"),
-        ({"select": {"keep_last": 0}}, "select.keep_last must be 1 or more"),
-        ({"select": {"mark": 3}}, "select.mark is not a list of texts"),
+        ({"select": {"keep_last": 0}}, "select.keep_last must be a whole number of 1 or more"),
+        ({"select": {"mark": 3}}, "select.mark must be a list of texts"),
         (
             {"select": {"mark": "a", "keep_tool_pairs": True, "with_tool_pairs": True}},
             "cannot be combined",
         ),
         ({"max_delete": "much"}, "max_delete 'much' is not a valid limit"),
-        ({"backup": "no"}, "backup is not true or false"),
+        ({"backup": "no"}, "backup must be true or false"),
         ({"summarizer": "extractive"}, "unknown key retention 'p1'.summarizer"),
         (
             {"action": "compress", "select": {"mark": "a"}, "summarizer": "qwen"},
@@ -274,7 +274,7 @@ def test_retain_erases_idle_users(run: Run, place: Place, policies: Policies) ->
         ),
         ({"action": "erase", "select": {"user": "ada"}}, "whatever their age"),
         ({"action": "erase", "select": {"mark": "a"}}, "unknown key"),
-        ({"name": "a b"}, "bad name"),
+        ({"name": "a b"}, "name must be 1 to 100 letters"),
         ({"name": "p2"}, "two policies are named 'p2'"),
     ],
 )

@@ -175,9 +175,9 @@ def test_fleet_that_cannot_be_divided_is_refused(
     ("stores", "said", "hint"),
     [
         (["prod-00", "prod-1"], "no store named 'prod-1'", "did you mean 'prod-01'?"),
-        (["prod-00", "@next"], "no store named '@next'", "a fleet holds no fleets"),
-        ([], "needs a list of stores", "stores = ["),
-        (["prod-00", "prod-00"], "each once", "stores = ["),
+        (["prod-00", "@next"], "no store named '@next'", "name stores, not a fleet"),
+        ([], "must be a list of stores, each once", "stores = ["),
+        (["prod-00", "prod-00"], "each store once", "remove"),
     ],
 )
 def test_fleet_in_the_configuration_is_checked(
