@@ -61,11 +61,17 @@ class Alias:
         password may take ``timeout`` seconds.
 
         Raises:
-            UsageError: the password cannot be fetched, or the URL is not valid.
+            UsageError: the password cannot be fetched, the store is a file, which takes none, or the
+                URL is not valid.
         """
         location = self.location()
         if self.password is None:
             return location
+        if not location.url:
+            raise UsageError(
+                f"the store {self.name!r} is a file, which takes no password",
+                f"remove the password of [stores.{self.name}]",
+            )
         return location.with_password(self.password.fetch(environment, timeout))
 
 

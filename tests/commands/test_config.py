@@ -147,6 +147,7 @@ def test_config_named_configuration(run: Run, tmp_path: Path, filled: str) -> No
         ("[stores.prod]\npassword_env = 'X'", "stores.prod has no url"),
         ("[stores]\nprod = 'x.db'", "stores.prod must be a table"),
         ("[stores.prod]\nurl = 'x.db'\npassword_env = 'A'\npassword_file = 'b'", "several"),
+        ("[stores.prod]\nurl = 'x.db'\npassword_env = 'A'", "is a file, which takes no password"),
         ("[stores.prod]\nurl = 'redis://h'\npassword_env = 'MISSING'", "MISSING"),
         ("[stores.prod]\nurl = 'redis://h'\npassword_file = '/none'", "/none"),
         ("[stores.prod]\nurl = 'redis://h'\npassword_command = 'exit 3'", "password_command"),
