@@ -206,7 +206,7 @@ class Features:
     Git and other programs that copy files change the time.  Comparisons ignore the time.
     """
     retired: bool = False
-    """No program reads the format any more: a store takes only an archive of the same format."""
+    """No program reads the format any more: memctl reads and erases it, and writes nothing."""
     columns: frozenset[str] = frozenset()
     """The columns whose values ``extra`` of a message may hold."""
     filled_columns: frozenset[str] = frozenset()
