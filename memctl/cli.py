@@ -96,7 +96,7 @@ MOST_USED = {
 
 SETTLED = "memctl.settled"
 """The key in ``Context.meta`` of the configuration that applies to the command."""
-_PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
+_PIPE_CLOSED = 128 + signal.SIGPIPE
 
 
 class LazyCommands(MutableMapping[str, Any]):

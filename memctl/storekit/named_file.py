@@ -142,7 +142,7 @@ class LocalFile(NamedFile):
         with system_errors(self.path, "read"):
             if not self._follows and self.path.is_symlink():
                 raise BadData(f"{self.label} is a symbolic link", "remove it: memctl made none")
-            links = 0 if self._follows else system.NO_LINKS
+            links = 0 if self._follows else os.O_NOFOLLOW
             handle = os.open(self.path, system.READ_FLAGS | links)
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 return handle

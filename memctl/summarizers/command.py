@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 
 from memctl.errors import Unavailable, UsageError
@@ -163,7 +165,7 @@ async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> Non
     """Kill the process group of the program unless it has ended."""
     if not running.complete:
         with suppress(ProcessLookupError):
-            system.kill_group(transport.get_pid())
+            os.killpg(transport.get_pid(), signal.SIGKILL)
         # A second cancellation must not leave a zombie.
         await asyncio.shield(running.exited.wait())
     transport.close()
@@ -171,10 +173,6 @@ async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> Non
 
 def _arguments(settings: Settings) -> list[str]:
     match settings.value("command"):
-        case str(text) if text.strip() and not system.POSIX:
-            raise settings.invalid(
-                "command", "a list of strings: this system has no shell for a single string"
-            )
         case str(text) if text.strip():
             return ["/bin/sh", "-c", text]
         case [str(), *_] as words if all(isinstance(word, str) for word in words):

@@ -21,7 +21,6 @@ from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Lost
 from memctl.location import Location, visible
-from memctl.machine import system
 from memctl.machine.concurrency import in_thread
 from memctl.model import (
     PAGE_ENTRIES,
@@ -519,7 +518,7 @@ def _made(result: WriteResult) -> WriteResult:
 
 
 def _bad_name(user: str) -> str:
-    if "/" in user or "\0" in user or (not system.POSIX and set(user) & set('\\:*?"<>|')):
+    if "/" in user or "\0" in user:
         return "it has a character that no name has"
     try:
         size = len(os.fsencode(user + SUFFIX))
