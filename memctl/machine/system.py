@@ -11,7 +11,6 @@ import stat
 import sys
 from collections.abc import Collection
 
-POSIX = os.name == "posix"
 PART_VARIABLE = "MEMCTL_PART"
 """The environment variable that a part of a run gets from its supervisor."""
 
