@@ -56,29 +56,8 @@ class AgentScopeView(MessageView):
     """The fields known to AgentScope."""
 
     @property
-    def id(self) -> str | None:
-        return self._text(ID)
-
-    @property
-    def role(self) -> str | None:
-        return self._text(ROLE)
-
-    @property
-    def name(self) -> str | None:
-        return self._text(NAME)
-
-    @property
     def time(self) -> str | None:
-        return self._text(self.time_field) or None
-
-    def _text(self, field: str) -> str | None:
-        found = self.value.get(field)
-        return found if isinstance(found, str) else None
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
+        return self.text_field(self.time_field) or None
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -194,15 +173,6 @@ class AgentScopeDialect(Dialect):
     view: type[AgentScopeView]
     call: ClassVar[str]
     """The block type of a tool call."""
-
-    def view_of(self, value: dict[str, Any]) -> AgentScopeView:
-        return self.view(value)
-
-    def parse(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.loads(text)))
-
-    def outline(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.outline(text)))
 
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         value = object_of(jsonio.outline(text))

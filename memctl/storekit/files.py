@@ -423,6 +423,22 @@ def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
     return NotFound(what, hint)
 
 
+def require_place(path: Path, label: str = "", *, create: bool) -> None:
+    """Check that a path exists or, with ``create``, that its folder does.
+
+    ``label`` is as in ``missing``.
+
+    Raises:
+        NotFound: the path, or its folder, does not exist.
+        Unavailable: the operating system refuses to look.
+    """
+    with system_errors(path, "read"):
+        if not path.exists() and not create:
+            raise missing(path, label)
+        if not path.parent.is_dir():
+            raise missing(path, label, folder=True)
+
+
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:
     """Return the error of memctl for an ``OSError``; see ``system_errors``."""
     name = visible(str(path))

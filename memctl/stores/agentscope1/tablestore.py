@@ -685,10 +685,7 @@ class _MemoryMaintenance(Maintenance):
 
     store: TablestoreMemoryStore
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         with RowIndex() as index:
             await self.store._fill(index, where, _OUTLINE)
             for key in index.memories():

@@ -385,10 +385,7 @@ class Mem0Maintenance(Maintenance):
 
     store: Mem0Store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with aclosing(self._check_facts(where)) as findings:
             async for finding in findings:
                 yield finding

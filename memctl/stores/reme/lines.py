@@ -469,10 +469,7 @@ class _LinesMaintenance(Maintenance):
         super().__init__(store)
         self._lines = store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         for finding in self._lines.repeated(where):
             yield finding
 

@@ -256,9 +256,7 @@ class _RuntimeMaintenance(Maintenance):
 
     store: RuntimeStore
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async for finding in super().check(where):
-            yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with self.store.server.pipeline() as pipeline:
             find = partial(self.store.findings, pipeline, where)
             for finding in await in_thread(pipeline, find):

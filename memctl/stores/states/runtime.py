@@ -185,9 +185,7 @@ def _field_name(key: bytes, field: bytes) -> str:
 class _StateMaintenance(Maintenance):
     """The checks of each store, and a check for states that will expire."""
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async for finding in super().check(where):
-            yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with aclosing(self.store.headers(where)) as memories:
             left = [memory.ttl async for memory in memories if memory.ttl is not None]
         for finding in expiring_unread(left):
