@@ -169,7 +169,6 @@ class Memctl(Helpful, TyperGroup):
         return context
 
     def _own_options_first(self, line: list[str]) -> list[str]:
-        """Return the command line with memctl's own options first."""
         own = options_of(self)
         for name in ("--version", "--show-completion"):
             del own[name]  # these replace a command

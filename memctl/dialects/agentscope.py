@@ -281,7 +281,6 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
-        """Return the indexes of the messages that may match."""
         # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]

@@ -212,7 +212,6 @@ def dimensions(vector: str) -> int:
 
 
 def _start_of_vector(text: bytes) -> int | None:
-    """Return the position of the vector at the end of a fact, or None."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)

@@ -210,7 +210,6 @@ class Folder:
 
 
 def _fault(part: str) -> str:
-    """Return why a part of a name is not valid, or ""."""
     if not part:
         return "a part of it is empty"
     if part.startswith("."):

@@ -257,7 +257,6 @@ class _LockFile:
 
 
 def _lock_file(path: Path) -> Path:
-    """Return the path of the lock file for a file or folder."""
     real = Path(same_file(path))
     if real.is_dir():
         return real / f"{TEMPORARY_PREFIX}lock"
@@ -294,7 +293,6 @@ def _owner_of_shard(file: Path) -> str:
 
 
 def _content(handle: int) -> str:
-    """Return the owner text in a lock file."""
     return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 

@@ -154,7 +154,6 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys whose type is not the type in ``types``."""
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
     wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]

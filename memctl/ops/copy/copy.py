@@ -530,7 +530,6 @@ class _Copy:
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Report a memory as finished."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 

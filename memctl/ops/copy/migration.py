@@ -503,7 +503,6 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        """Refuse facts whose vectors are missing or unfit."""
         if isinstance(self._target, Store):
             return
         made = self.report.embedding
@@ -520,7 +519,6 @@ class Migration:
             await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
-        """Report the lag of the target, and count the copy."""
         self._passes += 1
         self.report.rounds = self._passes + 1  # with the first copy
         self._warn_of_failures()

@@ -253,7 +253,6 @@ class StateFilesStore(SimpleStore):
         return known
 
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
-        """Return the user and the session in the name and the states of a file."""
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
         name = path.name.removesuffix(SUFFIX)

@@ -1093,7 +1093,6 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Change the stored message log from ``log`` to ``messages``."""
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
         stay: set[str] = set()

@@ -510,7 +510,6 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _made(result: WriteResult) -> WriteResult:
-    """Return the result for a memory in a new file."""
     return replace(result, before=_MADE)
 
 

@@ -739,7 +739,6 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the set of ids with a mark."""
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]

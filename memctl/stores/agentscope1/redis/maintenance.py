@@ -583,7 +583,6 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the listed ids without a payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)

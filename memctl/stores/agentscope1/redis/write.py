@@ -201,7 +201,6 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Count the payloads that exist for the ids of each memory."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 

@@ -292,7 +292,6 @@ class SqlMaintenance(Maintenance):
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
-        """Collect the rows of a SELECT in the temporary table; return their number."""
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
         await connection.execute(*self._statements.bind(sql, values))
