@@ -20,11 +20,10 @@ from memctl.engines.tablestore.service import (
     Row,
     RowFailure,
     TableSchema,
-    TablestoreInstance,
 )
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
-from memctl.layouts.tablestore import TABLES, open_tables
+from memctl.layouts.tablestore import TABLES, TablestoreStore, open_tables
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
@@ -62,7 +61,7 @@ _MEMORY = _Service(
 )
 
 
-class TablestoreRuntimeStore(RetiredStore):
+class TablestoreRuntimeStore(RetiredStore, TablestoreStore):
     """Memories in the tables ``agentscope_runtime_session``, ``_message`` and ``_memory``.
 
     A session is a row, and each message of its history is a row.  Messages are in the order of
@@ -85,24 +84,15 @@ class TablestoreRuntimeStore(RetiredStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.instance = TablestoreInstance(location)
         self._tables: frozenset[str] = frozenset()
         self._path = path_of(location)
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
+    async def prepare(self, mode: OpenMode) -> None:
         if mode.creates:
             self.refuse_changes()
         schemas = [TableSchema(name, ()) for name in TABLES["runtime"]]
-        try:
-            await open_tables(self.instance, self.location, mode, "runtime", schemas)
-            self._tables = await self.instance.tables()
-        except BaseException:
-            await self.instance.close()
-            raise
-
-    async def close(self) -> None:
-        await self.instance.close()
+        await open_tables(self.instance, self.location, mode, "runtime", schemas)
+        self._tables = await self.instance.tables()
 
     async def identity(self) -> str:
         return f"{self.instance.identity()}/{self.kind}"
