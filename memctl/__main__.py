@@ -7,6 +7,8 @@ import os
 
 def main() -> None:
     """Run memctl."""
+    if os.name != "posix":
+        raise SystemExit("memctl: error: memctl needs Linux or macOS; on Windows, run it in WSL")
     try:
         from memctl.machine import signals
 

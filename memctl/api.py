@@ -911,7 +911,6 @@ async def compress(
 
 
 def _record(command: str, location: Location) -> Run:
-    """Return a new record of a run of a command on a store."""
     from memctl.journal.runs import describe_run
 
     kept = {name: text for name, text in location.options.items() if name in URL_OPTIONS - {"path"}}

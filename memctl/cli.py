@@ -96,7 +96,7 @@ MOST_USED = {
 
 SETTLED = "memctl.settled"
 """The key in ``Context.meta`` of the configuration that applies to the command."""
-_PIPE_CLOSED = 128 + getattr(signal, "SIGPIPE", 13)  # Windows has no SIGPIPE
+_PIPE_CLOSED = 128 + signal.SIGPIPE
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -169,7 +169,6 @@ class Memctl(Helpful, TyperGroup):
         return context
 
     def _own_options_first(self, line: list[str]) -> list[str]:
-        """Return the command line with memctl's own options first."""
         own = options_of(self)
         for name in ("--version", "--show-completion"):
             del own[name]  # these replace a command

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import TracebackType
-from typing import ClassVar, Self
 
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError
-from memctl.inference.settings import Prices, Usage
+from memctl.inference.model import Model
+from memctl.inference.settings import Usage
 from memctl.model import MemoryKey
 
 
@@ -24,7 +23,7 @@ class Embedded:
     usage: Usage = field(default_factory=Usage)
 
 
-class Embedder(ABC):
+class Embedder(Model):
     """An embedding model, which makes vectors of texts; opened as an async context manager.
 
     ::
@@ -34,32 +33,10 @@ class Embedder(ABC):
             found = await embedder.embed(["Ada likes tea."])
     """
 
-    kind: ClassVar[str]
-    name: str
     model: str
     """The name of the model: vectors of different models cannot be compared."""
     batch: int = 64
     """The number of texts per call."""
-    concurrency: int = 4
-    """The number of concurrent calls."""
-    prices: Prices | None = None
-
-    async def __aenter__(self) -> Self:
-        """Open connections and load data.
-
-        Raises:
-            UsageError: a requirement is not configured or not installed.
-            Unavailable: the model cannot be reached.
-        """
-        return self
-
-    async def __aexit__(  # noqa: B027 - some hold nothing
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release every connection."""
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> Embedded:

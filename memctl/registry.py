@@ -253,7 +253,7 @@ BUILT_IN = (
     StoreSpec(
         "redis-runtime",
         "redis://...?layout=runtime",
-        "agentscope-runtime's histories and memories",
+        "agentscope-runtime's histories and memories, read and erased",
         "memctl.stores.runtime.redis:RuntimeStore",
         title="agentscope-runtime histories and memories in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path"}),
@@ -263,7 +263,7 @@ BUILT_IN = (
     StoreSpec(
         "redis-runtime-state",
         "redis://...?layout=runtime-state",
-        "the states of agentscope-runtime",
+        "the states of agentscope-runtime, read and erased",
         "memctl.stores.states.runtime:RuntimeStateStore",
         title="agentscope-runtime states in Redis",
         options=frozenset({"prefix", "ttl", "layout", "path", "tz"}),
@@ -326,7 +326,7 @@ BUILT_IN = (
     StoreSpec(
         "tablestore-runtime",
         "tablestore://...?layout=runtime",
-        "agentscope-runtime's histories and memories in Tablestore",
+        "agentscope-runtime's histories and memories in Tablestore, read and erased",
         "memctl.stores.runtime.tablestore:TablestoreRuntimeStore",
         title="agentscope-runtime histories and memories in Tablestore",
         options=frozenset({"instance", "layout", "path"}),

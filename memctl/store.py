@@ -206,7 +206,7 @@ class Features:
     Git and other programs that copy files change the time.  Comparisons ignore the time.
     """
     retired: bool = False
-    """No program reads the format any more: a store takes only an archive of the same format."""
+    """No program reads the format any more: memctl reads and erases it, and writes nothing."""
     columns: frozenset[str] = frozenset()
     """The columns whose values ``extra`` of a message may hold."""
     filled_columns: frozenset[str] = frozenset()
@@ -302,6 +302,17 @@ class Maintenance:
         for finding in dict.fromkeys(self.store.damage):
             if where.leads if finding.key is None else where.has_key(finding.key):
                 yield finding
+        async with aclosing(self._further(where)) as findings:
+            async for finding in findings:
+                yield finding
+
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:  # noqa: ARG002
+        """Yield the problems besides the damage that ``read`` skipped, as ``check`` says.
+
+        The default yields none.
+        """
+        return
+        yield
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         """Repair the findings of one code; return the number of repairs, in the units of ``check``.

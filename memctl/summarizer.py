@@ -5,12 +5,12 @@ A summarizer makes one summary per call and allows concurrent calls.  It knows n
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
-from memctl.inference.settings import Prices, Usage
+from memctl.inference.model import Model
+from memctl.inference.settings import Usage
 from memctl.inference.summary import Summary
 from memctl.inference.tokens import estimate
 
@@ -59,7 +59,7 @@ class Answer:
     calls: int = 1
 
 
-class Summarizer(ABC):
+class Summarizer(Model):
     """Makes summaries of conversations; opened as an async context manager.
 
     ::
@@ -69,32 +69,10 @@ class Summarizer(ABC):
             answer = await summarizer.summarize(excerpt)
     """
 
-    kind: ClassVar[str]
-    name: str
     window: int
     """The tokens of one request: excerpt, prompt and reply together."""
     overhead: int
     """The tokens of the window for the prompt and the reply."""
-    concurrency: int = 4
-    """The default number of concurrent requests."""
-    prices: Prices | None = None
-
-    async def __aenter__(self) -> Self:
-        """Open connections and load data.
-
-        Raises:
-            UsageError: a requirement is not configured or not installed.
-            Unavailable: the summarizer cannot be reached.
-        """
-        return self
-
-    async def __aexit__(  # noqa: B027 - some hold nothing
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release every connection and process."""
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text, exact or estimated; see ``counted_by``."""

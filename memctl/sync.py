@@ -88,14 +88,12 @@ def _opens(function: Callable[P, Store]) -> Callable[P, AbstractContextManager[S
 
 
 async def _read(store: Store, where: Selection = api.EVERYTHING) -> AsyncGenerator[Page]:
-    """Yield pages of the selected messages, memory by memory, as ``Store.read`` does."""
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             yield page
 
 
 async def _list_keys(store: Store, where: Selection = api.EVERYTHING) -> AsyncGenerator[MemoryKey]:
-    """Yield the keys of the selected memories, as ``Store.list_keys`` does."""
     async with aclosing(store.list_keys(where)) as keys:
         async for key in keys:
             yield key

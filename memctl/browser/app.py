@@ -451,7 +451,6 @@ class Browser(App[None]):
         self._tell(f"searching… {number:,} messages; Esc stops")
 
     def _fail_softly(self, error: MemctlError) -> None:
-        """Show an error, and keep what was read."""
         self._tell(error.message, error=True)
 
     def _notice(self, text: str) -> None:
@@ -739,5 +738,4 @@ def _shares(tokens: dict[str, int]) -> str:
 
 
 def _is_light() -> bool:
-    """Return whether the terminal says that its background is light."""
     return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")

@@ -270,7 +270,6 @@ class Conversation(Pane):
                 self._want(number)
 
     def _move(self, motion: Callable[[], None]) -> None:
-        """Move, or load the missing page and then move."""
         if self.document is None or not self.document.total:
             self.redraw()
             return

@@ -90,7 +90,7 @@ class Findings(ListPane):
         finally:
             if self._reader is reader:
                 self._reader = None
-                self._name_it()
+                self.entitle()
                 self.post_message(self.HintsChanged())
             await reader.close()
         self._show(found)
@@ -104,7 +104,7 @@ class Findings(ListPane):
     def _say(self, told: str) -> None:
         """Show a text: in place of findings, or in the border below them during an examination."""
         self._told = told
-        self._name_it()
+        self.entitle()
         self.redraw()
         self.post_message(self.HintsChanged())
 
@@ -132,7 +132,7 @@ class Findings(ListPane):
                 rows.append(_Row(code, fault.count, fault, first))
                 rows += [_Row(code, 0, fault, id) for id in others]
         self._rows = rows
-        self._name_it()
+        self.entitle()
         self.redraw()
 
     # Drawing
@@ -172,7 +172,7 @@ class Findings(ListPane):
             head.append(f"  {visible(row.finding.detail)}", "not bold")
         return drawn(Group(head, labelled(diagnosis.finding_advice(faults[0]))), width)
 
-    def _name_it(self) -> None:
+    def entitle(self) -> None:
         found = self._found
         facts = []
         if self._rows and self._reader is not None:
@@ -182,11 +182,6 @@ class Findings(ListPane):
             facts = [count(number, name) for name, number in numbers if number]
             facts.append(f"{count(found.messages, found.noun)} checked")
         self.name_it("Findings", " · ".join(facts))
-
-    def on_resize(self) -> None:
-        """Fit the border to the new size."""
-        self._name_it()
-        self.redraw()
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""

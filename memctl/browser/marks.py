@@ -67,7 +67,7 @@ class Marks(ListPane):
         self._rows = list(self._made())
         if chosen is not None:
             self.cursor = self._place(chosen)
-        self._name_it()
+        self.entitle()
         self.redraw()
 
     def _made(self) -> Iterator[_Row]:
@@ -113,16 +113,11 @@ class Marks(ListPane):
             left, memories = [(f"    {name_of(one.key)}", PLAIN)], ""
         return [spread(left, [(f"{one.messages:,}{memories}", DIM)], width, self.signs.more)]
 
-    def _name_it(self) -> None:
+    def entitle(self) -> None:
         marks = sum(row.key is None for row in self._rows)
         facts = [count(marks, "mark")] if marks else []
         facts += [] if self._catalogue.counted else ["counting…"]
         self.name_it("Marks", " · ".join(facts))
-
-    def on_resize(self) -> None:
-        """Fit the border to the new size."""
-        self._name_it()
-        self.redraw()
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""

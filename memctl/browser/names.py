@@ -68,7 +68,7 @@ class Names(ListPane):
         if self.catalogue.memories != self._made_of and time.monotonic() >= self._rest:
             self.unfold_few()
         else:
-            self._name_it()
+            self.entitle()
             self.redraw()
 
     def update_rows(self) -> None:
@@ -81,7 +81,7 @@ class Names(ListPane):
             self.cursor = self._place(chosen, self.cursor)
         now = time.monotonic()
         self._rest = now + SHARE * (now - began)
-        self._name_it()
+        self.entitle()
         self.redraw()
 
     def unfold_few(self) -> None:
@@ -207,7 +207,7 @@ class Names(ListPane):
         time = visible((counts.last or "")[:16].replace("T", " "))
         return [(f"{shown:>12}  {time:<16}", DIM)]
 
-    def _name_it(self) -> None:
+    def entitle(self) -> None:
         known = self.catalogue
         users, memories = (
             self._matching if self.filter else (len(known.users.keys() - {""}), known.memories)
@@ -227,11 +227,6 @@ class Names(ListPane):
             if cell_len(_joined(facts)) > self.size.width - 4:
                 facts.remove(one)
         self.name_it("Memories", _joined(facts))
-
-    def on_resize(self) -> None:
-        """Fit the border to the new size."""
-        self._name_it()
-        self.redraw()
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""

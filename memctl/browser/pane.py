@@ -241,6 +241,9 @@ class Pane(Widget, can_focus=True):
     def slash(self) -> None:
         """Ask for what the key / looks for."""
 
+    def entitle(self) -> None:
+        """Set the texts in the border; called when the size of the pane changes."""
+
     def lines(self, width: int, height: int) -> list[Strip]:
         """Return at most ``height`` lines of ``width`` columns."""
         raise NotImplementedError
@@ -295,6 +298,7 @@ class Pane(Widget, can_focus=True):
 
     def on_resize(self) -> None:
         """Draw the pane in its new size."""
+        self.entitle()
         self.redraw()
 
     def on_focus(self) -> None:

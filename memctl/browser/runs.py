@@ -66,7 +66,7 @@ class Runs(ListPane):
             damaged = count(len(self._list.damaged), "record")
             self.post_message(self.Told(f"left out {damaged} of runs, which are damaged"))
         self._told = "No run that can be undone has changed this store."
-        self._name_it()
+        self.entitle()
         self.redraw()
         self.post_message(self.HintsChanged())
 
@@ -117,17 +117,12 @@ class Runs(ListPane):
         store = f" --store {word(self._source.argument)}" if run.secret else ""
         return f"memctl undo {word(self._list.names[run.id])}{store}"
 
-    def _name_it(self) -> None:
+    def entitle(self) -> None:
         number = len(self._list.runs)
         facts = [count(number, "run")] if number else []
         if self._list.hidden:
             facts.append(f"{self._list.hidden:,} older")
         self.name_it("Runs", " · ".join(facts))
-
-    def on_resize(self) -> None:
-        """Fit the border to the new size."""
-        self._name_it()
-        self.redraw()
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""

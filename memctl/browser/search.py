@@ -108,7 +108,7 @@ class Search(ListPane):
         finally:
             if self._background is background:
                 self._background = None
-                self._name_it()
+                self.entitle()
                 self.post_message(self.HintsChanged())
             await background.close()
         self._show(report, f"No {report.noun} answers the query.")
@@ -129,7 +129,7 @@ class Search(ListPane):
     def _say(self, told: str) -> None:
         """Show a text: in place of hits, or in the border below them while a search is going on."""
         self._told = told
-        self._name_it()
+        self.entitle()
         self.redraw()
         self.post_message(self.HintsChanged())
 
@@ -175,7 +175,7 @@ class Search(ListPane):
         lines += [[]] * SNIPPET
         return [spread(head, [], width, self.signs.more), *lines[:SNIPPET]]
 
-    def _name_it(self) -> None:
+    def entitle(self) -> None:
         facts = []
         if self._report.hits and self._background is not None:
             facts.append(self._told)
@@ -184,11 +184,6 @@ class Search(ListPane):
             facts.append(f"{found.number_of_hits(self._report)} in {searched}")
         title = f"Search: {self._query}" if self._query else "Search"
         self.name_it(title, " · ".join(facts))
-
-    def on_resize(self) -> None:
-        """Fit the border to the new size."""
-        self._name_it()
-        self.redraw()
 
     def hints(self) -> list[Hint]:
         """Return the most useful keys."""

@@ -33,7 +33,6 @@ from memctl.inference.tokens import TokenCounter
 from memctl.layouts import foreign
 from memctl.location import Location, visible
 from memctl.machine import signals
-from memctl.machine.system import POSIX
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
@@ -81,9 +80,6 @@ def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     Python runs its signal handlers in the main thread.  A signal in another thread, or just before
     the loop waits, does not end the wait: the handlers would run after the next event.
     """
-    if not POSIX:
-        yield
-        return
     reading, writing = socket.socketpair()
     with reading, writing:
         for end in (reading, writing):

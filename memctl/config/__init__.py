@@ -61,8 +61,8 @@ class Alias:
         password may take ``timeout`` seconds.
 
         Raises:
-            UsageError: the password cannot be fetched, the store is a file, which takes none, or the
-                URL is not valid.
+            UsageError: the password cannot be fetched, or is that of a file; or the URL is not
+                valid.
         """
         location = self.location()
         if self.password is None:

@@ -18,8 +18,8 @@ _STARTING = ("password_command", "api_key_command", "identity_command", "command
 def refuse_changeable(path: Path, content: dict[str, Any]) -> None:
     """Refuse a configuration file that starts programs if another user could change it.
 
-    ``content`` are the tables of the file.  Root, and on Windows everybody, is trusted.  A user
-    could change the file as its owner, by its mode, or by the mode of its folder.
+    ``content`` are the tables of the file.  Root is trusted.  A user could change
+    the file as its owner, by its mode, or by the mode of its folder.
 
     Raises:
         UsageError: another user could change the file; the error names a key that starts a program.
@@ -28,7 +28,7 @@ def refuse_changeable(path: Path, content: dict[str, Any]) -> None:
         f"{place}.{key}" for place, table in tables_of(content) for key in _STARTING if key in table
     )
     key = next(starting, None)
-    if key is None or os.name != "posix":
+    if key is None:
         return
     files = dict.fromkeys((path.absolute(), Path(os.path.realpath(path))))
     target = [*files][-1]

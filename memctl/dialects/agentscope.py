@@ -56,29 +56,8 @@ class AgentScopeView(MessageView):
     """The fields known to AgentScope."""
 
     @property
-    def id(self) -> str | None:
-        return self._text(ID)
-
-    @property
-    def role(self) -> str | None:
-        return self._text(ROLE)
-
-    @property
-    def name(self) -> str | None:
-        return self._text(NAME)
-
-    @property
     def time(self) -> str | None:
-        return self._text(self.time_field) or None
-
-    def _text(self, field: str) -> str | None:
-        found = self.value.get(field)
-        return found if isinstance(found, str) else None
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
+        return self.text_field(self.time_field) or None
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -195,15 +174,6 @@ class AgentScopeDialect(Dialect):
     call: ClassVar[str]
     """The block type of a tool call."""
 
-    def view_of(self, value: dict[str, Any]) -> AgentScopeView:
-        return self.view(value)
-
-    def parse(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.loads(text)))
-
-    def outline(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.outline(text)))
-
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         value = object_of(jsonio.outline(text))
         role, time = value.get(ROLE), value.get(self.view.time_field)
@@ -311,7 +281,6 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
-        """Return the indexes of the messages that may match."""
         # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]

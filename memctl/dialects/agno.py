@@ -207,7 +207,6 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:
-    """Return the fields of an Agno message that hold media."""
     fields: dict[str, Any] = {}
     for one in media:
         stored: dict[str, Any] = {"mime_type": one.media_type} if one.media_type else {}

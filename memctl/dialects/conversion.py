@@ -273,7 +273,6 @@ def _digest(text: str) -> str:
 
 
 def _noted(value: Message) -> list[str]:
-    """Return the names of the dialects for which a message has a note."""
     metadata = value.get("metadata")
     notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
     return list(notes) if isinstance(notes, dict) else []
@@ -452,7 +451,6 @@ class Converter(ABC):
         return extra
 
     def _without_extras(self, value: Message) -> Message:
-        """Return a message without the extras of further dialects."""
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
@@ -725,7 +723,6 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
-    """Split a message of the coarse dialect into messages with ids."""
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -837,7 +834,6 @@ class Splitter(Converter):
         return [StoredMessage(id, jsonio.compact(part))]
 
     def _split(self, entry: Entry) -> list[StoredMessage]:
-        """Return the new messages of a message, among those that its note has kept aside."""
         whole, note = _take_note(entry.value, self.target.name)
         if note is None:
             return self._woven(self._parts(entry, whole, None))

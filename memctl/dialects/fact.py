@@ -48,10 +48,6 @@ class FactView(MessageView):
     __slots__ = ()
 
     @property
-    def id(self) -> str | None:
-        return _text_or_none(self.value.get("id"))
-
-    @property
     def role(self) -> str | None:
         return ROLE
 
@@ -68,11 +64,6 @@ class FactView(MessageView):
     def blocks(self) -> list[Block]:
         text = self.value.get("text")
         return [TextBlock(text, text)] if isinstance(text, str) else []
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
 
     @property
     def expiry(self) -> date | None:
@@ -109,9 +100,7 @@ class FactDialect(Dialect):
     name = "fact"
     facts = True
     noun = "fact"
-
-    def view_of(self, value: dict[str, Any]) -> FactView:
-        return FactView(value)
+    view = FactView
 
     def parse(self, text: bytes) -> FactView:
         return FactView(_object(jsonio.loads(text)))
@@ -223,7 +212,6 @@ def dimensions(vector: str) -> int:
 
 
 def _start_of_vector(text: bytes) -> int | None:
-    """Return the position of the vector at the end of a fact, or None."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)

@@ -259,7 +259,6 @@ def _result(result: ToolResultBlock) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> Any:
-    """Return blocks as the content of a LangChain message."""
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):

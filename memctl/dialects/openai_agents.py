@@ -338,7 +338,6 @@ def _part(block: Block, role: str) -> dict[str, Any]:
 
 
 def _output(blocks: Sequence[Block]) -> Any:
-    """Return the output of a tool as a text, or as parts if it has media."""
     if any(isinstance(block, MediaBlock) for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)

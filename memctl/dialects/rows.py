@@ -135,33 +135,13 @@ class RowView(MessageView):
     __slots__ = ()
 
     @property
-    def id(self) -> str | None:
-        return self._field(ID)
-
-    @property
-    def role(self) -> str | None:
-        return self._field(ROLE)
-
-    @property
-    def name(self) -> str | None:
-        return self._field(NAME)
-
-    @property
     def time(self) -> str | None:
-        return self._field(TIME)
-
-    def _field(self, name: str) -> str | None:
-        return text_of(self.value, name)
+        return self.text_field(TIME)
 
     @property
     def content(self) -> Any:
         """The content as the framework stores it."""
         return self.value.get(CONTENT)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get(METADATA)
-        return found if isinstance(found, dict) else {}
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -222,7 +202,7 @@ class RowDialect(Dialect):
     contents from blocks.
     """
 
-    view: ClassVar[type[RowView]]
+    view: type[RowView]
     holds_marks = False
     holds_summary = False
     makes_ids = True
@@ -387,15 +367,6 @@ class RowDialect(Dialect):
     def names_itself(self, text: bytes) -> bool:
         value = object_of(jsonio.loads(text))
         return bool(value.keys() & {ID, TIME}) or self.own_id(value.get(CONTENT)) is not None
-
-    def view_of(self, value: dict[str, Any]) -> RowView:
-        return self.view(value)
-
-    def parse(self, text: bytes) -> RowView:
-        return self.view(object_of(jsonio.loads(text)))
-
-    def outline(self, text: bytes) -> RowView:
-        return self.view(object_of(jsonio.outline(text)))
 
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         view = self.outline(text)
@@ -643,10 +614,10 @@ class RoleContentView(RowView):
     def blocks(self) -> list[Block]:
         said, calls = self._said, self._calls
         if not calls and self._is_result:
-            name = self._field(CALL_NAME) or self._field(NAME) or ""
+            name = self.text_field(CALL_NAME) or self.text_field(NAME) or ""
             # Function calls of OpenAI's API before the introduction of tools have no id.
-            role = (self._field(ROLE) or "").casefold()
-            id = self._field(CALL_ID) or (name if role == "function" else "")
+            role = (self.text_field(ROLE) or "").casefold()
+            id = self.text_field(CALL_ID) or (name if role == "function" else "")
             return [ToolResultBlock(id, name, lambda: said, self.value)]
         if calls and self.content == "":
             return calls
@@ -673,14 +644,14 @@ class RoleContentView(RowView):
 
     @property
     def _is_result(self) -> bool:
-        if self._field(CALL_ID):
+        if self.text_field(CALL_ID):
             return True
-        role = (self._field(ROLE) or "").casefold()
+        role = (self.text_field(ROLE) or "").casefold()
         return role == "function" or (role == "tool" and CALL_NAME in self.value)
 
     @property
     def role(self) -> str | None:
-        return role_of(self._field(ROLE))
+        return role_of(self.text_field(ROLE))
 
 
 class RoleContent(RowDialect):

@@ -264,7 +264,6 @@ def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block:
 
 
 def _input(value: Any) -> str:
-    """Return the arguments of a tool call as JSON text."""
     if not value and isinstance(value, dict):
         return "{}"
     text = jsonio.compact(value) if _is_finite(value) else jsonio.dumps(value)

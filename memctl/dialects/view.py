@@ -209,20 +209,25 @@ class MessageView(ABC):
     def __init__(self, value: dict[str, Any]) -> None:
         self.value = value
 
+    def text_field(self, name: str) -> str | None:
+        """Return the value of the field ``name``; None if it is missing or not a text."""
+        found = self.value.get(name)
+        return found if isinstance(found, str) else None
+
     @property
-    @abstractmethod
     def id(self) -> str | None:
         """The id in the message; None if the message contains no id."""
+        return self.text_field("id")
 
     @property
-    @abstractmethod
     def role(self) -> str | None:
         """The role, usually ``user``, ``assistant`` or ``system``; None if it is not a text."""
+        return self.text_field("role")
 
     @property
-    @abstractmethod
     def name(self) -> str | None:
         """The name of the speaker; None if it is missing or not a text."""
+        return self.text_field("name")
 
     @property
     @abstractmethod
@@ -240,9 +245,10 @@ class MessageView(ABC):
         """The content of the message as blocks; a plain text is one TextBlock."""
 
     @property
-    @abstractmethod
     def metadata(self) -> dict[str, Any]:
         """The metadata that the application has attached; empty if there are none."""
+        found = self.value.get("metadata")
+        return found if isinstance(found, dict) else {}
 
     @property
     @abstractmethod
@@ -347,6 +353,8 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
+    view: type[MessageView]
+    """The class of the views of messages."""
     local_times: ClassVar[bool] = False
     """True if the framework writes local times without a zone."""
     zone: tzinfo | None = None
@@ -423,9 +431,9 @@ class Dialect(ABC):
         """Return the ``time`` of a view as its ``moment``."""
         return local_time(timestamp, self.zone)
 
-    @abstractmethod
     def view_of(self, value: dict[str, Any]) -> MessageView:
         """Return the view of a decoded message."""
+        return self.view(value)
 
     def parse(self, text: bytes) -> MessageView:
         """Return the view of a stored message, with all values exact.
@@ -436,7 +444,6 @@ class Dialect(ABC):
         """
         return self.view_of(object_of(jsonio.loads(text)))
 
-    @abstractmethod
     def outline(self, text: bytes) -> MessageView:
         """Return the view of a stored message; faster than ``parse`` and with less RAM.
 
@@ -445,6 +452,7 @@ class Dialect(ABC):
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
+        return self.view_of(object_of(jsonio.outline(text)))
 
     @abstractmethod
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:

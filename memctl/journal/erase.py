@@ -182,7 +182,6 @@ class RunEraser:
         return record if kept == rows else {**record, "rows": kept} if kept else None
 
     def _has_row(self, row: list[Any]) -> bool:
-        """Return whether the cells of a row name a memory to erase."""
         texts = [text for text in map(_text, row) if text is not None]
         named = any(self._concerns(key) for text in texts for key in _readings(text))
         return named or any(key.session in texts for key in self._held)

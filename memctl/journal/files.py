@@ -106,7 +106,7 @@ def count_up(path: Path, count: Callable[[], int]) -> int:
     handle = os.open(path, system.WRITE_FLAGS | os.O_CREAT, _FILE_MODE)
     try:
         _lock(handle)
-        known = _COUNT.fullmatch(system.read_at(handle, 100, 0))
+        known = _COUNT.fullmatch(os.pread(handle, 100, 0))
         number = (int(known[1]) if known else count()) + 1
         os.lseek(handle, 0, os.SEEK_SET)
         # One write of constant size: after a crash, the file holds the old or the new number.

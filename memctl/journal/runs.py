@@ -770,7 +770,6 @@ def _remove(folder: Path) -> None:
 
 
 def _is_damaged(folder: Path) -> bool:
-    """Return whether the folder of a run has no readable record."""
     if _read(folder) is not None:
         return False
     with refusals(folder), suppress(FileNotFoundError):  # another process may remove the folder
@@ -800,7 +799,6 @@ def record_digest(record: dict[str, Any]) -> str:
 
 
 def _is_sound(run: Run) -> bool:
-    """Return whether all values of a record have the right types."""
     plain = Run("", "", "", "")
     return (
         all(type(getattr(run, one.name)) is type(getattr(plain, one.name)) for one in fields(Run))

@@ -138,7 +138,7 @@ def start_of(path: Path) -> bytes:
             return b""
         handle = os.open(path, system.READ_FLAGS)
         try:
-            return system.read_at(handle, BEGINNING, 0)
+            return os.pread(handle, BEGINNING, 0)
         finally:
             os.close(handle)
     except (OSError, ValueError):

@@ -6,13 +6,14 @@ of the services of agentscope-runtime 0.2 and 1.0.5.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import aclosing
 
 from memctl.engines.tablestore.service import TableSchema, TablestoreInstance
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import Location, visible
-from memctl.store import OpenMode
+from memctl.store import OpenMode, Store
 
 TABLES = {
     "memory": ("agentscope_memory",),
@@ -29,6 +30,29 @@ _KEYS: dict[tuple[str, ...], str] = {
     ("user_id", "session_id"): "session",
 }
 """The layout of a table with any name, by the primary key of the table."""
+
+
+class TablestoreStore(Store):
+    """A store in a Tablestore instance."""
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.instance = TablestoreInstance(location)
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        try:
+            await self.prepare(mode)
+        except BaseException:
+            await self.instance.close()
+            raise
+
+    @abstractmethod
+    async def prepare(self, mode: OpenMode) -> None:
+        """Check the tables of the store with ``open_tables``; the errors are as there."""
+
+    async def close(self) -> None:
+        await self.instance.close()
 
 
 def table_of(location: Location, layout: str) -> str:

@@ -125,7 +125,6 @@ def _written(requirement: dict[str, Any]) -> str | None:
 
 
 def _is_made_by_uv(prefix: Path) -> bool:
-    """Return whether uv made a virtual environment, which then has no pip."""
     try:
         lines = (prefix / "pyvenv.cfg").read_text("utf-8").splitlines()
     except OSError:

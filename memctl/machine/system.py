@@ -1,46 +1,23 @@
-"""Differences between operating systems.
-
-memctl is tested on Linux.  The code for other systems follows their documentation, and lets memctl
-start and read; ``docs/platforms.md`` says what to expect.
-"""
+"""What memctl asks of the operating system, which is Linux or macOS; see ``docs/platforms.md``."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import pwd
 import re
-import signal
 import stat
 import sys
-import threading
 from collections.abc import Collection
 
-POSIX = os.name == "posix"
 PART_VARIABLE = "MEMCTL_PART"
 """The environment variable that a part of a run gets from its supervisor."""
-UNIX_SOCKETS = POSIX
-"""True if asyncio can connect to Unix sockets."""
 
-READ_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)  # do not wait for the writer of a pipe
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
-)
-"""The flags to open an existing file for reading."""
-
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
-"""The flag that makes the system refuse to open a symbolic link; 0 on Windows."""
-WRITE_FLAGS = os.O_RDWR | READ_FLAGS & ~os.O_RDONLY | NO_LINKS
+READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""The flags to open an existing file for reading, without waiting for the writer of a pipe."""
+WRITE_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 """The flags to open one of memctl's own files for writing; a symbolic link is refused."""
-
-_LOCKED_BYTE = 0x7FFF_0000
-"""The position of the byte of a file that memctl locks on Windows.
-
-Windows prevents reading of locked bytes, so the byte is beyond the content of any file, and within
-the range that can be locked.
-"""
-_positions = threading.Lock()
 
 _SECRETS = re.compile(
     r"REDISCLI_AUTH"
@@ -70,19 +47,6 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The errors that mean too little memory or too many open files, whatever file is opened."""
 
 
-def read_at(handle: int, size: int, start: int) -> bytes:
-    """Return up to ``size`` bytes of an open file from the offset ``start``.
-
-    Several threads may call this at once, because the position of the file is neither used nor
-    moved.
-    """
-    if hasattr(os, "pread"):
-        return os.pread(handle, size, start)
-    with _positions:
-        os.lseek(handle, start, os.SEEK_SET)
-        return os.read(handle, size)
-
-
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file.
 
@@ -98,41 +62,19 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
-def read_into(handle: int, buffer: bytearray | memoryview, start: int) -> int:
-    """Fill a buffer from the offset ``start`` of an open file; return the number of bytes read."""
-    if hasattr(os, "preadv"):
-        return os.preadv(handle, [buffer], start)
-    data = read_at(handle, len(buffer), start)
-    buffer[: len(data)] = data
-    return len(data)
-
-
 def lock(handle: int, *, shared: bool = False) -> bool:
     """Lock an open file against other processes, until the file is closed; return True if locked.
 
     False if another process holds the lock.  Several processes may hold a ``shared`` lock at the
-    same time; on Windows, one.  A further call changes the kind of the lock, or loses it.
+    same time.  A further call changes the kind of the lock, or loses it.
 
     Raises:
         OSError: the file system has no locks.
     """
-    if sys.platform == "win32":
-        import msvcrt  # exists only on Windows
-
-        os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-        finally:
-            os.lseek(handle, 0, os.SEEK_SET)
-    else:
-        import fcntl  # does not exist on Windows
-
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 
@@ -155,13 +97,11 @@ def lock_holder(inode: int) -> str:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Write the names of the files in a folder to disk, on systems that can do so.
+    """Write the names of the files in a folder to disk, on file systems that can do so.
 
     Raises:
         OSError: the operating system refuses to open or sync the folder.
     """
-    if not POSIX:
-        return  # Windows cannot open a folder, and its file system journals names
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -173,13 +113,11 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def take_after(handle: int, other: os.stat_result) -> None:
-    """Give an open file the owner and the mode in ``other``, on systems with owners and modes.
+    """Give an open file the owner and the mode in ``other``.
 
     Raises:
         OSError: the operating system refuses the change.
     """
-    if not POSIX:
-        return
     own = os.fstat(handle)
     if (own.st_uid, own.st_gid) != (other.st_uid, other.st_gid):
         os.fchown(handle, other.st_uid, other.st_gid)
@@ -193,12 +131,6 @@ def at_terminal() -> bool:
 
 def user_name() -> str:
     """Return the name of the user who runs this process; a number if the user has no name."""
-    import getpass  # only needed for locks
-
-    if not POSIX:
-        return getpass.getuser()
-    import pwd  # does not exist on Windows
-
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name
@@ -226,20 +158,6 @@ def child_environment(
     }
 
 
-def kill_group(pid: int) -> None:
-    """Kill a process that was started with ``start_new_session``, and all processes in its group.
-
-    On Windows, only the process itself is killed.
-
-    Raises:
-        ProcessLookupError: the process has ended.
-    """
-    if POSIX:
-        os.killpg(pid, signal.SIGKILL)
-    else:
-        os.kill(pid, signal.SIGTERM)
-
-
 def create_private(path: str | os.PathLike[str]) -> None:
     """Create an empty file with mode 0600, for a library that creates files with mode 0644.
 
@@ -253,9 +171,9 @@ def create_private(path: str | os.PathLike[str]) -> None:
 def readable_by_others(path: str | os.PathLike[str]) -> bool:
     """Return whether the mode of a file lets its group or all users read the file.
 
-    Returns False if there is no file, and on systems without modes.
+    Returns False if there is no file.
     """
     try:
-        return POSIX and bool(os.stat(path).st_mode & 0o044)
+        return bool(os.stat(path).st_mode & 0o044)
     except OSError:
         return False

@@ -232,7 +232,6 @@ class EraseRun:
             self.entry.state = ERASED
 
     async def _remove_indexes(self, store: Store) -> None:
-        """Remove the search indexes of the store."""
         await in_thread(partial(remove_of, await store.identity()))
 
     async def _erase(self, store: Store) -> list[MemoryKey]:

@@ -139,7 +139,6 @@ class HoldSource:
         return replace(hold, user=user, session=session)
 
     def _note_ended(self, ended: list[Hold]) -> None:
-        """Note, once, that holds have ended and no longer hold."""
         if not ended or self._note is None:
             return
         last = max(ended, key=lambda hold: hold.until or date.min)

@@ -207,7 +207,6 @@ async def _updated(
 
 
 def _memories(where: Selection) -> Selection:
-    """Return the selection of all messages in the selected memories."""
     return replace(where.around, parts=where.parts, keys=where.keys)
 
 

@@ -80,7 +80,6 @@ def unclear(error: Lost, memories: int) -> Lost:
 
 
 async def _held(store: Store, ids: dict[MemoryKey, set[str]]) -> _States:
-    """Return the messages with these ids in the store."""
     found: _States = defaultdict(Counter)
     async with aclosing(store.outline(Selection(keys=frozenset(ids)))) as pages:
         async for page in pages:

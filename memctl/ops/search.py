@@ -334,7 +334,6 @@ class _Search:
         return [self._hit(score, one) for score, one in best]
 
     def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
-        """Yield each found message with its score."""
         match self._options.by:
             case By.WORDS:
                 yield from ((one.ranked.score, one) for one in found)

@@ -104,7 +104,6 @@ _HELD_MEMORIES = 100
 
 
 async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
-    """Yield the pages of whole memories with the places of their messages."""
     wanted = {page.memory.key: {entry.id for entry in page.messages} for page in pages}
     places: dict[tuple[MemoryKey, str], int] = {}
     if wanted:

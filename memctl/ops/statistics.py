@@ -562,7 +562,6 @@ class _MessageCounts(_MemoryCounts):
             row.largest = max(row.largest, side.size)
 
     def _send(self, spent: _Spent) -> None:
-        """Count the tokens of a message that an agent sends."""
         sent, (role, own, calls, results) = self._whole.found.sent, spent
         self._tokens += own + calls + results
         sent.calls += calls
@@ -591,7 +590,6 @@ class _MessageCounts(_MemoryCounts):
         whole.end(self, self._tokens)
 
     def _send_unlogged(self, text: bytes) -> None:
-        """Count the tokens of a message that only the context has."""
         view = _read(text, self._dialect)
         if view is not None:
             found = examine_view(view, text, self._dialect)

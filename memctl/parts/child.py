@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memctl.errors import MemctlError, UsageError
-from memctl.machine.system import PART_VARIABLE, POSIX
+from memctl.machine.system import PART_VARIABLE
 from memctl.version import __version__
 
 _PR_SET_PDEATHSIG = 1
@@ -59,7 +59,7 @@ def begin() -> Orders:
     orders = json.loads(os.environ.pop(PART_VARIABLE))
     if sys.platform == "linux":
         _die_with_parent()
-    if POSIX and os.getppid() != orders["parent"]:
+    if os.getppid() != orders["parent"]:
         os._exit(128 + signal.SIGTERM)
     holds = orders.get("holds", [])  # another version of memctl, which is refused, has none
     return Orders(orders["version"], orders["stores"], orders["state"], holds)

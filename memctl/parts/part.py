@@ -90,7 +90,7 @@ class PartResult:
         if error := (self.report or {}).get("error"):
             return error["message"], error["hint"]
         if self.is_lost:
-            killed = self.exit == SIGNALLED + _KILL
+            killed = self.exit == SIGNALLED + signal.SIGKILL
             hint = "if the machine ran out of memory, use more parts, or fewer --workers"
             return f"its process was ended by {_signal(self.exit)}", hint if killed else None
         lines = [line for line in self.errors.splitlines() if line.strip()]
@@ -158,10 +158,7 @@ class PartStop:
         The child process gets SIGTERM or SIGKILL.
         """
         again = force or self.signal is not None
-        self.signal = _KILL if again else signal.SIGTERM
-
-
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
+        self.signal = signal.SIGKILL if again else signal.SIGTERM
 
 
 def run_part(part: Part, stop: PartStop | None = None) -> PartResult:

@@ -254,7 +254,6 @@ def _find(ids: Sequence[str], id: str, start: int, stop: int) -> int | None:
 
 
 def _fits(change: Change, marks: Marks, has_text: Callable[[bytes], bool]) -> bool:
-    """Return whether a message has the marks and the text that the change expects."""
     text = change.message if change.new is None else b""
     return _same(marks, change.old or ()) and (not text or has_text(text))
 

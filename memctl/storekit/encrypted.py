@@ -239,7 +239,6 @@ def _decrypt(
 
 
 def _translated(error: BaseException, label: str) -> BaseException:
-    """Return the error of memctl for an error of the library."""
     if "No matching keys" in str(error):
         return Unavailable(
             f"{label} is encrypted for other keys than the configured identity",
@@ -253,7 +252,6 @@ def _translated(error: BaseException, label: str) -> BaseException:
 
 
 def _end(pipe: io.FileIO, thread: threading.Thread) -> None:
-    """End the thread that writes to ``pipe``."""
     pipe.close()
     if thread is not threading.current_thread():
         thread.join()

@@ -28,11 +28,11 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import DamagedMemory, Features, OpenMode, Store
+from memctl.store import DamagedMemory, Features
 from memctl.storekit.batching import PageBuilder
 from memctl.storekit.edits import is_same_text
 from memctl.storekit.files import system_errors
-from memctl.storekit.simple import Rejected
+from memctl.storekit.simple import ConnectedStore, Rejected
 
 SOME = 500
 """The maximum number of facts loaded together."""
@@ -58,7 +58,7 @@ class LoadedFact(NamedTuple):
     damage: str = ""
 
 
-class FactStore(Store):
+class FactStore(ConnectedStore):
     """A store of facts, defined by six short methods.
 
     ::
@@ -91,14 +91,6 @@ class FactStore(Store):
     dialect = FACT
 
     # Required
-
-    @abstractmethod
-    async def connect(self, mode: OpenMode) -> None:
-        """Connect, and set ``embedding`` if the facts have vectors; see ``Store.open``."""
-
-    @abstractmethod
-    async def disconnect(self) -> None:
-        """Release the resources of ``connect``, also after an error in ``connect``."""
 
     @abstractmethod
     def entries(self, where: Selection) -> AsyncGenerator[FactEntry]:
@@ -144,13 +136,6 @@ class FactStore(Store):
         """
 
     # The interface of ``Store``
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.connect(mode)
-
-    async def close(self) -> None:
-        await self.disconnect()
 
     async def is_empty(self) -> bool:
         async with aclosing(self.entries(Selection())) as entries:

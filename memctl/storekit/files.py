@@ -48,7 +48,7 @@ def recognise(path: Path) -> tuple[str, str] | None:
             return None
         handle = os.open(path, system.READ_FLAGS)
         try:
-            start = system.read_at(handle, _BEGINNING, 0)
+            start = os.pread(handle, _BEGINNING, 0)
         finally:
             os.close(handle)
     except (OSError, ValueError):
@@ -174,8 +174,6 @@ class AtomicFile(NewFile):
         """
         with system_errors(self.path, "write"):
             self._file.flush()
-            if not system.POSIX:
-                self._file.close()  # Windows cannot rename an open file
             if self._replaces:
                 os.replace(self._temporary, self._target)
             else:
@@ -220,8 +218,6 @@ def refuse_shared(folder: Path) -> None:
     """
     with system_errors(folder, "read"):
         found = folder.stat()
-    if not system.POSIX:
-        return
     name = visible(str(folder))
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise Unavailable(f"every user may write in {name}", f"permit it less: chmod o-w {name}")
@@ -341,15 +337,12 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def _lock_folder(folder: str) -> int | None:
     """Lock a new temporary folder; return the open handle that holds the lock.
 
-    None if folders cannot be locked: on Windows, and in a file system without locks.  There, no run
-    removes leftover folders.
+    None in a file system without locks, where no run removes leftover folders.
 
     Raises:
         FileNotFoundError: another run has removed the folder, or is about to.
         OSError: the operating system refuses to open the folder.
     """
-    if not system.POSIX:
-        return None
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         locked = system.lock(handle)
@@ -364,8 +357,6 @@ def _lock_folder(folder: str) -> int | None:
 
 def _sweep_folders(parent: Path) -> None:
     """Remove temporary folders of killed runs, as far as permitted."""
-    if not system.POSIX:
-        return
     left: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(parent) as found:
         left = [
@@ -430,6 +421,22 @@ def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
         with suppress(OSError):  # the working directory may have been removed
             hint += f": {visible(str(path.absolute()))}"
     return NotFound(what, hint)
+
+
+def require_place(path: Path, label: str = "", *, create: bool) -> None:
+    """Check that a path exists or, with ``create``, that its folder does.
+
+    ``label`` is as in ``missing``.
+
+    Raises:
+        NotFound: the path, or its folder, does not exist.
+        Unavailable: the operating system refuses to look.
+    """
+    with system_errors(path, "read"):
+        if not path.exists() and not create:
+            raise missing(path, label)
+        if not path.parent.is_dir():
+            raise missing(path, label, folder=True)
 
 
 def translated(error: OSError, path: Path, verb: str) -> MemctlError:

@@ -133,7 +133,7 @@ class Folder:
             return None
         with system_errors(path, "read"):
             try:
-                handle = os.open(path, system.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+                handle = os.open(path, system.READ_FLAGS | os.O_NOFOLLOW)
             except FileNotFoundError:
                 return None
             with open(handle, "rb") as file:
@@ -210,12 +210,11 @@ class Folder:
 
 
 def _fault(part: str) -> str:
-    """Return why a part of a name is not valid, or ""."""
     if not part:
         return "a part of it is empty"
     if part.startswith("."):
         return "a part of it is hidden"
-    if "\0" in part or (not system.POSIX and set(part) & set('\\:*?"<>|')):
+    if "\0" in part:
         return "it has a character that no name has"
     try:
         size = len(os.fsencode(part))

@@ -213,8 +213,7 @@ class _LockFile:
             if not (system.lock(handle, shared=self._shared) and _is_at(handle, self._file)):
                 os.close(handle)
                 return False
-            if system.POSIX:
-                os.fchmod(handle, _MODE)  # independent of the umask
+            os.fchmod(handle, _MODE)  # independent of the umask
             try:
                 os.write(handle, b"" if self._shared else f"{owner}\n".encode(errors="replace"))
             except OSError as error:
@@ -258,7 +257,6 @@ class _LockFile:
 
 
 def _lock_file(path: Path) -> Path:
-    """Return the path of the lock file for a file or folder."""
     real = Path(same_file(path))
     if real.is_dir():
         return real / f"{TEMPORARY_PREFIX}lock"
@@ -295,8 +293,7 @@ def _owner_of_shard(file: Path) -> str:
 
 
 def _content(handle: int) -> str:
-    """Return the owner text in a lock file."""
-    return system.read_at(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+    return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 
 def _remove(handle: int, file: Path) -> int:
@@ -305,12 +302,8 @@ def _remove(handle: int, file: Path) -> int:
     Raises:
         OSError: the operating system refuses to remove the file; the handle stays open.
     """
-    if system.POSIX:
-        os.unlink(file)
+    os.unlink(file)
     os.close(handle)
-    if not system.POSIX:  # Windows cannot remove a file that any process has open
-        with suppress(PermissionError):
-            os.unlink(file)
     return _CLOSED
 
 

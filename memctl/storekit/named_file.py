@@ -12,6 +12,7 @@ from typing import NamedTuple
 from memctl.errors import BadData
 from memctl.location import same_file, visible
 from memctl.machine import system
+from memctl.machine.spool import scratch
 from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_errors
 
 
@@ -70,14 +71,14 @@ class File(ABC):
         """
 
     @property
-    @abstractmethod
     def spool_folder(self) -> Path | None:
         """The folder for temporary files of the size of this file; None for the usual one."""
+        return None
 
     @property
-    @abstractmethod
     def on_disk(self) -> Path:
         """The path to name in errors of the operating system: the file, or the usual folder."""
+        return scratch()
 
 
 class NamedFile(File):
@@ -142,7 +143,7 @@ class LocalFile(NamedFile):
         with system_errors(self.path, "read"):
             if not self._follows and self.path.is_symlink():
                 raise BadData(f"{self.label} is a symbolic link", "remove it: memctl made none")
-            links = 0 if self._follows else system.NO_LINKS
+            links = 0 if self._follows else os.O_NOFOLLOW
             handle = os.open(self.path, system.READ_FLAGS | links)
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 return handle

@@ -57,7 +57,29 @@ def not_owned(what: str, owner: str, user: str) -> str:
     return f"{what} {whose}, not {user!r}{hint}"
 
 
-class SimpleStore(Store):
+class ConnectedStore(Store):
+    """A store that is opened by ``connect`` and closed by ``disconnect``."""
+
+    @abstractmethod
+    async def connect(self, mode: OpenMode) -> None:
+        """Connect to the store, and set ``embedding`` if the store holds facts with vectors.
+
+        ``mode`` and the errors are as in ``Store.open``.
+        """
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Release the resources of ``connect``, also after an error in ``connect``."""
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        await self.connect(mode)
+
+    async def close(self) -> None:
+        await self.disconnect()
+
+
+class SimpleStore(ConnectedStore):
     """A store that holds one memory in RAM at a time.
 
     A store for a folder with one JSON file for each session::
@@ -86,14 +108,6 @@ class SimpleStore(Store):
     ``save`` compares this version with the stored version, and replaces the memory whole or not at
     all.  The comparison protects messages that an agent adds between ``load`` and ``save``.
     """
-
-    @abstractmethod
-    async def connect(self, mode: OpenMode) -> None:
-        """Connect to the store; ``mode`` and the errors are as in ``Store.open``."""
-
-    @abstractmethod
-    async def disconnect(self) -> None:
-        """Release the resources of ``connect``, also after an error in ``connect``."""
 
     @abstractmethod
     def keys(self) -> AsyncGenerator[MemoryKey]:
@@ -153,13 +167,6 @@ class SimpleStore(Store):
     def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
         """Return the memory ``left`` with the data ``before`` that ``drop_extras`` removed."""
         return left
-
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
-        await self.connect(mode)
-
-    async def close(self) -> None:
-        await self.disconnect()
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where), self.dialect)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 
 from memctl.errors import Unavailable, UsageError
@@ -34,7 +36,7 @@ class Command(Summarizer):
     def __init__(self, settings: Settings, prompt: str | None) -> None:
         self.name = settings.name
         table = settings.read(CommandSummarizer)
-        self._arguments = _arguments(settings, table.command)
+        self._arguments = _arguments(table.command)
         self._transcript_only = table.input == "transcript"
         self._fields_only = table.reply == "fields"
         if self._transcript_only and prompt is not None:
@@ -159,17 +161,11 @@ async def _end(transport: asyncio.SubprocessTransport, running: _Running) -> Non
     """Kill the process group of the program unless it has ended."""
     if not running.complete:
         with suppress(ProcessLookupError):
-            system.kill_group(transport.get_pid())
+            os.killpg(transport.get_pid(), signal.SIGKILL)
         # A second cancellation must not leave a zombie.
         await asyncio.shield(running.exited.wait())
     transport.close()
 
 
-def _arguments(settings: Settings, command: str | tuple[str, ...]) -> list[str]:
-    if not isinstance(command, str):
-        return list(command)
-    if not system.POSIX:
-        raise settings.invalid(
-            "command", "a list of strings: this system has no shell for a single string"
-        )
-    return ["/bin/sh", "-c", command]
+def _arguments(command: str | tuple[str, ...]) -> list[str]:
+    return ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)

@@ -98,7 +98,6 @@ def _refuse_several(text: str, usage: Usage | None) -> None:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return a reply without the thoughts at its beginning."""
     rest = text[thoughts.end() :] if (thoughts := _THOUGHTS.match(text)) else text
     if not rest.lstrip().startswith("{") and _END_OF_THOUGHTS in rest:
         rest = rest.split(_END_OF_THOUGHTS, 1)[1]

@@ -322,7 +322,6 @@ class ConvertedStore(StoreWrapper):
             yield tail, Failure("changed", f"there are 0 messages, not {tail.offset}")
 
     async def _expire(self, grown: list[_Growth]) -> AsyncGenerator[WriteResult]:
-        """Set the expiry of the memories that have one; yield the failed results."""
         asked = self._store.location.options.get("ttl")
         pages = []
         for growth in grown if self._store.features.ttl else ():
@@ -533,7 +532,6 @@ class _Growing:
             self._failure = Failure("refused", str(error))
 
     def _read(self, page: Page) -> list[StoredMessage]:
-        """Return the messages of a stored page in the shown dialect."""
         converter, messages = self._converters[0], page.messages
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:
@@ -562,7 +560,6 @@ class _Growing:
         return wanted
 
     def _grown_memory(self) -> Memory:
-        """Return the shown memory with its new summary and settings."""
         given, memory = self.tail.memory, self._shown
         if given.summary is not None:
             memory = replace(memory, summary=given.summary)

@@ -178,7 +178,6 @@ class EmbeddedStore(StoreWrapper):
         return found
 
     async def _embed(self, embedder: Embedder, texts: list[str]) -> list[array[float]]:
-        """Return a vector for each text; in a dry run, none."""
         self._report.texts += len(texts)
         if self._dry_run:
             tokens = Usage(sum(map(estimate, texts)))

@@ -134,7 +134,6 @@ class SummaryEdits:
         return lines
 
     def _with_before(self, result: WriteResult) -> WriteResult:
-        """Return the result with the ``before`` of both stores."""
         of_state = self._before.pop(result.key, "")
         return replace(result, before=_joined(result.before, of_state))
 
@@ -188,7 +187,6 @@ class SummaryEdits:
 
 
 def _joined(of_messages: str, of_state: str) -> str:
-    """Join the ``WriteResult.before`` of both stores."""
     if not (of_messages or of_state):
         return ""
     return json.dumps({"messages": of_messages, "state": of_state})

@@ -111,24 +111,8 @@ def fill_context(client: redis.Redis, items: Items) -> None:
     client.set(SESSION, whole.replace(b'"context":[]', b'"context":[' + b", ".join(found) + b"]"))
 
 
-def fill_history(client: redis.Redis, items: Items) -> None:
-    found = b", ".join(texts(items, message))
-    text = b'{"id": "s", "user_id": "u", "x": 1, "messages": [' + found + b"]}"
-    client.set("session:u:s", text, ex=5000)
-
-
-def fill_service(client: redis.Redis, items: Items) -> None:
-    found = b", ".join(texts(items, message))
-    client.hset("user_memory:u", mapping={"s": b"[" + found + b"]", "other": b"[]"})
-    client.expire("user_memory:u", 5000)
-
-
 def fill_state(client: redis.Redis, items: Items) -> None:
     client.set("user_id:u:session:s:state", state(items), ex=5000)
-
-
-def fill_rounds(client: redis.Redis, items: Items) -> None:
-    client.hset("user_state:u:s", mapping={"1": state([SOUND]), "2": state(items)})
 
 
 def fill_langchain(client: redis.Redis, items: Items) -> None:
@@ -147,10 +131,7 @@ LAYOUTS = {
     "memory": Layout("", fill_memory, cut=True),
     "2.x log": Layout("?layout=agentscope2", fill_log, cut=True),
     "2.x context": Layout("?layout=agentscope2", fill_context, cut=False),
-    "history": Layout("?layout=runtime", fill_history, cut=False),
-    "service": Layout("?layout=runtime", fill_service, cut=False),
     "state": Layout("?layout=session", fill_state, cut=False),
-    "rounds": Layout("?layout=runtime-state", fill_rounds, cut=False),
     "langchain": Layout("?layout=langchain", fill_langchain, cut=True),
     "openai": Layout("?layout=openai-agents", fill_agents, cut=True),
 }
@@ -591,7 +572,7 @@ def test_any_damage_is_moved_in_a_database(
     check()
 
 
-@pytest.mark.parametrize("name", ["memory", "2.x log", "history", "state"])
+@pytest.mark.parametrize("name", ["memory", "2.x log", "state"])
 def test_erase_removes_what_was_moved_from_the_journal(
     client: redis.Redis, redis_url: str, run: Run, name: str
 ) -> None:

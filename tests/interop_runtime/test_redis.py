@@ -1,12 +1,10 @@
-"""What the real services write is read and changed by memctl, and read by them again."""
+"""What the real services write is read, migrated and erased by memctl."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.runtime import RUNTIME
@@ -69,37 +67,13 @@ def test_runtime_services_are_listed(url: str, run: Run) -> None:
     assert "temples" in text
 
 
-def test_runtime_session_without_some_messages(
-    client: redis.Redis, url: str, run: Run, runtime: Runtime
-) -> None:
-    before = seen(runtime, url)
-    place = f"{url}?layout=runtime"
-    words = ("delete", place, "--match", TEXT, "--yes")
-    assert run(*words).exit_code == 0
-    assert client.ttl("session:u:s") > 900
+def test_runtime_session_is_erased(url: str, run: Run, runtime: Runtime) -> None:
+    for layout in ("runtime", "runtime-state"):
+        assert run("erase", f"{url}?layout={layout}", "--user", "u", "--yes").exit_code == 0
     found = seen(runtime, url)
-    assert [one["id"] for one in found["history"]] == ["m2", "m3", "m4"]
-    assert [one["id"] for one in found["memory"]] == ["m2", "m3", "m4"]
-    assert run("undo", "--yes").exit_code == 0
-    assert seen(runtime, url) == before
-
-
-def test_runtime_session_comes_back_from_an_archive(
-    client: redis.Redis, url: str, run: Run, runtime: Runtime, tmp_path: Path
-) -> None:
-    before = [seen(runtime, url, round) for round in (None, 1, 2)]
-    archives = {layout: f"{tmp_path}/{layout}.ndjson" for layout in ("runtime", "runtime-state")}
-    for layout, archive in archives.items():
-        assert run("export", f"{url}?layout={layout}", "-o", archive).exit_code == 0
-    client.flushdb()
-    for layout, archive in archives.items():
-        assert run("import", archive, f"{url}?layout={layout}").exit_code == 0
-    found = [seen(runtime, url, round) for round in (None, 1, 2)]
-    for one, other in zip(found, before, strict=True):
-        assert one["history"] == other["history"]
-        assert one["memory"] == other["memory"]
-        # memctl brings back the memory of a state; the rest is the application's.
-        assert one["state"]["memory"] == other["state"]["memory"]
+    assert not found["history"]
+    assert not found["memory"]
+    assert not found["state"]
 
 
 @pytest.mark.parametrize("target", ["memory", "agentscope2"])

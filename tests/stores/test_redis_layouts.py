@@ -84,6 +84,8 @@ def test_memory_that_expires_between_the_plan_and_the_change_is_skipped(
     words: str,
 ) -> None:
     filling, kind, _ = FOUND[name]
+    if "runtime" in kind and not words.startswith("erase"):
+        pytest.skip("memctl only reads and erases these")
     filling(client)
     keys = client.keys()
     command, *options = words.split()
@@ -371,8 +373,9 @@ def test_layout_of_a_node_of_a_cluster_is_not_asked_for(
     for words in commands:
         fails(run(*words), 3, "is a node of a Redis Cluster", "hint: use a single server")
     assert not archive.exists()
-    asyncio.run(fill(str(archive), {KEY: samples.entries(2)}))
-    fails(run("migrate", archive, place, "--lossy"), 3, "is a node of a Redis Cluster")
+    if "runtime" not in options:  # memctl writes none
+        asyncio.run(fill(str(archive), {KEY: samples.entries(2)}))
+        fails(run("migrate", archive, place, "--lossy"), 3, "is a node of a Redis Cluster")
 
 
 def test_layout_of_a_sentinel_is_not_asked_for(run: Run, tmp_path: Path) -> None:

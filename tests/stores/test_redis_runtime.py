@@ -1,29 +1,26 @@
-"""What the services of agentscope-runtime keep in Redis: read, changed, and given back."""
+"""What the services of agentscope-runtime keep in Redis: read, exported, migrated and erased."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
-from memctl.model import Change, MemoryKey
+from memctl.journal.runs import Runs
+from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.store import OpenMode, Store
-from memctl.testing.drive import edit, edits, read
+from memctl.testing.drive import read
 from tests.support.cli import Run, fails, report
-from tests.support.redis_sessions import history, runtime_message
+from tests.support.places import runs_kept
+from tests.support.redis_sessions import history, message, put_session, runtime_message
+from tests.support.redis_sessions import record as session
 from tests.support.servers.pool import Servers
 
 
-def store_of(url: str, options: str = "layout=runtime") -> Store:
-    return make_store(parse(f"{url}?{options}"), OpenMode.CHANGE)
-
-
 async def ids(url: str, options: str = "layout=runtime") -> dict[MemoryKey, list[str]]:
-    async with store_of(url, options) as store:
+    async with make_store(parse(f"{url}?{options}")) as store:
         found = await read(store)
     return {key: [one.id for one in sample.entries] for key, sample in found.items()}
 
@@ -67,71 +64,115 @@ async def test_runtime_history_says_whose_it_is(client: redis.Redis, redis_url: 
         MemoryKey("u", "y:s"): ["m2"],
         MemoryKey("u", "z:s"): ["m3"],
     }
-    async with store_of(redis_url) as store:
-        [wrong] = (await edit(store, edits(MemoryKey("u", "x:s"), [Change("m1", ())]))).values()
-        assert wrong.failure is not None
-        assert wrong.failure.code == "bad-name"
-    assert await ids(redis_url) == found
 
 
-@pytest.mark.parametrize("words", [("--id", "m1"), ("--user", "u"), ("--id", "m4")], ids=" ".join)
-def test_runtime_change_keeps_the_rest_and_is_undone_exactly(
-    client: redis.Redis, redis_url: str, run: Run, servers: Servers, words: tuple[str, ...]
-) -> None:
-    fill(client)
-    before = _values(client)
-    assert run("delete", f"{redis_url}?layout=runtime", *words, "--yes").exit_code == 0
-    assert json.loads(_text(client.get("session:u:s")))["kept"] == "as it was"
-    assert client.ttl("session:u:s") == pytest.approx(1000, abs=10)
-    assert client.ttl("user_memory:u") == pytest.approx(2000, abs=10)
-    assert _values(client) != before
-    assert run("undo", "--yes").exit_code == 0
-    assert _values(client) == before
-    assert all(kept for _, kept in servers.redis.dump(redis_url).values())
-
-
-def _text(reply: Any) -> bytes:
-    assert isinstance(reply, bytes)
-    return reply
-
-
-def _values(client: redis.Redis) -> list[Any]:
-    fields: Any = client.hgetall("user_memory:u")
-    texts = [_text(client.get("session:u:s")), *(fields[name] for name in sorted(fields))]
-    return [json.loads(text) for text in texts]
-
-
-def test_runtime_archive_comes_back_and_goes(
+def test_runtime_memories_are_migrated(
     client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
 ) -> None:
     fill(client)
-    url, archive = f"{redis_url}?layout=runtime", str(tmp_path / "a.ndjson")
-    before = _values(client)
-    assert run("export", url, "-o", archive).exit_code == 0
-    client.flushdb()
-    client.set("session:u:another", history("u", "another", ["m1"]))
-    client.sadd("session_index:u", "another")
-    assert run("import", archive, url).exit_code == 0
-    assert _values(client) == before
-    assert client.ttl("session:u:s") == pytest.approx(1000, abs=30)
-    assert client.smembers("session_index:u") == {b"another", b"s"}
-    assert run("verify", archive, url, "--session", "s").exit_code == 0
-    assert run("undo", "--yes").exit_code == 0
-    assert set(client.keys()) == {b"session:u:another", b"session_index:u"}  # type: ignore[arg-type]
-    assert client.smembers("session_index:u") == {b"another"}
+    source, archive = f"{redis_url}?layout=runtime&path=history", tmp_path / "a.ndjson"
+    assert run("export", source, "-o", archive).exit_code == 0
+    for place in (source, archive):
+        target = f"sqlite:///{tmp_path}/{Path(place).suffix}.db"
+        for words in (("migrate", place, target, "--lossy"), ("verify", place, target)):
+            assert run(*words).exit_code == 0
+    assert run("verify", archive, source).exit_code == 0
+
+
+CHANGES = (
+    *(["delete", "--id", "m1", "--yes"], ["delete", "--all", "--dry-run"]),
+    *(["doctor", "--repair", "--yes"], ["doctor", "--repair", "--dry-run"]),
+    *(["offload", "--to", "blobs", "--yes"], ["rehydrate", "--from", "blobs"]),
+)
 
 
 @pytest.mark.parametrize("layout", ["runtime", "runtime-state"])
-def test_runtime_takes_nothing_new(
-    client: redis.Redis, redis_url: str, run: Run, servers: Servers, layout: str
+@pytest.mark.parametrize("words", CHANGES, ids=lambda words: "-".join(words[:2]))
+def test_runtime_change_is_refused(
+    client: redis.Redis, redis_url: str, run: Run, servers: Servers, words: list[str], layout: str
 ) -> None:
     fill(client)
+    client.hset("user_state:u:s", mapping={"1": state("m1"), "2": state("m1", "m2")})
+    before = servers.redis.dump(redis_url)
+    place = f"{redis_url}?layout={layout}"
+    result = run(words[0], place, *words[1:])
+    fails(result, 2, "retired format", "hint: migrate it to a current store first")
+    fails(run("mark", "add", "--all", place, "compressed"), 2)
+    assert servers.redis.dump(redis_url) == before
+
+
+@pytest.mark.parametrize("layout", ["runtime", "runtime-state"])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry"])
+def test_runtime_takes_nothing(
+    client: redis.Redis,
+    redis_url: str,
+    run: Run,
+    servers: Servers,
+    tmp_path: Path,
+    layout: str,
+    dry: tuple[str, ...],
+) -> None:
+    fill(client)
+    archive = tmp_path / "a.ndjson"
+    assert run("export", f"{redis_url}?layout=runtime", "-o", archive).exit_code == 0
     target = servers.redis.fresh()
-    result = run("migrate", f"{redis_url}?layout=runtime", f"{target}?layout={layout}")
-    fails(result, 2, "retired format", "agentscope2")
+    for words in (("migrate", f"{redis_url}?layout=runtime"), ("import", archive)):
+        result = run(*words, f"{target}?layout={layout}", *dry)
+        fails(result, 2, "retired format", "agentscope2")
     assert servers.redis.dump(target) == {}
-    result = run("mark", "add", "--all", f"{redis_url}?layout=runtime", "compressed")
-    fails(result, 2, "cannot be marked")
+
+
+@pytest.mark.parametrize("layout", ["runtime", "runtime-state"])
+def test_runtime_run_of_an_earlier_version_is_not_undone(
+    client: redis.Redis, redis_url: str, run: Run, servers: Servers, layout: str
+) -> None:
+    put_session(client, session([message("m1")]), [message("m1")])
+    url = f"{redis_url}?layout=agentscope2"
+    assert run("delete", url, "--id", "m1", "--yes").exit_code == 0
+    runs = Runs()
+    [folder] = runs_kept()
+    changed = runs.find(folder.name)
+    changed.store = changed.argument = f"{redis_url}?layout={layout}"
+    runs.update(changed)
+    client.flushdb()
+    fill(client)
+    client.hset("user_state:u:s", "1", state("m1"))
+    before = servers.redis.dump(redis_url)
+    for words in (("--yes",), ("--dry-run",)):
+        fails(run("undo", *words), 2, "retired format")
+    assert servers.redis.dump(redis_url) == before
+
+
+def test_runtime_erase_leaves_nothing_of_a_user(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    fill(client)
+    client.sadd("session_index:u", "s", "gone")
+    client.set("session:u:t", '{"id": "t", "user_id": "u", "messages": [')
+    client.hset("user_state:u:s", mapping={"1": state("m1"), "2": "damaged"})
+    others = {"session:v:s", "user_memory:v", "session_index:v", "user_state:v:s"}
+    client.set("session:v:s", history("v", "s", ["m1"]))
+    client.hset("user_memory:v", "s", "[]")
+    client.sadd("session_index:v", "s")
+    client.hset("user_state:v:s", "1", state("m1"))
+    words = ("--user", "u", "--yes", "--json")
+    found = report(run("erase", f"{redis_url}?layout=runtime", *words))
+    assert found["stores"][0]["messages"] == 5
+    found = report(run("erase", f"{redis_url}?layout=runtime-state", *words))
+    assert found["stores"][0]["messages"] == 1
+    assert set(client.keys()) == {name.encode() for name in others}  # type: ignore[arg-type]
+
+
+def test_runtime_damage_is_found(client: redis.Redis, redis_url: str, run: Run) -> None:
+    items = f"5, {json.dumps(runtime_message('m1'))}, []"
+    client.set("session:u:s", f'{{"id": "s", "user_id": "u", "messages": [{items}]}}')
+    client.hset("user_memory:u", "s", f"[{items}]")
+    client.hset("user_state:u:s", "1", state("m1").replace("[[", "[5, [", 1))
+    for layout, count in (("runtime", 4), ("runtime-state", 1)):
+        found = report(run("doctor", f"{redis_url}?layout={layout}", "--json"), 6)["findings"]
+        assert {one["code"] for one in found} == {"damaged-message"}
+        assert sum(one["count"] for one in found) == count
+        assert not any(one["repairable"] for one in found)
 
 
 def test_runtime_findings(client: redis.Redis, redis_url: str, run: Run) -> None:
@@ -185,26 +226,9 @@ async def test_runtime_states_have_rounds(client: redis.Redis, redis_url: str) -
     assert await ids(redis_url, f"{layout}&path=1:other") == {}
 
 
-def test_runtime_states_are_changed_in_their_round(
-    client: redis.Redis, redis_url: str, run: Run
-) -> None:
-    before = {"1": state("m1"), "2": state("m1", "m2")}
-    client.hset("user_state:u:s", mapping=before)
+def test_runtime_states_expire(client: redis.Redis, redis_url: str, run: Run) -> None:
+    client.hset("user_state:u:s", mapping={"1": state("m1"), "2": state("m1", "m2")})
     client.expire("user_state:u:s", 1000)
     url = f"{redis_url}?layout=runtime-state"
-    assert run("delete", url, "--id", "m1", "--path", "2", "--yes").exit_code == 0
-    assert _rounds(client) == {"1": state("m1"), "2": state("m2")}
-    assert run("undo", "--yes").exit_code == 0
-    assert _rounds(client) == before
-    assert run("delete", url, "--user", "u", "--yes").exit_code == 0
-    assert _rounds(client) == {"1": state(), "2": state()}
-    assert run("undo", "--yes").exit_code == 0
-    assert _rounds(client) == before
-    assert client.ttl("user_state:u:s") == pytest.approx(1000, abs=10)
-    assert "expires-unread" in codes(run, url)
+    assert codes(run, url) == {"expires-unread": 2}
     assert report(run("inspect", url, "--path", "latest", "--json"))["memories"]
-
-
-def _rounds(client: redis.Redis) -> dict[str, str]:
-    found: Any = client.hgetall("user_state:u:s")
-    return {name.decode(): text.decode() for name, text in found.items()}

@@ -12,6 +12,7 @@ import pytest
 import tablestore
 
 from memctl.engines.tablestore import service
+from memctl.layouts.tablestore import TABLES
 from memctl.model import MemoryKey
 from memctl.registry import parse
 from memctl.testing import samples
@@ -37,7 +38,7 @@ def url(server: Tablestore) -> str:
     return url
 
 
-def put(server: Tablestore, url: str, table: str, key: dict[str, str], **columns: Any) -> None:
+def put(server: Tablestore, url: str, table: str, key: dict[str, Any], **columns: Any) -> None:
     """Write a row past memctl."""
 
     async def work() -> None:
@@ -287,3 +288,81 @@ def test_columns_of_an_application_survive_an_undo(url: str, server: Tablestore,
 def test_undo_without_the_secret_says_how(url: str, run: Run) -> None:
     assert run("delete", url, "--id", "m0000001", "--yes").exit_code == 0
     fails(run("undo", "--yes"), 3, "--store URL")
+
+
+# agentscope-runtime
+
+SESSIONS, MESSAGES, DOCUMENTS = TABLES["runtime"]
+
+
+async def make_tables(url: str) -> None:
+    """Create the tables of agentscope-runtime."""
+    instance = service.TablestoreInstance(parse(url))
+    for name, key in {
+        SESSIONS: ["user_id", "session_id"],
+        MESSAGES: ["session_id", "create_time", "message_id"],
+        DOCUMENTS: ["document_id", "tenant_id"],
+    }.items():
+        kinds = {"create_time": "INTEGER"}
+        columns = tuple((column, kinds.get(column, "STRING")) for column in key)
+        await instance.create(service.TableSchema(name, columns))
+    await instance.close()
+
+
+@pytest.fixture
+def runtime(server: Tablestore) -> str:
+    """An instance with histories and memories of agentscope-runtime, of two users."""
+    url = server.fresh()
+    asyncio.run(make_tables(url))
+    parts = json.dumps([{"type": "text"}])
+    columns = {"type": "message", "role": "user", "content_list": parts}
+    for user, session in (ADA[:2], ("bob", "nara")):
+        put(server, url, SESSIONS, {"user_id": user, "session_id": session}, update_time=1)
+        for at in range(3):
+            key: dict[str, Any] = {"session_id": session, "create_time": at, "message_id": f"m{at}"}
+            put(server, url, MESSAGES, key, content=f"text {at}", **columns)
+        about = {"document_id": f"{user}1", "tenant_id": "__default"}
+        owner = {"user_id": user, "session_id": session}
+        put(server, url, DOCUMENTS, about, text="text of a memory", **columns, **owner)
+    return url
+
+
+def test_runtime_services_are_read_and_erased(
+    server: Tablestore, runtime: str, run: Run, tmp_path: Path
+) -> None:
+    found = contents(runtime)
+    assert {key: [one.id for one in some] for key, some in found.items()} == {
+        MemoryKey("ada", "kyoto"): ["m0", "m1", "m2"],
+        MemoryKey("bob", "nara"): ["m0", "m1", "m2"],
+        MemoryKey("ada", "kyoto", "memory"): ["ada1"],
+        MemoryKey("bob", "nara", "memory"): ["bob1"],
+    }
+    shown = run("context", f"{runtime}&layout=runtime&path=history", "--user", "ada").stdout
+    assert "text 1" in shown
+    moved = run("migrate", f"{runtime}&layout=runtime&path=history", tmp_path / "a.db")
+    assert moved.exit_code == 0, moved.stderr
+    assert run("doctor", runtime).exit_code == 0
+    erased = report(run("erase", runtime, "--user", "ada", "--yes", "--json"))
+    assert erased["stores"][0]["messages"] == 4
+    left = server.dump(runtime)
+    assert [len(rows) for rows in left.values()] == [1, 3, 1], "of each table, what is bob's"
+
+
+@pytest.mark.parametrize(
+    "words", [("delete", "--all", "--yes"), ("doctor", "--repair", "--yes")], ids=" ".join
+)
+def test_runtime_services_are_not_changed(
+    server: Tablestore, runtime: str, run: Run, words: tuple[str, ...]
+) -> None:
+    before = server.dump(runtime)
+    fails(run(words[0], runtime, *words[1:]), 2, "retired format", "migrate it")
+    assert server.dump(runtime) == before
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["", "dry"])
+def test_runtime_services_get_nothing(
+    server: Tablestore, url: str, run: Run, words: tuple[str, ...]
+) -> None:
+    target = server.fresh("layout=runtime")
+    fails(run("migrate", url, target, "--lossy", *words), 2, "retired format")
+    assert server.dump(target) == {}

@@ -298,25 +298,11 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     ),
     # Each state takes a separate write.
     "redis-session": _redis("redis-session", "layout=session", many=300, large=SMALLER),
-    "redis-runtime-state": _redis(
-        "redis-runtime-state",
-        "layout=runtime-state",
-        many=300,
-        large=SMALLER,
-        refuses_names=True,
-    ),
     "redis-agentscope2": _redis(
         "redis-agentscope2",
         "layout=agentscope2",
         AGENTSCOPE2,
         many=MANY_SESSIONS,
-    ),
-    "redis-runtime": _redis(
-        "redis-runtime",
-        "layout=runtime",
-        Style("runtime", frozenset()),
-        many=MANY_SESSIONS,
-        refuses_names=True,
     ),
     "tablestore": lambda servers: Backend(
         "tablestore",
@@ -336,17 +322,6 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         large=SMALLER,
         refuses_names=True,  # keys without a user
         largest=2 * 1024 * 1024,
-    ),
-    "tablestore-runtime": lambda servers: Backend(
-        "tablestore-runtime",
-        lambda _: servers.tablestore.fresh("layout=runtime"),
-        servers.tablestore.alias,
-        servers.tablestore.dump,
-        refuses=frozenset({"wide"}),
-        large=WHOLE,
-        many=100,
-        style=Style("runtime", frozenset(), in_order=False),  # they are columns
-        refuses_names=True,  # of sessions of other users
     ),
     "archive": lambda _: Backend("archive", lambda folder: f"{folder}/a.ndjson", many=MANY),
     "archive-gz": lambda _: Backend(
@@ -551,11 +526,8 @@ FURTHER = {
     "postgresql-openai-agents",
     "mysql-langchain",
     "redis-session",
-    "redis-runtime",
-    "redis-runtime-state",
     "tablestore",
     "tablestore-session",
-    "tablestore-runtime",
     "archive-gz",
     "archive-zst",
     "archive-objects",
@@ -581,7 +553,7 @@ def params(names: Iterable[str]) -> list[ParameterSet]:
 WITH_ANY_MARK = [
     name
     for name in BACKENDS
-    if not name.endswith(("-agentscope2", "-runtime", "-state", "-files", "-table-json", *MAPPED))
+    if not name.endswith(("-agentscope2", "-files", "-table-json", *MAPPED))
     and name not in ("archive-gz", "archive-zst", "archive-objects")
 ]
 """Backends with messages of AgentScope 1.x and any marks.

@@ -157,7 +157,6 @@ def _profile(file: str) -> dict[str, str]:
 
 
 def _gs(address: Address, label: str) -> dict[str, Any]:
-    """Return the settings of a client of Google Cloud Storage."""
     settings: dict[str, Any] = {}
     if address.secret:
         try:
@@ -174,7 +173,6 @@ def _gs(address: Address, label: str) -> dict[str, Any]:
 
 
 def _az(address: Address) -> dict[str, Any]:
-    """Return the settings of a client of Azure Blob Storage."""
     found = {
         "account_name": address.login,
         "account_key": address.secret,

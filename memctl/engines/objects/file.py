@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import file_digest, md5, sha256
-from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
@@ -18,7 +17,6 @@ from memctl.engines.objects.bucket import driver, open_bucket
 from memctl.engines.objects.errors import changed, code_of, object_errors, status_of
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.machine.concurrency import within
-from memctl.machine.spool import scratch
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import Listed, NamedFile
 
@@ -174,14 +172,6 @@ class ObjectFile(NamedFile):
 
     def sync(self) -> None:
         """Do nothing: an object is durable when its upload has ended."""
-
-    @property
-    def spool_folder(self) -> Path | None:
-        return None
-
-    @property
-    def on_disk(self) -> Path:
-        return scratch()
 
 
 class NewObject(NewFile):

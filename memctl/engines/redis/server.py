@@ -20,7 +20,6 @@ from memctl.engines.redis.lock import RedisLock
 from memctl.engines.redis.pipeline import Pipeline, driver_socket, error_code, in_thread
 from memctl.errors import Lost, MemctlError, NotFound, Unavailable, UsageError
 from memctl.location import Location
-from memctl.machine import system
 from memctl.shard import Shard
 
 T = TypeVar("T")
@@ -219,11 +218,6 @@ def make_pool(
     names = scheme.lower().split("+")
     scheme = "unix" if "unix" in names else names[0]
     if scheme == "unix":
-        if not system.UNIX_SOCKETS:
-            raise UsageError(
-                f"{location.label} is a Unix socket, which this system does not support",
-                "name the server: redis://HOST",
-            )
         rest = "//" + rest.removeprefix("//")
     try:
         number = urlsplit(scheme + colon + rest).path.strip("/")

@@ -24,6 +24,7 @@ from memctl.engines.tablestore.service import (
 )
 from memctl.errors import Failure, MemctlError, Unavailable
 from memctl.model import MemoryKey, StoredMessage
+from memctl.storekit.facts import decoded, encoded
 
 _ROWS = 500
 _SCHEMA = """
@@ -84,7 +85,7 @@ class RowIndex:
         marks = orjson.dumps(row.marks) if row.marks else b""
         texts = (*row.key, row.place, row.name, row.id)
         others = (row.raw, row.stamp, row.damage, row.shape)
-        self._rows.append((*map(_encoded, texts), marks, *map(_encoded, others), row.message))
+        self._rows.append((*map(encoded, texts), marks, *map(encoded, others), row.message))
         if len(self._rows) >= _ROWS:
             self._flush()
 
@@ -104,7 +105,7 @@ class RowIndex:
         rows = self._database.execute(
             "SELECT DISTINCT user, session, part FROM found ORDER BY 1, 2, 3"
         )
-        return [MemoryKey(*map(_decoded, row)) for row in rows]
+        return [MemoryKey(*map(decoded, row)) for row in rows]
 
     def rows(self, key: MemoryKey) -> Iterator[IndexedRow]:
         """Yield the rows of a memory in message order; add no rows during the iteration."""
@@ -112,10 +113,10 @@ class RowIndex:
         select = _SELECT.format(
             columns="place, name, id, marks, raw, stamp, damage, shape, message"
         )
-        for row in self._database.execute(select, tuple(map(_encoded, key))):
-            place, name, id = map(_decoded, row[:3])
+        for row in self._database.execute(select, tuple(map(encoded, key))):
+            place, name, id = map(decoded, row[:3])
             marks = tuple(orjson.loads(row[3])) if row[3] else ()
-            raw, stamp, damage, shape = map(_decoded, row[4:8])
+            raw, stamp, damage, shape = map(decoded, row[4:8])
             yield IndexedRow(key, place, name, id, marks, raw, stamp, damage, shape, row[8])
 
     def damage(self, key: MemoryKey) -> list[tuple[str, str]]:
@@ -126,8 +127,8 @@ class RowIndex:
             "AND damage != x'' ORDER BY place, name"
         )
         return [
-            (_decoded(name), _decoded(damage))
-            for name, damage in self._database.execute(select, tuple(map(_encoded, key)))
+            (decoded(name), decoded(damage))
+            for name, damage in self._database.execute(select, tuple(map(encoded, key)))
         ]
 
     def version(self, key: MemoryKey) -> str:
@@ -135,18 +136,10 @@ class RowIndex:
         self._order()
         digest = blake2b(digest_size=16)
         select = _SELECT.format(columns="place, name, raw, stamp")
-        for row in self._database.execute(select, tuple(map(_encoded, key))):
+        for row in self._database.execute(select, tuple(map(encoded, key))):
             for value in row:
                 digest.update(b"%d:" % len(value) + value)
         return digest.hexdigest()
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "surrogatepass")
 
 
 @dataclass(slots=True)

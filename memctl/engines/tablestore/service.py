@@ -428,7 +428,6 @@ class TablestoreInstance:
             raise self._translate(error) from error
 
     def _translate(self, error: BaseException) -> MemctlError:
-        """Return the memctl error for an error of the SDK or of the connection."""
         match error:
             case OTSServiceError():
                 return self._refused(error.get_error_code(), error.get_error_message())
@@ -454,7 +453,6 @@ class TablestoreInstance:
                 )
 
     def _refused(self, code: str, message: str) -> MemctlError:
-        """Return the memctl error for an error reply of the service."""
         text = visible(message).rstrip(".") or code
         if code in _BUSY:
             return Lost(

@@ -154,7 +154,6 @@ async def _change(
 
 
 def _of_wrong_type(pipeline: Pipeline, types: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the keys whose type is not the type in ``types``."""
     kinds = pipeline.execute((b"TYPE", key) for key in types)
     pairs = zip(types.items(), kinds, strict=True)
     wrong = [(key, kind) for (key, right), kind in pairs if kind not in (right, b"none")]
@@ -273,10 +272,7 @@ class _Value:
         return b"".join([*pieces, text[at:]])
 
     def _setting(self, splices: Iterable[tuple[int, int, bytes]]) -> Command:
-        text = self._spliced(splices)
-        if self._array.field is None:
-            return (b"SET", self._array.key, text, b"KEEPTTL")
-        return (b"HSET", self._array.key, self._array.field, text)
+        return (b"SET", self._array.key, self._spliced(splices), b"KEEPTTL")
 
     def _removing(self, spans: Sequence[tuple[int, int]]) -> Iterator[Command]:
         key, token = self._array.key, secrets.token_bytes(16)

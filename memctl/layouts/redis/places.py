@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from memctl.engines.redis.pipeline import Command, Pipeline
 from memctl.layouts.redis.store import RedisStore
-from memctl.model import Edit, Memory, MemoryKey
+from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import MADE, Rejected
+from memctl.storekit.simple import Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class MessageArray:
 
 
 class MemoryPlaces(RedisStore):
-    """A store in Redis whose memories are read and written as a whole.
+    """A store in Redis whose memories are read as a whole.
 
     A layout overrides the methods, which are called in a thread.
     """
@@ -105,32 +105,6 @@ class MemoryPlaces(RedisStore):
         """
 
     @abstractmethod
-    def replacing(
-        self,
-        pipeline: Pipeline,
-        place: MemoryPlace,
-        old: Held | None,
-        new: Snapshot,
-        before: str = "",
-    ) -> list[Command]:
-        """Return the commands that replace the memory ``old`` at a place by ``new``.
-
-        ``old`` is None if the memory does not exist.  ``before`` is ``Edit.before``.
-
-        Raises:
-            Rejected: the layout cannot hold the new memory.
-        """
-
-    @abstractmethod
-    def removing(
-        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
-    ) -> list[Command]:
-        """Return the commands that remove an empty memory, and the data created with it.
-
-        ``before`` is ``Edit.before``.
-        """
-
-    @abstractmethod
     def erasing(
         self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
     ) -> list[Command]:
@@ -146,18 +120,6 @@ class MemoryPlaces(RedisStore):
     @abstractmethod
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
         """Return the commands that erase the data about a user who has no memories."""
-
-    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return ``WriteResult.before`` for a memory that a write creates."""
-        return MADE
-
-    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - for subclasses
-        """Return the edit, adapted to ``there``, the memory before the edit."""
-        return edit
-
-    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - for subclasses
-        """Return ``WriteResult.before`` for a change of the memory ``old`` into ``new``."""
-        return ""
 
     def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
         """Return the places of memories; leave out names that the layout cannot hold."""

@@ -6,13 +6,14 @@ memory, parses their values and makes new values.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from memctl.engines.redis.pipeline import Pipeline, in_thread
+from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
 from memctl.errors import BadData, Failure
 from memctl.layouts.redis.arrays import WholeMaintenance, damage_of
 from memctl.layouts.redis.places import Held, MemoryPlace, MemoryPlaces
@@ -34,11 +35,8 @@ from memctl.storekit.simple import CHANGED, MADE, Rejected, VersionChanged, writ
 T = TypeVar("T")
 
 
-class WholeMemoryStore(MemoryPlaces):
-    """A store in Redis that reads, writes and edits each memory as a whole, in a transaction.
-
-    If ``Memory.ttl`` is None, a write keeps the expiry that the memory has at that moment.
-    """
+class WholeMemoryReader(MemoryPlaces):
+    """A store in Redis that reads and erases each memory as a whole."""
 
     # Reading
 
@@ -77,6 +75,112 @@ class WholeMemoryStore(MemoryPlaces):
                 else:
                     self.left_out.failures[key] = Failure("damaged", error.message)
             return None
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        async with aclosing(super().names(where)) as names:
+            async for key in names:
+                yield key
+        async with self.server.pipeline() as pipeline:
+            for user in await in_thread(pipeline, lambda: list(self.users(pipeline))):
+                if where.has_key(MemoryKey(user, "")):
+                    yield MemoryKey(user, "")
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            places = await in_thread(pipeline, partial(self.places, pipeline, where))
+            for place in places:
+                call = partial(self._erase_place, pipeline, place, where)
+                result = await in_thread(pipeline, call)
+                if result is not None:
+                    yield result
+            if not where.sessions:
+                async with aclosing(self.headers(where)) as memories:
+                    left = {memory.key.user async for memory in memories}
+                for user in sorted(where.users - left):
+                    forget = partial(self.forgetting, pipeline, user)
+                    commands = await in_thread(pipeline, forget)
+                    await in_thread(pipeline, partial(pipeline.execute, commands))
+
+    def _erase_place(
+        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
+    ) -> WriteResult | None:
+        for _ in range(EDIT_ATTEMPTS):
+            old, is_damaged = None, False
+            try:
+                old = self._watch(pipeline, place)
+            except Rejected:
+                pass  # the key is not a memory
+            except BadData:
+                is_damaged = True
+            owner = old.memory.key if old else place.memory
+            if not (old or is_damaged) or not where.has_key(owner):
+                pipeline.execute([(b"UNWATCH",)])
+                return None
+            if pipeline.commit(self.erasing(pipeline, place, owner, old)):
+                self.left_out.failures.pop(owner, None)
+                return WriteResult(owner, deleted=len(old.messages) if old else 0)
+        return WriteResult(place.memory, failure=CHANGED)
+
+    def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Watch the Redis keys of a memory, and return the memory; None if it does not exist.
+
+        If an agent changes a watched key later, the commit fails.
+
+        Raises:
+            BadData: the memory is damaged.
+            Rejected: the key belongs to another memory.
+        """
+        pipeline.execute([(b"WATCH", *self.watched(place))])
+        return self.fetch(pipeline, place)
+
+
+class WholeMemoryStore(WholeMemoryReader):
+    """A store in Redis that reads, writes and edits each memory as a whole, in a transaction.
+
+    If ``Memory.ttl`` is None, a write keeps the expiry that the memory has at that moment.
+    """
+
+    # What each layout defines
+
+    @abstractmethod
+    def replacing(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        old: Held | None,
+        new: Snapshot,
+        before: str = "",
+    ) -> list[Command]:
+        """Return the commands that replace the memory ``old`` at a place by ``new``.
+
+        ``old`` is None if the memory does not exist.  ``before`` is ``Edit.before``.
+
+        Raises:
+            Rejected: the layout cannot hold the new memory.
+        """
+
+    @abstractmethod
+    def removing(
+        self, pipeline: Pipeline, place: MemoryPlace, old: Held, before: str
+    ) -> list[Command]:
+        """Return the commands that remove an empty memory, and the data created with it.
+
+        ``before`` is ``Edit.before``.
+        """
+
+    def before(self, pipeline: Pipeline, memory: Memory) -> str:  # noqa: ARG002 - for subclasses
+        """Return ``WriteResult.before`` for a memory that a write creates."""
+        return MADE
+
+    def fitted(self, edit: Edit, there: Snapshot) -> Edit:  # noqa: ARG002 - for subclasses
+        """Return the edit, adapted to ``there``, the memory before the edit."""
+        return edit
+
+    def lost(self, old: Held, new: Memory) -> str:  # noqa: ARG002 - for subclasses
+        """Return ``WriteResult.before`` for a change of the memory ``old`` into ``new``."""
+        return ""
 
     # Writing
 
@@ -164,64 +268,6 @@ class WholeMemoryStore(MemoryPlaces):
 
     def maintenance(self) -> Maintenance:
         return WholeMaintenance(self)
-
-    # Erasing
-
-    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        async with aclosing(super().names(where)) as names:
-            async for key in names:
-                yield key
-        async with self.server.pipeline() as pipeline:
-            for user in await in_thread(pipeline, lambda: list(self.users(pipeline))):
-                if where.has_key(MemoryKey(user, "")):
-                    yield MemoryKey(user, "")
-
-    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        async with self.server.pipeline() as pipeline:
-            places = await in_thread(pipeline, partial(self.places, pipeline, where))
-            for place in places:
-                call = partial(self._erase_place, pipeline, place, where)
-                result = await in_thread(pipeline, call)
-                if result is not None:
-                    yield result
-            if not where.sessions:
-                async with aclosing(self.headers(where)) as memories:
-                    left = {memory.key.user async for memory in memories}
-                for user in sorted(where.users - left):
-                    forget = partial(self.forgetting, pipeline, user)
-                    commands = await in_thread(pipeline, forget)
-                    await in_thread(pipeline, partial(pipeline.execute, commands))
-
-    def _erase_place(
-        self, pipeline: Pipeline, place: MemoryPlace, where: Selection
-    ) -> WriteResult | None:
-        for _ in range(EDIT_ATTEMPTS):
-            old, is_damaged = None, False
-            try:
-                old = self._watch(pipeline, place)
-            except Rejected:
-                pass  # the key is not a memory
-            except BadData:
-                is_damaged = True
-            owner = old.memory.key if old else place.memory
-            if not (old or is_damaged) or not where.has_key(owner):
-                pipeline.execute([(b"UNWATCH",)])
-                return None
-            if pipeline.commit(self.erasing(pipeline, place, owner, old)):
-                return WriteResult(owner, deleted=len(old.messages) if old else 0)
-        return WriteResult(place.memory, failure=CHANGED)
-
-    def _watch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
-        """Watch the Redis keys of a memory, and return the memory; None if it does not exist.
-
-        If an agent changes a watched key later, the commit fails.
-
-        Raises:
-            BadData: the memory is damaged.
-            Rejected: the key belongs to another memory.
-        """
-        pipeline.execute([(b"WATCH", *self.watched(place))])
-        return self.fetch(pipeline, place)
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:

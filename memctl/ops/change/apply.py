@@ -94,7 +94,6 @@ class ChangeCounts:
 
 
 def _loses_mark(change: Change) -> bool:
-    """Return whether a message that stays loses a mark."""
     return change.new is not None and bool({*(change.old or ())} - {*change.new})
 
 

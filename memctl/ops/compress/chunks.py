@@ -112,7 +112,6 @@ class ChunkedSummarizer:
                 yield from self._halved(turn._replace(text=turn.text[start : start + length]))
 
     def _halved(self, turn: Turn) -> Iterator[Turn]:
-        """Yield the turn, halved until each part fits a request."""
         halves = _halves([turn]) if self._size(turn) > self._piece else None
         if halves is None:
             yield turn

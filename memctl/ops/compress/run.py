@@ -25,7 +25,6 @@ from memctl.summarizer import Summarizer
 
 
 async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
-    """Yield no edits."""
     return
     yield
 

@@ -150,7 +150,7 @@ async def copy(
     memories that are written whole, for a comparison afterwards.
 
     Raises:
-        UsageError: source and target are the same store, or the format of the target is retired.
+        UsageError: source and target are the same store.
         Interrupted: a stop was asked for; no memory is half written.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
@@ -158,13 +158,6 @@ async def copy(
     hard_links = same_file(one) != same_file(other) and is_one_file(one, other)
     if hard_links or await source.identity() == await target.identity():
         raise same_store(source)
-    if target.features.retired and not (
-        source.kind == "archive" and source.dialect.name == target.dialect.name
-    ):
-        raise UsageError(
-            f"{target.label} has a retired format, which no program reads",
-            "it accepts only an archive that was exported from it; migrate to ?layout=agentscope2",
-        )
     target.origin = source.label
     target.adopt(source.dialect, source.embedding)
     report.noun = source.dialect.noun
@@ -537,7 +530,6 @@ class _Copy:
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
-        """Report a memory as finished."""
         read = self._selected.pop(key, 0)
         self._report.settle(key, read if messages is None else messages)
 

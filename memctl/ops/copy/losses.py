@@ -282,8 +282,6 @@ def _add(found: dict[str, Lost], loss: str, key: MemoryKey) -> None:
 
 
 async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
-    """Return the keys of memories that have encrypted messages, sorted."""
-
     def matches(texts: Sequence[bytes]) -> list[int]:
         return [at for at, text in enumerate(texts) if source.dialect.is_encrypted(text)]
 
@@ -292,7 +290,6 @@ async def _encrypted(source: Store, where: Selection) -> list[MemoryKey]:
 
 
 async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield memories that have session settings, but no messages."""
     async with aclosing(source.list_memories(where)) as infos:
         empty = frozenset([info.key async for info in infos if not info.messages])
     if empty:
@@ -303,7 +300,6 @@ async def _bare(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
 
 
 async def _with_columns(source: Store, where: Selection) -> AsyncGenerator[MemoryKey]:
-    """Yield memories with values in ``Features.call_columns``."""
     known: MemoryKey | None = None
     async with aclosing(source.read(where)) as pages:
         async for page in pages:

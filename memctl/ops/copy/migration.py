@@ -102,6 +102,11 @@ def _is_one_database(one: Location, other: Location) -> bool:
     return bool(one.url) and one.url == other.url
 
 
+def _refuse_retired(target: Store) -> None:
+    if target.features.retired:
+        target.refuse_changes()
+
+
 class CopyRun:
     """A copy that can be attempted again after a lost connection.
 
@@ -182,13 +187,15 @@ class CopyRun:
         The source must be open.  The target may be closed.
 
         Raises:
-            UsageError: source and target are the same database.
+            UsageError: source and target are the same database, or no program reads the format of
+                the target any more.
             BadData: the source is damaged.
             Loss: the target has no place for some data, and the option ``lossy`` is not set.
         """
         if _is_one_database(source.location, target.location):
             # To open the database as a target would create the tables of the other layout.
             raise same_store(source)
+        _refuse_retired(target)
         await source.check_integrity(self.where)
         target.adopt(source.dialect, source.embedding)
         converts = source.dialect.name != target.dialect.name
@@ -220,6 +227,7 @@ class CopyRun:
                 the summary of compressed messages is in neither store; or facts need vectors, and
                 no embedder is given.
         """
+        _refuse_retired(target)
         target.adopt(source.dialect, source.embedding)
         if self._expected not in (None, (target.dialect.name, target.features)):
             await self._refuse_losses(source, target)
@@ -495,7 +503,6 @@ class Migration:
         return Timeout(store, self._transfer.timeout)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        """Refuse facts whose vectors are missing or unfit."""
         if isinstance(self._target, Store):
             return
         made = self.report.embedding
@@ -512,7 +519,6 @@ class Migration:
             await refuse_absent_in(self._where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
-        """Report the lag of the target, and count the copy."""
         self._passes += 1
         self.report.rounds = self._passes + 1  # with the first copy
         self._warn_of_failures()

@@ -501,7 +501,6 @@ class MemoryExaminer:
     # Calls and results
 
     def _tools(self, found: ExaminedMessage, spot: _Spot) -> None:
-        """Pair the tool results of a message with earlier calls."""
         self._waiting.add(found.blocks)
         # An item of OpenAI's API is a part of a step: its calls are items of their own.
         stepped = self._dialect.holds_items and found.only_tools
@@ -592,7 +591,6 @@ class MemoryExaminer:
                 exchange.revealed = spot
 
     def _follows(self, exchange: _Exchange) -> bool:
-        """Return whether a result in this message may follow its call in the dialect."""
         return not self._dialect.results_follow or exchange.calls[-1].step == self._step
 
     def _settle(self, exchange: _Exchange, *, at_end: bool = False) -> None:
@@ -727,7 +725,6 @@ class MemoryExaminer:
             self.repairs.unmarked = True
 
     def _keep_unmarked(self) -> None:
-        """Drop the planned marks ``compressed``."""
         for place, repair in list(self.repairs.messages.items()):
             if repair.compressed is not None and repair.compressed[1]:
                 repair.compressed = None

@@ -619,7 +619,7 @@ _KINDS = (
         "histories of agentscope-runtime whose key names another user or session",
         "the services find a history by its key, but write it under the names that it contains: "
         "one session becomes two",
-        "export the memory, delete it, and import it: memctl export, memctl delete, memctl import",
+        "migrate the memory to another store, which gets the names of the key: memctl migrate",
     ),
     FindingKind(
         "session-index-stale",

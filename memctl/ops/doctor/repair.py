@@ -311,7 +311,6 @@ class _Plan:
         return changes
 
     def _marks(self, entry: StoredMessage, repair: MessageRepair | None) -> tuple[str, ...]:
-        """Return the marks of a message after the repair."""
         if self._repairs.unmarked:
             if COMPRESSED in entry.marks:
                 self.repaired[UNMARKED] += 1

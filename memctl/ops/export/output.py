@@ -202,14 +202,6 @@ class Stream(File):
     def open(self) -> int:
         raise NotFound(f"{self.label} is not a file")
 
-    @property
-    def spool_folder(self) -> Path | None:
-        return None
-
-    @property
-    def on_disk(self) -> Path:
-        return scratch()
-
 
 class _Spooled(NewFile):
     """A content in a temporary file until ``commit``, which copies it to a stream."""

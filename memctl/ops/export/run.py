@@ -658,7 +658,6 @@ _FOLDERS = (Shape.MARKDOWN, Shape.HTML)
 
 
 def _folder_format(shape: Shape) -> type[FolderFormat]:
-    """Return the class that writes the files of a folder."""
     if shape is Shape.HTML:
         from memctl.ops.export.html import HtmlFolder
 

@@ -184,7 +184,6 @@ def _owner(name: str, user: str) -> str:
 
 
 def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield each piece compressed, and the end of the frame."""
     frame = zstd.ZstdCompressor(options=_LEVEL)
     for piece in pieces:
         yield frame.compress(piece, frame.FLUSH_BLOCK)

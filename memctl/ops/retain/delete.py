@@ -77,7 +77,6 @@ async def _incomplete(
 
 
 def _page(edit: Edit) -> Page:
-    """Return the messages that an edit deletes as a page for an archive."""
     messages = [
         StoredMessage(change.id, change.message, change.old or (), change.position)
         for change in edit.changes

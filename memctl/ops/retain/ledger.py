@@ -119,7 +119,7 @@ class Ledger:
             handle = os.open(self.path, flags, 0o600)
             try:
                 size = os.fstat(handle).st_size
-                torn = size and system.read_at(handle, 1, size - 1) != b"\n"
+                torn = size and os.pread(handle, 1, size - 1) != b"\n"
                 line = (_TORN if torn else b"") + sealed(record)
                 while line:  # a disk with too little room for the line takes a part of the line
                     line = line[os.write(handle, line) :]

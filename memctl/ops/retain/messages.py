@@ -198,7 +198,6 @@ async def _followed(first: Page, pages: AsyncGenerator[Page]) -> AsyncGenerator[
 
 
 def _archived(page: Page) -> Page:
-    """Return a page as an archive has it: without the version of the memory."""
     if page.memory.version is None:
         return page
     return replace(page, memory=replace(page.memory, version=None))

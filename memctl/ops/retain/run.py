@@ -286,7 +286,6 @@ class Retention:
             raise Interrupted("stopped as asked", "what was reported as done is complete")
 
     async def _new_archive(self, policy: Policy) -> tuple[str, Location]:
-        """Return the name and the location of an archive that does not exist yet."""
         number = 1
         while True:
             name = _absolute(policy.archive_name(self._now, number))

@@ -315,7 +315,6 @@ class _RunEffect:
         return changed and bool(self.changes) and self._messages_are_as_before()
 
     def _is_as_before(self) -> bool:
-        """Return whether messages and summary are as before the run."""
         before, after = self.summary
         if after is not None and (self._now or "") != (before or ""):
             return False
@@ -659,7 +658,6 @@ def _unplaced(change: Change) -> Change:
 
 
 def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
-    """Return the edit; if the run changed the summary, with the old summary."""
     old, new = cases[edit.memory.key].summary
     if new is None:
         return edit

@@ -25,13 +25,12 @@ from memctl.engines.tablestore.service import (
     Put,
     Row,
     TableSchema,
-    TablestoreInstance,
     Update,
 )
 from memctl.errors import Failure, UsageError
 from memctl.inference.text import encodable
 from memctl.json import jsonio
-from memctl.layouts.tablestore import open_tables, table_of
+from memctl.layouts.tablestore import TablestoreStore, open_tables, table_of
 from memctl.location import Location, visible
 from memctl.model import (
     Edit,
@@ -46,7 +45,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, Maintenance, Matches, OpenMode, Store, searched_text
+from memctl.store import Features, Maintenance, Matches, OpenMode, searched_text
 from memctl.storekit.batching import PageBuilder, Small, gather
 from memctl.storekit.catalog import IdSet, count
 from memctl.storekit.edits import (
@@ -86,7 +85,7 @@ _FEW = 10
 """The most sessions to filter in the service; memctl filters longer lists itself."""
 
 
-class TablestoreMemoryStore(Store):
+class TablestoreMemoryStore(TablestoreStore):
     """Messages as rows ``{message}:::{session}`` of a user, in the table ``agentscope_memory``.
 
     The messages of a memory are sorted by the column ``timestamp``, then by primary key.  If a
@@ -105,21 +104,12 @@ class TablestoreMemoryStore(Store):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.instance = TablestoreInstance(location)
         self._table = table_of(location, "memory")
         self._other: str | None = None
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
+    async def prepare(self, mode: OpenMode) -> None:
         schema = TableSchema(self._table, tuple((name, "STRING") for name in KEY))
-        try:
-            self._other = await open_tables(self.instance, self.location, mode, "memory", [schema])
-        except BaseException:
-            await self.instance.close()
-            raise
-
-    async def close(self) -> None:
-        await self.instance.close()
+        self._other = await open_tables(self.instance, self.location, mode, "memory", [schema])
 
     async def other_layout(self) -> str | None:
         return self._other
@@ -685,10 +675,7 @@ class _MemoryMaintenance(Maintenance):
 
     store: TablestoreMemoryStore
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         with RowIndex() as index:
             await self.store._fill(index, where, _OUTLINE)
             for key in index.memories():

@@ -47,7 +47,7 @@ from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Note, OpenMode
 from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
+from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
 from memctl.storekit.paths import Steps, join, split
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
 from memctl.stores.agentscope2.session import (
@@ -139,11 +139,7 @@ class StateFilesStore(SimpleStore):
 
     async def connect(self, mode: OpenMode) -> None:
         path = self._path
-        with system_errors(path, "read"):
-            if not path.exists() and not mode.creates:
-                raise missing(path, self.label)
-            if not path.parent.is_dir():
-                raise missing(path, self.label, folder=True)
+        require_place(path, self.label, create=mode.creates)
         if not self._is_file and mode.creates:
             _make(path)
         whole = path.absolute()
@@ -257,7 +253,6 @@ class StateFilesStore(SimpleStore):
         return known
 
     def _owner(self, path: Path, sessions: list[Any]) -> tuple[str, str]:
-        """Return the user and the session in the name and the states of a file."""
         if self._is_file and len(self._files) == 1:
             return next(iter(self._files))
         name = path.name.removesuffix(SUFFIX)

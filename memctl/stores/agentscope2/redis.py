@@ -608,9 +608,7 @@ class SessionMaintenance(WholeMaintenance):
 
     store: RedisAgentScope2Store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async for finding in super().check(where):
-            yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with self.store.server.pipeline() as pipeline:
             sessions = partial(self._sessions, pipeline, where)
             async for finding in items_in_thread(pipeline, sessions):
@@ -624,7 +622,7 @@ class SessionMaintenance(WholeMaintenance):
             try:
                 held = self.store.fetch(pipeline, place)
             except (BadData, Rejected):
-                continue  # ``super().check`` reports the damage
+                continue  # ``check`` reports the damage
             if held is not None and where.has_key(held.memory.key):
                 yield list(_findings_of(held))
 

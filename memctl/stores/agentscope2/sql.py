@@ -67,6 +67,7 @@ from memctl.storekit.batching import (
     paginate,
 )
 from memctl.storekit.edits import LargeEdit, Snapshot, apply_edit, batch_edits
+from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope2.session import (
     COLUMNS,
     MARKS,
@@ -730,14 +731,6 @@ def comes_after(id: str, last: str) -> bool:
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
-class MemoryRefused(Exception):
-    """A memory cannot be written.  Nothing of the memory was changed."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.failure = Failure(code, message)
-
-
 @dataclass(slots=True)
 class Draft:
     """A memory to write as a session.
@@ -862,7 +855,7 @@ class Agentscope2Writer(Writer):
             try:
                 if owner != key.user:
                     text = f"the session {key.session!r} belongs to the user {owner!r}"
-                    raise MemoryRefused("bad-name", text)
+                    raise Rejected("bad-name", text)
                 draft = await self._draft(connection, one, there.get(key.session), count, last)
                 if self._mode is WriteMode.ADD:
                     if count > CHUNK_MESSAGES:
@@ -871,7 +864,7 @@ class Agentscope2Writer(Writer):
                 drafts.append(draft)
             except NotASession as error:
                 results.append(WriteResult(key, failure=Failure("refused", str(error))))
-            except MemoryRefused as refused:
+            except Rejected as refused:
                 results.append(WriteResult(key, failure=refused.failure))
         return drafts, results
 
@@ -950,16 +943,16 @@ def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
     ``logged`` are the ids in the stored message log.
 
     Raises:
-        MemoryRefused: the session does not hold as many messages as the caller expects, or its
+        Rejected: the session does not hold as many messages as the caller expects, or its
             context holds the id of a new message.
     """
     alone = draft.session.ids() - logged
     count = draft.held + len(alone)
     if count != draft.small.offset:
         text = f"the target holds {count} messages, not {draft.small.offset}"
-        raise MemoryRefused("changed", text)
+        raise Rejected("changed", text)
     if not alone.isdisjoint(one.id for one in draft.small.entries):
-        raise MemoryRefused("repeated-id", "a message id occurs twice")
+        raise Rejected("repeated-id", "a message id occurs twice")
 
 
 # Editing
@@ -1100,7 +1093,6 @@ class SessionEdit:
         return replace(result, before=json.dumps(self._lost) if self._lost else "")
 
     async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        """Change the stored message log from ``log`` to ``messages``."""
         places = {row.id: place for place, row in enumerate(log)}
         placed: list[PlacedRow] = []
         stay: set[str] = set()
@@ -1201,9 +1193,7 @@ class Agentscope2Maintenance(Maintenance):
 
     store: SqlAgentscope2Store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async for finding in super().check(where):
-            yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         tables = self.store.tables
         async with self.store.database.snapshot(where.shard) as connection:
             async with aclosing(tables.listed(connection, where)) as listed:

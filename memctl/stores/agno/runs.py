@@ -340,7 +340,6 @@ class Regrouping:
         return self._begin(_bare(run.id, run))
 
     def _made(self, id: str, content: dict[str, Any]) -> Run:
-        """Return the current run, or a new run for a message."""
         current = self._current
         if current and current.is_made and not begins_run(content, current.messages):
             return current

@@ -18,7 +18,6 @@ from memctl.encryption import Encryption, is_ciphertext, is_encrypted
 from memctl.errors import BadData
 from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.layouts import foreign
-from memctl.machine import system
 from memctl.model import (
     LARGEST_MESSAGE,
     PAGE_ENTRIES,
@@ -68,12 +67,12 @@ class SharedFile(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data = system.read_at(self._descriptor, size, self._offset)
+        data = os.pread(self._descriptor, size, self._offset)
         self._offset += len(data)
         return data
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = system.read_into(self._descriptor, buffer, self._offset)
+        count = os.preadv(self._descriptor, [buffer], self._offset)
         self._offset += count
         return count
 
@@ -113,7 +112,7 @@ class Lines:
         self.extension = ""
         """The extension that the content shows, such as ``.zst.age``; empty for plain lines."""
         shared = SharedFile(archive.descriptor)
-        start = system.read_at(archive.descriptor, encryption.SNIFFED, 0)
+        start = os.pread(archive.descriptor, encryption.SNIFFED, 0)
         if is_ciphertext(start):
             plain = decrypted(shared, start, archive.encryption, archive.label)
             start = plain.peek(SNIFFED)

@@ -257,7 +257,6 @@ class ArchiveStore(Store):
             yield result
 
     async def _new_file(self, mode: int | None = None) -> NewFile:
-        """Return the new content of the archive's file, with the given mode."""
         made: list[NewFile] = []
         try:
             await in_thread(lambda: made.append(self._file.create(mode)))

@@ -27,7 +27,7 @@ from memctl.machine.concurrency import in_thread
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.files import AtomicFile, missing, sync_folder, system_errors
+from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_owned
 
 _SUFFIX = ".json"
@@ -58,10 +58,7 @@ class LangChainFilesStore(SimpleStore):
         path = self._path
         with system_errors(path, "read"):
             self._is_file = path.is_file() or (not path.is_dir() and path.suffix == _SUFFIX)
-            if not path.exists() and not mode.creates:
-                raise missing(path, self.label)
-            if not path.parent.is_dir():
-                raise missing(path, self.label, folder=True)
+        require_place(path, self.label, create=mode.creates)
         if not self._is_file and mode.creates:
             with system_errors(path, "write"):
                 path.mkdir(mode=0o700, exist_ok=True)

@@ -144,7 +144,6 @@ def _is_old(one: Checkpoint, until: datetime | None) -> bool:
 
 
 def _kept(space: dict[str, Checkpoint], until: datetime | None) -> set[str]:
-    """Return the ids of the checkpoints of a namespace that stay."""
     channels = frozenset[str]().union(*(one.deltas | one.snapshots for one in space.values()))
     wanted = {id for id, one in space.items() if not _is_old(one, until)} | {max(space)}
     kept = set(wanted)

@@ -13,7 +13,6 @@ from typing import Any
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.json import jsonio
 from memctl.location import same_file, visible
-from memctl.machine.installation import install_command
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.config import Mem0Config
@@ -23,6 +22,7 @@ from memctl.stores.mem0.vectors import (
     VectorStore,
     check_dimensions,
     check_vectors,
+    library,
     not_there,
 )
 
@@ -75,7 +75,7 @@ class ChromaPlace(VectorStore):
             self._connect(mode)
 
     def _connect(self, mode: OpenMode) -> None:
-        chroma = _client_library(self.label)
+        chroma = library("chromadb", self.label)
         self._errors = import_module("chromadb.errors")
         settings = chroma.config.Settings(anonymized_telemetry=False)
         if self._host:
@@ -237,13 +237,3 @@ def _is_plain(value: Any) -> bool:
         case float():
             return math.isfinite(value)
     return False
-
-
-def _client_library(label: str) -> Any:
-    try:
-        return import_module("chromadb")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{label} needs the library {error.name!r}, which is not installed",
-            install_command("mem0"),
-        ) from error

@@ -256,7 +256,7 @@ class _Collection:
             os.close(self._handle)
         with system_errors(self.index, "read"):
             self._handle = os.open(self.index, system.READ_FLAGS)
-            header = system.read_at(self._handle, _START, 0)
+            header = os.pread(self._handle, _START, 0)
             length = os.fstat(self._handle).st_size
         vectors = self._read_header(header, length)
         with system_errors(self.store, "read"):
@@ -349,7 +349,7 @@ class _Collection:
             return None
         size = self.size * _FLOAT_BYTES
         with system_errors(self.index, "read"):
-            return system.read_at(self._handle, size, _START + place * size)
+            return os.pread(self._handle, size, _START + place * size)
 
     # Writing
 

@@ -14,7 +14,6 @@ import os
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -23,12 +22,12 @@ from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.inference.text import encodable
 from memctl.json import jsonio
 from memctl.location import Location, visible
-from memctl.machine.installation import install_command
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode, searched_text
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.simple import Rejected
+from memctl.stores.mem0.vectors import library
 
 NOTE = "memctl"
 """The metadata field for fact data that the Platform has no field for."""
@@ -86,8 +85,8 @@ class PlatformStore(FactStore):
             )
         scheme = "http" if parts.hostname in _LOOPBACK else "https"
         host = parts.netloc.rpartition("@")[2]
-        library = _library(self.label)
-        self._client = library.AsyncClient(
+        httpx = library("httpx", self.label)
+        self._client = httpx.AsyncClient(
             base_url=f"{scheme}://{host}",
             headers={"Authorization": f"Token {key}"},
             timeout=_TIMEOUT,
@@ -285,11 +284,11 @@ class PlatformStore(FactStore):
         Network errors and rate limits are retried.  With ``gone``, status 404 gives {}.  With
         ``refuses``, a rejected request raises ``Rejected``, and network errors are not retried.
         """
-        library = _library(self.label)
+        httpx = library("httpx", self.label)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 response = await self._client.request(method, path, json=body, params=query)
-            except library.HTTPError as error:
+            except httpx.HTTPError as error:
                 # The Platform may have added the text: a retry could add a duplicate.
                 if attempt == _ATTEMPTS or refuses:
                     reason = visible(str(error)) or type(error).__name__
@@ -454,13 +453,3 @@ def _pause(after: str | None, attempt: int) -> float:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _library(label: str) -> Any:
-    try:
-        return import_module("httpx")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{label} needs the library 'httpx', which is not installed",
-            install_command("mem0"),
-        ) from error

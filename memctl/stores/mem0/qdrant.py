@@ -17,7 +17,6 @@ import time
 from array import array
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,7 +26,6 @@ from memctl.errors import BadData, Busy, Unavailable, UsageError
 from memctl.json import jsonio
 from memctl.location import same_file, visible
 from memctl.machine import system
-from memctl.machine.installation import install_command
 from memctl.store import OpenMode
 from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config
@@ -39,6 +37,7 @@ from memctl.stores.mem0.vectors import (
     check_dimensions,
     check_uuids,
     check_vectors,
+    library,
     not_there,
 )
 
@@ -345,7 +344,7 @@ class QdrantFolder(VectorStore):
         if collection not in self._databases:
             with self._locked():
                 self._create(collection)
-        models = _models(self.label)
+        models = library("qdrant_client.http.models", f"writing to {self.label}")
         sparse = _SLOT in (self._collections[collection].get("sparse_vectors") or {})
         rows = []
         for record in records:
@@ -408,13 +407,3 @@ class _PointReader(pickle.Unpickler):
         if (module, name) == ("copyreg", "_reconstructor"):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"a point does not contain {module}.{name}")
-
-
-def _models(label: str) -> Any:
-    try:
-        return import_module("qdrant_client.http.models")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{label}: writing needs the library 'qdrant-client', which is not installed",
-            install_command("mem0"),
-        ) from error

@@ -385,10 +385,7 @@ class Mem0Maintenance(Maintenance):
 
     store: Mem0Store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with aclosing(self._check_facts(where)) as findings:
             async for finding in findings:
                 yield finding
@@ -550,7 +547,6 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
 
 
 def _derived(text: str) -> dict[str, str]:
-    """Return the digest and the lemmas, which mem0 derives from a text."""
     digest = md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return dict(zip(_DERIVED, (digest, text), strict=True))
 

@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from memctl.errors import BadData, NotFound
+from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import visible
 from memctl.machine.concurrency import in_thread
+from memctl.machine.installation import install_command
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import Rejected
@@ -139,6 +141,21 @@ class VectorStore(ABC):
     async def stray_vectors(self, collection: str) -> int:  # noqa: ARG002
         """Return the number of vectors in a collection that belong to no record."""
         return 0
+
+
+def library(name: str, label: str) -> Any:
+    """Import and return a module of a library that mem0 uses; ``label`` names the store in errors.
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{label} needs the library {error.name!r}, which is not installed",
+            install_command("mem0"),
+        ) from error
 
 
 class Turns:

@@ -665,7 +665,6 @@ class BranchStore(SqlSimpleStore):
                 yield key
 
     async def _all_tables(self) -> list[str]:
-        """Return all tables with sessions, in an order for deletions."""
         there = await self.database.run(lambda connection: inspect(connection).get_table_names())
         return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
 

@@ -34,7 +34,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import WRITTEN_ONCE, Features, OpenMode, Store
 from memctl.storekit.batching import paginate
-from memctl.storekit.files import missing, system_errors
+from memctl.storekit.files import require_place, system_errors
 from memctl.storekit.named_file import File, LocalFile
 
 _MARKS = "marks"
@@ -82,10 +82,7 @@ class OpenAIStore(Store):
                 raise BadData(f"{self.label} is a folder, not a file", "name a .jsonl file")
             if self._path.exists() and not self._path.is_file():
                 raise BadData(f"{self.label} is not a regular file", "name a .jsonl file")
-            if not self._path.exists() and not mode.creates:
-                raise missing(self._path, self.label)
-            if not self._path.parent.is_dir():
-                raise missing(self._path, self.label, folder=True)
+        require_place(self._path, self.label, create=mode.creates)
         if found := foreign.of_lines(foreign.start_of(self._path)):
             raise found.refusal(self.label)
 

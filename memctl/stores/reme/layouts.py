@@ -94,6 +94,6 @@ def _some(folder: Path, suffix: str) -> Iterator[Path]:
 def _beginning(path: Path) -> bytes:
     handle = os.open(path, system.READ_FLAGS)
     try:
-        return system.read_at(handle, _BEGINNING, 0)
+        return os.pread(handle, _BEGINNING, 0)
     finally:
         os.close(handle)

@@ -21,7 +21,6 @@ from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Lost
 from memctl.location import Location, visible
-from memctl.machine import system
 from memctl.machine.concurrency import in_thread
 from memctl.model import (
     PAGE_ENTRIES,
@@ -470,10 +469,7 @@ class _LinesMaintenance(Maintenance):
         super().__init__(store)
         self._lines = store
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         for finding in self._lines.repeated(where):
             yield finding
 
@@ -514,12 +510,11 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _made(result: WriteResult) -> WriteResult:
-    """Return the result for a memory in a new file."""
     return replace(result, before=_MADE)
 
 
 def _bad_name(user: str) -> str:
-    if "/" in user or "\0" in user or (not system.POSIX and set(user) & set('\\:*?"<>|')):
+    if "/" in user or "\0" in user:
         return "it has a character that no name has"
     try:
         size = len(os.fsencode(user + SUFFIX))

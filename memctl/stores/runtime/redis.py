@@ -7,7 +7,6 @@ keeps a set ``session_index:{user}``, and sets no expiry.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -17,14 +16,13 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData
 from memctl.json import jsonio
-from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore, expiring_unread
+from memctl.layouts.redis.whole import WholeMemoryReader, expiring_unread
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
-from memctl.storekit.edits import Snapshot
+from memctl.storekit.retired import RetiredStore
 from memctl.storekit.simple import Rejected
 from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
@@ -33,7 +31,7 @@ _MEMORY = b"user_memory:"
 _INDEX = b"session_index:"
 
 
-class RuntimeStore(WholeMemoryStore):
+class RuntimeStore(RetiredStore, WholeMemoryReader):
     """Memories in the strings ``session:{user}:{session}`` and the hashes ``user_memory:{user}``.
 
     A string has the history of a session.  A field of a hash has a session's messages in the memory
@@ -55,8 +53,6 @@ class RuntimeStore(WholeMemoryStore):
         duplicate_ids=True,
         parts=True,
         retired=True,
-        parallel=True,
-        repairs=REPAIRS,
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -143,12 +139,7 @@ class RuntimeStore(WholeMemoryStore):
         if place.asked and owner != place.memory:
             raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
         rest = _rest(value, owner) if isinstance(value, dict) else ""
-        memory = Memory(
-            owner,
-            ttl=ttl / 1000 if ttl >= 0 else None,
-            extra=rest,
-            version=hashlib.sha256(text).hexdigest(),
-        )
+        memory = Memory(owner, ttl=ttl / 1000 if ttl >= 0 else None, extra=rest)
         return Held(memory, [_message(one) for one in messages])
 
     def _owner(self, place: MemoryPlace, value: Any) -> MemoryKey:
@@ -162,54 +153,19 @@ class RuntimeStore(WholeMemoryStore):
                 pass  # no key can have this name
         return self._split(place.key)
 
-    def replacing(
-        self,
-        pipeline: Pipeline,
-        place: MemoryPlace,
-        old: Held | None,  # noqa: ARG002 - the value is written whole
-        new: Snapshot,
-        before: str = "",  # noqa: ARG002 - nothing is lost
-    ) -> list[Command]:
-        if any(one.marks for one in new.messages):
-            raise Rejected("refused", "the messages of agentscope-runtime have no marks")
-        messages = b"[" + b",".join(one.message for one in new.messages) + b"]"
-        ttl = self.server.ttl_of(new.memory.ttl)
-        if place.field is not None:
-            [exists] = pipeline.execute([(b"EXISTS", place.key)])
-            commands: list[Command] = [(b"HSET", place.key, place.field, messages)]
-            # A session added to an existing hash expires with the hash.
-            if ttl is not None and (self.server.ttl is not None or not exists):
-                commands.append((b"PEXPIRE", place.key, b"%d" % ttl))
-            return commands
-        key = new.memory.key
-        head = {"id": key.session, "user_id": key.user}
-        if new.memory.extra:
-            head |= jsonio.loads(new.memory.extra.encode())
-        text = jsonio.dumps(head)[:-1] + b',"messages":' + messages + b"}"
-        expiry = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
-        return [(b"SET", place.key, text, *expiry), *self._indexing(pipeline, key, b"SADD")]
-
-    def removing(
-        self,
-        pipeline: Pipeline,
-        place: MemoryPlace,
-        old: Held,
-        before: str,  # noqa: ARG002 - nothing else was made
-    ) -> list[Command]:
-        if place.field is not None:
-            return [(b"HDEL", place.key, place.field)]
-        return [(b"UNLINK", place.key), *self._indexing(pipeline, old.memory.key, b"SREM")]
+    # Erasing
 
     def erasing(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline,  # noqa: ARG002 - the key suffices
         place: MemoryPlace,
         owner: MemoryKey,
-        old: Held | None,  # noqa: ARG002 - the key suffices
+        old: Held | None,  # noqa: ARG002
     ) -> list[Command]:
         if place.field is not None:
             return [(b"HDEL", place.key, place.field)]
-        return [(b"UNLINK", place.key), *self._indexing(pipeline, owner, b"SREM")]
+        index = self._prefix + _INDEX + encode(owner.user)
+        return [(b"UNLINK", place.key), (b"SREM", index, encode(owner.session))]
 
     def users(self, pipeline: Pipeline) -> Iterator[str]:
         start = self._prefix + _INDEX
@@ -218,12 +174,6 @@ class RuntimeStore(WholeMemoryStore):
 
     def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:  # noqa: ARG002
         return [(b"UNLINK", self._prefix + _INDEX + encode(user))]
-
-    def _indexing(self, pipeline: Pipeline, key: MemoryKey, command: bytes) -> list[Command]:
-        """Return the SADD or SREM command for the user's index of sessions."""
-        index = self._prefix + _INDEX + encode(key.user)
-        [exists] = pipeline.execute([(b"EXISTS", index)])
-        return [(command, index, encode(key.session))] if exists else []
 
     # Findings
 
@@ -301,14 +251,12 @@ def _fields(pipeline: Pipeline, key: bytes) -> Iterator[bytes]:
         yield from fields
 
 
-class _RuntimeMaintenance(WholeMaintenance):
+class _RuntimeMaintenance(Maintenance):
     """The checks of ``doctor`` on the Redis keys of agentscope-runtime."""
 
     store: RuntimeStore
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async for finding in super().check(where):
-            yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with self.store.server.pipeline() as pipeline:
             find = partial(self.store.findings, pipeline, where)
             for finding in await in_thread(pipeline, find):

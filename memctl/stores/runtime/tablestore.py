@@ -8,70 +8,40 @@ tables as 0.2.0; ``memory/async_memory_store.py`` of tablestore-for-agent-memory
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from memctl.dialects.runtime import RUNTIME
-from memctl.engines.tablestore.rows import MemoryChange, change_memories
 from memctl.engines.tablestore.service import (
-    LARGEST_COLUMN,
     LARGEST_KEY,
-    Columns,
     Delete,
     Key,
-    Put,
     Row,
+    RowFailure,
     TableSchema,
-    TablestoreInstance,
 )
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
-from memctl.layouts.tablestore import TABLES, open_tables
+from memctl.layouts.tablestore import TABLES, TablestoreStore, open_tables
 from memctl.location import Location, visible
-from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.storekit.retired import RetiredStore
 from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
 _SESSIONS, _MESSAGES, _DOCUMENTS = TABLES["runtime"]
 _SESSION_KEY = ("user_id", "session_id")
 _MESSAGE_KEY = ("session_id", "create_time", "message_id")
 _DOCUMENT_KEY = ("document_id", "tenant_id")
-_NO_TENANT = "__default"
-"""The ``tenant_id`` of all rows of memories; a further column names the user."""
 _LIST = "content_list"
 _FIRST = (
     *("sequence_number", "object", "status", "error", "id", "type", "role", "content", "code"),
     *("message", "usage", "metadata"),
 )
 """The fields of a message in the order of the runtime's ``Message``."""
-_SCHEMAS = (
-    TableSchema(
-        _SESSIONS,
-        tuple((name, "STRING") for name in _SESSION_KEY),
-        (("update_time", "INTEGER"),),
-        (
-            "agentscope_runtime_session_secondary_index",
-            ("user_id", "update_time", "session_id"),
-        ),
-    ),
-    TableSchema(
-        _MESSAGES,
-        (("session_id", "STRING"), ("create_time", "INTEGER"), ("message_id", "STRING")),
-        (),
-        (
-            "agentscope_runtime_message_secondary_index",
-            ("session_id", "message_id", "create_time"),
-        ),
-    ),
-    TableSchema(_DOCUMENTS, tuple((name, "STRING") for name in _DOCUMENT_KEY)),
-)
 
 
 class _Service(NamedTuple):
@@ -91,7 +61,7 @@ _MEMORY = _Service(
 )
 
 
-class TablestoreRuntimeStore(SimpleStore):
+class TablestoreRuntimeStore(RetiredStore, TablestoreStore):
     """Memories in the tables ``agentscope_runtime_session``, ``_message`` and ``_memory``.
 
     A session is a row, and each message of its history is a row.  Messages are in the order of
@@ -99,9 +69,6 @@ class TablestoreRuntimeStore(SimpleStore):
     sessions of the same name.  The messages of the memory service are the part ``memory`` of a
     session, in the order of the primary key.  With ``?path=history`` or ``?path=memory``, only
     these messages are available, without a part.
-
-    The shape of a message is a JSON text: its position in the history, and the columns that the
-    service would write differently, such as the vector.
     """
 
     kind = "tablestore-runtime"
@@ -117,20 +84,15 @@ class TablestoreRuntimeStore(SimpleStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.instance = TablestoreInstance(location)
         self._tables: frozenset[str] = frozenset()
         self._path = path_of(location)
 
-    async def connect(self, mode: OpenMode) -> None:
-        try:
-            await open_tables(self.instance, self.location, mode, "runtime", _SCHEMAS)
-            self._tables = await self.instance.tables()
-        except BaseException:
-            await self.instance.close()
-            raise
-
-    async def disconnect(self) -> None:
-        await self.instance.close()
+    async def prepare(self, mode: OpenMode) -> None:
+        if mode.creates:
+            self.refuse_changes()
+        schemas = [TableSchema(name, ()) for name in TABLES["runtime"]]
+        await open_tables(self.instance, self.location, mode, "runtime", schemas)
+        self._tables = await self.instance.tables()
 
     async def identity(self) -> str:
         return f"{self.instance.identity()}/{self.kind}"
@@ -144,11 +106,6 @@ class TablestoreRuntimeStore(SimpleStore):
 
     def _service_of(self, key: MemoryKey) -> _Service:
         return _MEMORY if MEMORY in (key.part, self._path) else _HISTORY
-
-    async def keys(self) -> AsyncGenerator[MemoryKey]:
-        async with aclosing(self._keys(Selection())) as keys:
-            async for key in keys:
-                yield key
 
     async def _keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         if self._path != MEMORY and _SESSIONS in self._tables:
@@ -176,11 +133,14 @@ class TablestoreRuntimeStore(SimpleStore):
         user, session = (name if isinstance(name, str) else "" for name in names)
         return MemoryKey(user, session, self._part)
 
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         async with aclosing(self._keys(where)) as keys:
             async for key in keys:
                 try:
-                    snapshot = await self.load(key)
+                    snapshot = await self._load(key)
                 except BadData as error:
                     self._note_damage(key, error.message)
                     continue
@@ -196,20 +156,22 @@ class TablestoreRuntimeStore(SimpleStore):
         else:
             self.left_out.failures[key] = Failure("damaged", text)
 
-    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         async with aclosing(self._keys(where)) as keys:
-            async for key in keys:
-                yield key
+            found = dict.fromkeys([key async for key in keys])
+        for key in found:
+            yield key
 
-    async def load(self, key: MemoryKey) -> Snapshot | None:
+    def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        return self.list_keys(where)
+
+    async def _load(self, key: MemoryKey) -> Snapshot | None:
         service = self._service_of(key)
         rows = await self._rows(key)
-        if service is _HISTORY and not await self._has_session(key):
+        there = await self._has_session(key) if service is _HISTORY else bool(rows)
+        if not there:
             return None
-        if service is _MEMORY and not rows:
-            return None
-        messages = [_message(service, row) for row in rows]
-        return Snapshot(Memory(key, version=_version(rows)), messages)
+        return Snapshot(Memory(key), [_message(service, row) for row in rows])
 
     async def _has_session(self, key: MemoryKey) -> bool:
         if _SESSIONS not in self._tables or not _fits(key):
@@ -235,75 +197,25 @@ class TablestoreRuntimeStore(SimpleStore):
                 ]
         return rows
 
-    # Writing
+    # Erasing
 
-    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
-        service = self._check(key, snapshot)
-        rows = await self._rows(key)
-        there = service is _HISTORY and await self._has_session(key)
-        if service is _HISTORY and not there:
-            await self._refuse_other_owner(key)
-            rows = []  # the service never finds messages without a session
-        if (_version(rows) if rows or there else None) != expect:
-            raise VersionChanged
-        old = {row.key: row.columns for row in rows}
-        change = MemoryChange()
-        for name, columns in _placed(service, key, snapshot.messages):
-            before = old.pop(name, None)
-            if before is None:
-                change.add(Put(name, columns), Delete(name))
-            elif before != columns:
-                change.add(Put(name, columns, new=False), Put(name, before, new=False))
-        for name, before in old.items():
-            change.add(Delete(name, {}), Put(name, before, new=False))
-        if service is _HISTORY and not there:
-            user = (key.user, key.session)
-            now = {"update_time": time.time_ns() // 1000}
-            session = MemoryChange([Put(user, now)], [Delete(user)])
-            await self._carry_out(_SESSIONS, _SESSION_KEY, session)
-        await self._carry_out(service.table, service.key, change)
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        async with aclosing(self._keys(where)) as found:
+            keys = [key async for key in found]
+        for key in keys:
+            service = self._service_of(key)
+            rows = await self._rows(key)
+            failure = await self._delete(service.table, service.key, [row.key for row in rows])
+            if service is _HISTORY and failure is None:
+                session = (key.user, key.session)
+                failure = await self._delete(_SESSIONS, _SESSION_KEY, [session])
+            yield WriteResult(key, deleted=0 if failure else len(rows), failure=failure)
 
-    async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        service = self._service_of(key)
-        rows = await self._rows(key)
-        if _version(rows) != expect:
-            raise VersionChanged
-        change = MemoryChange()
-        for row in rows:
-            change.add(Delete(row.key, {}), Put(row.key, row.columns, new=False))
-        await self._carry_out(service.table, service.key, change)
-        if service is _HISTORY:
-            gone = Delete((key.user, key.session))
-            await self._carry_out(_SESSIONS, _SESSION_KEY, MemoryChange([gone], [gone]))
-
-    async def _carry_out(self, table: str, key: Sequence[str], change: MemoryChange) -> None:
-        [failure] = await change_memories(self.instance, table, key, [change])
-        if failure is not None and failure.code == "changed":
-            raise VersionChanged
-        if failure is not None:
-            raise Rejected(failure.code, failure.message)
-
-    def _check(self, key: MemoryKey, snapshot: Snapshot) -> _Service:
-        """Check that a memory can be written; return the service that holds it.
-
-        Raises:
-            Rejected: the service cannot hold the name or the marks of the memory.
-        """
-        if key.part not in ("", self._part):
-            text = f"a session has a history and the part {MEMORY!r}, not {key.part!r}"
-            raise Rejected("bad-name", text)
-        if not _fits(key):
-            raise Rejected("bad-name", f"{key} has a name that Tablestore cannot hold")
-        if any(one.marks for one in snapshot.messages):
-            raise Rejected("refused", "the messages of agentscope-runtime have no marks")
-        return self._service_of(key)
-
-    async def _refuse_other_owner(self, key: MemoryKey) -> None:
-        async with aclosing(self._keys(Selection(sessions=frozenset({key.session})))) as keys:
-            async for other in keys:
-                if not other.part and other.user != key.user:
-                    text = f"the session {key.session!r} belongs to {other.user!r}"
-                    raise Rejected("bad-name", text)
+    async def _delete(self, table: str, key: Sequence[str], rows: Sequence[Key]) -> Failure | None:
+        outcomes: list[RowFailure | None] = []
+        await self.instance.change(table, key, [Delete(row) for row in rows], outcomes)
+        refused = next(filter(None, outcomes), None)
+        return refused and Failure("refused", f"Tablestore refuses a deletion: {refused.message}")
 
 
 def _fits(key: MemoryKey) -> bool:
@@ -311,13 +223,6 @@ def _fits(key: MemoryKey) -> bool:
         return all(len(name.encode()) <= LARGEST_KEY for name in key[:2])
     except UnicodeEncodeError:
         return False
-
-
-def _version(rows: Iterable[Row]) -> str:
-    digest = blake2b(digest_size=16)
-    for row in rows:
-        digest.update(repr((row.key, sorted(row.times.items()))).encode("utf-8", "replace"))
-    return digest.hexdigest()
 
 
 # Messages
@@ -346,8 +251,7 @@ def _message(service: _Service, row: Row) -> StoredMessage:
     value |= {"id": id, "content": content}
     fields = [name for name in _FIRST if name in value]
     ordered = {name: value[name] for name in (*fields, *sorted(value.keys() - set(fields)))}
-    message = jsonio.dumps(ordered)
-    return StoredMessage(id, message, shape=_shape(service, row, ordered))
+    return StoredMessage(id, jsonio.dumps(ordered))
 
 
 def _restored(value: Any) -> Any:
@@ -357,137 +261,3 @@ def _restored(value: Any) -> Any:
         except ValueError:
             return value
     return value
-
-
-def _columns(service: _Service, value: dict[str, Any]) -> Columns:
-    """Return the columns of a message, without primary key, as the runtime writes them.
-
-    The runtime's own function, ``convert_message_to_tablestore_message``, loses an empty text and
-    cannot store lone surrogates.  Here both stay in the column ``content_list``.
-    """
-    columns: Columns = {}
-    content = value.get("content")
-    if isinstance(content, list):
-        content = [dict(part) if isinstance(part, dict) else part for part in content]
-        if value.get("type") == "message":
-            for part in content:
-                if isinstance(part, dict) and part.get("type") == "text":
-                    text = part.get("text")
-                    if isinstance(text, str) and text and _is_utf8(text):
-                        columns[service.text] = part.pop("text")
-                    break
-    for name, one in value.items():
-        if name in ("id", "content") or one is None:
-            continue
-        if isinstance(one, dict | list):
-            columns[name] = _dumped(one)
-        elif isinstance(one, str) or service is _MEMORY:
-            columns[name] = one
-        else:
-            columns[name] = str(one)
-    return columns | {_LIST: _dumped(content)}
-
-
-def _dumped(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if _is_utf8(text) else json.dumps(value)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _shape(service: _Service, row: Row, value: dict[str, Any]) -> str:
-    """Return the shape of a message as JSON; empty if the service would write the same row.
-
-    The shape has the time of the row in a history, and the columns that the service would write
-    differently.
-    """
-    usual = _columns(service, value)
-    others = {
-        name: one
-        for name, one in row.columns.items()
-        if name not in _SESSION_KEY
-        and not isinstance(one, bytearray)
-        and (name not in usual or usual[name] != one)
-    }
-    others |= {name: None for name in usual if name not in row.columns}
-    shape: dict[str, Any] = {"columns": others} if others else {}
-    if service is _HISTORY:
-        shape["create_time"] = row.key[1]
-    return json.dumps(shape) if shape else ""
-
-
-def _of_shape(shape: str) -> dict[str, Any]:
-    try:
-        found = json.loads(shape) if shape.startswith("{") else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) and found.keys() <= {"columns", "create_time"} else {}
-
-
-def _placed(
-    service: _Service, key: MemoryKey, messages: Sequence[StoredMessage]
-) -> Iterator[tuple[Key, Columns]]:
-    """Yield the primary key and the columns of the row for each message, in order.
-
-    A restored message gets the time that it had before, unless an earlier message now has this or a
-    later time.
-
-    Raises:
-        Rejected: a message does not fit a row, or an id of the memory service is repeated.
-    """
-    now = time.time_ns() // 1000
-    last: tuple[int, str] | None = None
-    documents: set[str] = set()
-    for message in messages:
-        shape = _of_shape(message.shape)
-        value = jsonio.loads(message.message)
-        columns = _columns(service, value)
-        _check_columns(service, message.id, value, columns)
-        columns |= shape.get("columns") or {}
-        columns = {name: one for name, one in columns.items() if one is not None}
-        _check_size(message.id, columns)
-        if service is _MEMORY:
-            if message.id in documents:
-                raise Rejected("repeated-id", "a message id occurs twice")
-            documents.add(message.id)
-            yield (message.id, _NO_TENANT), columns | dict(zip(_SESSION_KEY, key[:2], strict=True))
-            continue
-        wanted = shape.get("create_time")
-        place = (wanted if isinstance(wanted, int) else now, message.id)
-        if last is not None and place <= last:
-            place = (last[0] + 1, message.id)
-        last = place
-        yield (key.session, *place), columns
-
-
-def _check_columns(service: _Service, id: str, value: dict[str, Any], columns: Columns) -> None:
-    """Check that the runtime would read the same message from its columns.
-
-    ``id`` and ``value`` are the id and the fields of the message.  Fields without a value do not
-    count.
-
-    Raises:
-        Rejected: the runtime would read another message.
-    """
-    key = ("", 0, id) if service is _HISTORY else (id, "")
-    found = jsonio.loads(_message(service, Row(key, columns, {})).message)
-    wanted = {name: one for name, one in value.items() if one is not None} | {"id": id}
-    found = {name: one for name, one in found.items() if one is not None}
-    if jsonio.canonical(jsonio.dumps(found)) != jsonio.canonical(jsonio.dumps(wanted)):
-        raise Rejected("refused", f"a field of the message {id!r} would come back as another value")
-
-
-def _check_size(id: str, columns: Columns) -> None:
-    try:
-        sizes = [len(one.encode()) for one in columns.values() if isinstance(one, str)]
-        name = len(id.encode())
-    except UnicodeEncodeError:
-        raise Rejected("refused", f"the message {id!r} has a half of a surrogate pair") from None
-    if max(sizes, default=0) > LARGEST_COLUMN or name > LARGEST_KEY:
-        raise Rejected("refused", "Tablestore takes no message of more than 2 MB")

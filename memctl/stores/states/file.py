@@ -17,7 +17,7 @@ from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.storekit.files import missing, system_errors
+from memctl.storekit.files import require_place, system_errors
 from memctl.storekit.named_file import File
 from memctl.stores.states.document import Document
 from memctl.stores.states.files import (
@@ -79,10 +79,7 @@ class StateFileStore(StateFiles):
                 raise BadData(
                     f"{name} is a folder, not a file", "a folder of session states has another name"
                 )
-            if not path.exists() and not self.mode.creates:
-                raise missing(path)
-            if not path.parent.is_dir():
-                raise missing(path, folder=True)
+        require_place(path, create=mode.creates)
 
     async def lock(self, owner: str) -> None:
         if self._new is None:

@@ -24,16 +24,6 @@ _Noted = tuple[str, int, int, str]
 damaged ones, and their text."""
 
 
-class _Place(NamedTuple):
-    """A document to repair.
-
-    ``owner`` is its user and session, ``key`` a key for which ``name_of`` gives its name.
-    """
-
-    owner: MemoryKey
-    key: MemoryKey
-
-
 class _Plan(NamedTuple):
     """A planned repair of a document.
 
@@ -59,13 +49,13 @@ class StateMaintenance(Maintenance):
             raise UsageError(f"{code} cannot be repaired in a state", f"known: {sorted(REPAIRS)}")
         async with aclosing(self.store.documents(where)) as documents:
             found = [
-                _Place(MemoryKey(*owned.owner), self.store.key_of(owned))
+                MemoryKey(*owned.owner)
                 async for owned in documents
                 if where.has_key(MemoryKey(*owned.owner)) and self._plan(owned.document, code)
             ]
-        return sum([await self._change(place, code, note) for place in found])
+        return sum([await self._change(owner, code, note) for owner in found])
 
-    async def _change(self, place: _Place, code: str, note: Note) -> int:
+    async def _change(self, owner: MemoryKey, code: str, note: Note) -> int:
         """Repair one finding in a document, and return the number of damaged messages it had.
 
         ``code`` is the code of the finding.  ``note`` stores the cut bytes before the document
@@ -75,7 +65,7 @@ class StateMaintenance(Maintenance):
             Lost: another program changed the document during each attempt.
             BadData: the store does not accept the repaired document.
         """
-        name = self.store.name_of(place.key)
+        name = self.store.name_of(owner)
         if isinstance(name, Failure):
             return 0
         for _ in range(EDIT_ATTEMPTS):
@@ -85,8 +75,8 @@ class StateMaintenance(Maintenance):
                 plan = None if document is None else self._plan(document, code)
                 if document is None or plan is None:
                     return 0
-                more = plan.record | {"document": place.key.session}
-                await note(quarantine.record_of(place.owner, code, **more))
+                more = plan.record | {"document": owner.session}
+                await note(quarantine.record_of(owner, code, **more))
                 failure = await self.store.splice(name, document, plan.splices)
             except DocumentChanged:
                 continue
@@ -98,7 +88,7 @@ class StateMaintenance(Maintenance):
             if failure.code != "changed":
                 raise BadData(f"{document.name} cannot be written: {failure.message}")
         raise Lost(
-            f"another program keeps writing to the state of {place.owner}",
+            f"another program keeps writing to the state of {owner}",
             "run again for the rest; what was repaired is complete",
         )
 

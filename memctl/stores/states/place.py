@@ -34,8 +34,24 @@ class OwnedDocument:
     bare: tuple[str, str] | None = None
 
 
-class DocumentPlace(Store):
-    """The part of a store that finds, reads, replaces and removes session documents."""
+class DocumentReader(Store):
+    """The part of a store that finds and reads session documents."""
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.path = location.options.get("path")
+
+    @abstractmethod
+    def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
+        """Yield the documents of all sessions that ``where`` selects.
+
+        May also yield documents of sessions that ``where`` does not select.  Each document is
+        closed before the next is opened.
+        """
+
+
+class DocumentPlace(DocumentReader):
+    """The part of a store that replaces and removes session documents."""
 
     default_path = DEFAULT_PATH
     """The path of the memory in a new document; empty if the document itself is the memory."""
@@ -46,7 +62,6 @@ class DocumentPlace(Store):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.path = location.options.get("path")
         self._warned_of_path = False
         self.is_overlay = False
         """True for a place of summaries (``?state=``): a document may hold no memory."""
@@ -62,14 +77,6 @@ class DocumentPlace(Store):
             )
 
     # What each kind of place defines
-
-    @abstractmethod
-    def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
-        """Yield the documents of all sessions that ``where`` selects.
-
-        May also yield documents of sessions that ``where`` does not select.  Each document is
-        closed before the next is opened.
-        """
 
     @abstractmethod
     def name_of(self, key: MemoryKey) -> str | Failure:
@@ -127,7 +134,3 @@ class DocumentPlace(Store):
             return failure
         finally:
             await draft.discard()
-
-    def key_of(self, owned: OwnedDocument) -> MemoryKey:
-        """Return a memory key for which ``name_of`` returns the name of this document."""
-        return MemoryKey(*owned.owner)

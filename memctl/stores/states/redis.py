@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from redis.exceptions import ResponseError
 
@@ -16,20 +17,15 @@ from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure, MemctlError
 from memctl.layouts.redis.keys import LEASE, STATE, Keys
-from memctl.location import Location
-from memctl.model import PAGE_BYTES, MemoryKey
+from memctl.layouts.redis.store import RedisStore
+from memctl.location import Location, visible
+from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.place import OwnedDocument
-from memctl.stores.states.rewrite import Draft
-from memctl.stores.states.watched import (
-    RedisStates,
-    WatchedDocument,
-    WatchedDraft,
-    key_name,
-    seconds,
-)
+from memctl.stores.states.rewrite import Draft, HeldDraft
+from memctl.stores.states.store import StateStore
 
 _WINDOW = 4 * 1024 * 1024
 """The bytes of a value that one command reads or writes."""
@@ -38,26 +34,79 @@ _TOGETHER = 128
 """The number of keys of which one request asks the sizes."""
 
 
-class WatchedKey(WatchedDocument):
-    """A session document that is the value of a Redis key, watched for changes."""
+class WatchedKey(Document):
+    """A session document that is the value of a Redis key.
+
+    The document has a Redis connection of its own, which watches the key for changes.
+    """
 
     def __init__(self, server: RedisServer, key: bytes) -> None:
-        super().__init__(server, key, key_name(key))
+        super().__init__(key_name(key), None)
+        self.key = key
+        self._context = server.pipeline()
+        self._pipeline: Pipeline | None = None
+        self._is_watching = True
 
-    def load(self, pipeline: Pipeline) -> bytes | None:
+    async def open(self) -> Self:
+        """Begin to watch the key, and read the document; return ``self``.
+
+        Raises:
+            Unavailable: the connection broke, or the server refuses a command.
+        """
+        self._pipeline = await self._context.__aenter__()
+        try:
+            data = await in_thread(self._pipeline, partial(self._load, self._pipeline))
+        except BaseException:
+            await self.close()
+            raise
+        self.exists, self.data = data is not None, data or b""
+        return self
+
+    def _load(self, pipeline: Pipeline) -> bytes | None:
         commands = [(b"WATCH", self.key), (b"STRLEN", self.key), (b"EXISTS", self.key)]
         _, size, exists = pipeline.execute(commands)
         return _value(pipeline, self.key, size) if exists else None
 
+    async def execute(self, commands: Iterable[Command]) -> list[Any]:
+        """Send the commands on the watching connection, and return the replies."""
+        assert self._pipeline is not None
+        return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
 
-class KeyDraft(WatchedDraft):
+    async def replace(self, commands: Sequence[Command]) -> bool:
+        """Run the commands in a transaction, unless another program has changed the watched key.
+
+        Returns True if the commands ran, False if the key has changed.
+
+        Raises:
+            Unavailable: the connection broke, or the server refuses a command.
+        """
+        assert self._pipeline is not None
+        done = await in_thread(self._pipeline, partial(self._pipeline.commit, commands))
+        self._is_watching = False
+        return done
+
+    async def close(self) -> None:
+        await super().close()
+        if self._pipeline is None:
+            return
+        if self._is_watching:
+            self._pipeline.abort()  # the next user of the connection must not watch the key
+        self._pipeline = None
+        await self._context.__aexit__(None, None, None)
+
+
+class KeyDraft(HeldDraft):
     """A draft of a new value of a Redis key.
 
     The bytes of a large value are appended to a temporary key, which is finally renamed to the key.
     """
 
+    largest = LARGEST_MESSAGE
+    too_large = "Redis holds no value of more than 512 MiB"
+
     def __init__(self, server: RedisServer, watched: WatchedKey) -> None:
-        super().__init__(watched)
+        super().__init__()
+        self.watched = watched
         self._server = server
         self._staged = encode(server.prefix) + b"memctl:" + secrets.token_hex(8).encode()
         self._held = 0
@@ -78,7 +127,20 @@ class KeyDraft(WatchedDraft):
                 self._is_staged = True
                 yield (b"SET", self._staged, piece, b"PX", LEASE)
 
-    async def replace(self, ttl: int | None) -> bool:
+    async def publish(self, ttl: int | None) -> Failure | None:
+        """Replace the stored document by this draft.
+
+        ``ttl`` is in milliseconds; None keeps the TTL.  Returns None if the document is replaced,
+        or a failure if another program has changed the stored document.
+
+        Raises:
+            Unavailable: the connection broke, or the server refuses a command.
+        """
+        if await self._replace(ttl):
+            return None
+        return Failure("changed", f"{self.watched.name} was changed meanwhile")
+
+    async def _replace(self, ttl: int | None) -> bool:
         key = self.watched.key
         if not self._is_staged:
             life = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
@@ -140,7 +202,7 @@ class _StateKey(NamedTuple):
     owner: MemoryKey
 
 
-class RedisSessionStore(RedisStates):
+class RedisSessionStore(RedisStore, StateStore):
     """The sessions of RedisSession, strings ``{prefix}user_id:{user}:session:{session}:state``.
 
     If a name contains ``:session:``, the key can be read in several ways.  Then it is read as the
@@ -153,6 +215,10 @@ class RedisSessionStore(RedisStates):
 
     kind = "redis-session"
     lock_name = "session"
+    features = replace(StateStore.features, ttl=True)
+    keys_tell = True
+    batch_documents = 1
+    """Each document takes a connection, to watch the key."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -223,6 +289,15 @@ class RedisSessionStore(RedisStates):
         assert isinstance(old, WatchedKey), name
         return KeyDraft(self.server, old)
 
+    async def publish(
+        self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
+    ) -> list[Failure | None]:
+        published = [(draft, ttl) for draft, ttl in drafts if isinstance(draft, KeyDraft)]
+        return [
+            await draft.publish(None if keep and draft.watched.exists else self.server.ttl_of(ttl))
+            for draft, ttl in published
+        ]
+
     async def remove(self, name: str, document: Document) -> None:
         assert isinstance(document, WatchedKey), name
         await document.replace([(b"UNLINK", document.key)])
@@ -269,3 +344,13 @@ def _large_state(pipeline: Pipeline, key: bytes, ttl: int) -> Document:
     if not pipeline.commit([]):
         raise DocumentChanged(document.name)
     return document
+
+
+def key_name(key: bytes) -> str:
+    """Return the name of a Redis key for errors and warnings."""
+    return f"the key {visible(decode(key))}"
+
+
+def seconds(ttl: int) -> float | None:
+    """Convert a reply of PTTL (milliseconds) to seconds; None if the key does not expire."""
+    return ttl / 1000 if ttl >= 0 else None

@@ -156,7 +156,6 @@ class Rewrite:
                 return
 
     async def _apply(self) -> None:
-        """Carry out the next splice."""
         splice = self._splices.pop(0)
         await self._copy_to(splice.start)
         await self.draft.write(splice.text)

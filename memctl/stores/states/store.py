@@ -17,7 +17,7 @@ from memctl.stores.states.damage import finding_of
 from memctl.stores.states.document import Document
 from memctl.stores.states.maintenance import REPAIRS, StateMaintenance
 from memctl.stores.states.memories import DocumentIndex, MemoryPart, find
-from memctl.stores.states.place import DocumentPlace, OwnedDocument
+from memctl.stores.states.place import DocumentPlace, DocumentReader, OwnedDocument
 from memctl.stores.states.write import StateWriter
 
 _SMALLEST = len("{ }")
@@ -39,22 +39,13 @@ class FoundMemory:
             yield Page(self.memory, messages.entries(indexes), indexes.start, last)
 
 
-class StateStore(DocumentPlace):
-    """A store of sessions as JSON documents, each with one or more memories.
+class StateReader(DocumentReader):
+    """The part of a store that reads sessions as JSON documents, each with one or more memories.
 
     The option ``?path=`` gives the path of the memory in every document.  Without the option, a
     document may have several memories; then the part of a key is the path of its memory.  If a
     document has only one memory, the part of its key is empty.
     """
-
-    features = Features(
-        summaries=True,
-        empty=True,
-        duplicate_ids=True,
-        mark_order=True,
-        parts=True,
-        repairs=REPAIRS,
-    )
 
     # Reading
 
@@ -176,6 +167,19 @@ class StateStore(DocumentPlace):
             return path == self.path
         return not where.parts or path in where.parts
 
+
+class StateStore(StateReader, DocumentPlace):
+    """A store of sessions as JSON documents, each with one or more memories."""
+
+    features = Features(
+        summaries=True,
+        empty=True,
+        duplicate_ids=True,
+        mark_order=True,
+        parts=True,
+        repairs=REPAIRS,
+    )
+
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
@@ -191,7 +195,7 @@ class StateStore(DocumentPlace):
         """Remove the documents of the selected sessions, with all other data in these documents."""
         async with aclosing(self.documents(where)) as documents:
             found = [
-                self.key_of(owned)
+                MemoryKey(*owned.owner)
                 async for owned in documents
                 if any(where.has_key(MemoryKey(*one)) for one in (owned.owner, owned.bare) if one)
             ]

@@ -22,11 +22,10 @@ from memctl.engines.tablestore.service import (
     RowChange,
     RowFailure,
     TableSchema,
-    TablestoreInstance,
     Update,
 )
 from memctl.errors import Failure
-from memctl.layouts.tablestore import open_tables, table_of
+from memctl.layouts.tablestore import TablestoreStore, open_tables, table_of
 from memctl.location import Location, visible
 from memctl.model import MemoryKey
 from memctl.selection import Selection
@@ -94,7 +93,7 @@ class RowDraft(HeldDraft):
         return Update(self.old.key, columns, self.old.where)
 
 
-class TablestoreSessionStore(StateStore):
+class TablestoreSessionStore(TablestoreStore, StateStore):
     """The sessions of TablestoreSession, rows of the table ``agentscope_session``.
 
     The column ``__state__`` is the document.  The column ``update_time`` shows whether another
@@ -107,25 +106,16 @@ class TablestoreSessionStore(StateStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.instance = TablestoreInstance(location)
         self._table = table_of(location, "session")
 
-    async def open(self, mode: OpenMode) -> None:
-        self.mode = mode
+    async def prepare(self, mode: OpenMode) -> None:
         schema = TableSchema(
             self._table,
             tuple((name, "STRING") for name in KEY),
             ((_TIME, "INTEGER"),),
             (_INDEX, ("user_id", _TIME, "session_id")),
         )
-        try:
-            await open_tables(self.instance, self.location, mode, "session", [schema])
-        except BaseException:
-            await self.instance.close()
-            raise
-
-    async def close(self) -> None:
-        await self.instance.close()
+        await open_tables(self.instance, self.location, mode, "session", [schema])
 
     async def identity(self) -> str:
         return f"{self.instance.identity()}/{self._table}"

@@ -533,7 +533,6 @@ def _is_name(columns: TableColumns, column: str) -> bool:
 
 
 def _create(mapping: Mapping, metadata: MetaData, connection: Connection) -> None:
-    """Create the missing tables of a framework."""
     create_missing(connection, metadata)
     if mapping.stamp is not None:
         table, values = mapping.stamp

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
@@ -56,13 +55,10 @@ class VaultMaintenance(Maintenance):
         self.vault = vault
         self.folder = vault.folder
         self.files: frozenset[str] = frozenset()
-        """The names of all Markdown files of the vault, set by ``check``."""
+        """The names of all Markdown files of the vault, set by ``_further``."""
         self._short_names: frozenset[str] = frozenset()
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as findings:
-            async for finding in findings:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         for found in await in_thread(partial(self._findings, where)):
             yield found
 

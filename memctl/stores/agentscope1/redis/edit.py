@@ -36,6 +36,7 @@ from memctl.layouts.redis.keys import (
 )
 from memctl.model import Change, Memory, WriteResult
 from memctl.storekit.catalog import IdSet
+from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.before import (
     KEPT_EXPIRIES,
     KEPT_IDS,
@@ -53,7 +54,6 @@ from memctl.stores.agentscope1.redis.snapshot import (
 )
 from memctl.stores.agentscope1.redis.write import (
     InlinePayloads,
-    MemoryRefused,
     Payloads,
     Staging,
     attempt_together,
@@ -134,7 +134,7 @@ class Editor:
                     good.append(applier)
                     counts = one.written, one.deleted
                     results.append(WriteResult(one.key, *counts, before=applier.before()))
-                except MemoryRefused as refusal:
+                except Rejected as refusal:
                     results.append(WriteResult(one.key, failure=refusal.failure))
             if not good:
                 self._pipeline.execute([(b"UNWATCH",)])
@@ -182,11 +182,11 @@ class Editor:
         """Check the changes of a memory against the watched state, and prepare the payloads.
 
         Raises:
-            MemoryRefused: the memory differs from the changes, or cannot be changed.
+            Rejected: the memory differs from the changes, or cannot be changed.
         """
         if state.snapshot.wrong is not None:
             text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
-            raise MemoryRefused("refused", text)
+            raise Rejected("refused", text)
         applier = ChangeApplier(one, state)
         applier.check()
         if state.payloads < state.checked:
@@ -197,7 +197,7 @@ class Editor:
             refuse_strays(self._pipeline, one.base, new)
         applier.expiries = self._expiries(one, state.snapshot)
         if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
-            raise MemoryRefused("changed", "staged messages expired or were evicted")
+            raise Rejected("changed", "staged messages expired or were evicted")
         return applier
 
     def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
@@ -269,22 +269,22 @@ class ChangeApplier:
         """Check that the stored messages and marks are as the changes expect.
 
         Raises:
-            MemoryRefused: the memory differs.
+            Rejected: the memory differs.
         """
         changes = self.changes
         for chunk in changes.chunks():
             for group in chunk.groups:
                 self._check_group(group)
         if self._state.present < changes.presumed:
-            raise MemoryRefused("changed", "the payload of a message is gone")
+            raise Rejected("changed", "the payload of a message is gone")
         if changes.put.duplicates != changes.texts.duplicates:
-            raise MemoryRefused("repeated-id", "two messages to insert have the same id")
+            raise Rejected("repeated-id", "two messages to insert have the same id")
         self._check_repeats()
         if changes.new:
             id = first_unplaced(self._left(), changes.insertions())
             if id is not None:
                 text = f"the message before {decode(id)!r} does not exist"
-                raise MemoryRefused("changed", text)
+                raise Rejected("changed", text)
 
     def _check_group(self, group: ChangeGroup) -> None:
         listed = self._messages.ids
@@ -310,7 +310,7 @@ class ChangeApplier:
         if self.changes.deleted and (self._messages.ids.duplicates or self.changes.gone.duplicates):
             left = sum(map(len, self._left()))
             if self._messages.count - left != self.changes.deleted:
-                raise MemoryRefused("repeated-id", "an id to delete occurs less often")
+                raise Rejected("repeated-id", "an id to delete occurs less often")
 
     # Results
 
@@ -554,7 +554,7 @@ class ChangeApplier:
 
 def _refuse(ids: Iterator[bytes], reason: str) -> None:
     for id in ids:
-        raise MemoryRefused("changed", f"the message {decode(id)!r} {reason}")
+        raise Rejected("changed", f"the message {decode(id)!r} {reason}")
 
 
 # Changes of a memory
@@ -641,7 +641,7 @@ class MemoryChanges(ABC):
         """Group changes by marks, and count them.
 
         Raises:
-            MemoryRefused: Redis cannot hold an inserted message, id or mark.
+            Rejected: Redis cannot hold an inserted message, id or mark.
         """
         grouped: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], list[str]] = {}
         for change in changes:
@@ -699,7 +699,7 @@ class InlineChanges(MemoryChanges):
         """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``.
 
         Raises:
-            MemoryRefused: Redis cannot hold an inserted message, id or mark.
+            Rejected: Redis cannot hold an inserted message, id or mark.
         """
         super().__init__(base, memory, ttl, before)
         self._chunk = self._group(changes)
@@ -722,7 +722,7 @@ class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
         """Store the messages to insert on the server, and ids and marks in the local file.
 
         Raises:
-            MemoryRefused: Redis cannot hold an inserted message, id or mark.
+            Rejected: Redis cannot hold an inserted message, id or mark.
         """
         self.stage(pipeline, self._group(changes), _payloads(changes))
 
@@ -739,7 +739,6 @@ def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -
 
 
 def _ids_with(lists: dict[bytes, IdSet], mark: bytes) -> IdSet:
-    """Return the set of ids with a mark."""
     if mark not in lists:
         lists.update(dict.fromkeys(mark_aliases(mark), IdSet()))
     return lists[mark]

@@ -103,10 +103,7 @@ class RedisMaintenance(Maintenance):
         self._keys = keys
         self._catalogue = catalogue
 
-    async def check(self, where: Selection) -> AsyncGenerator[Finding]:
-        async with aclosing(super().check(where)) as damage:
-            async for finding in damage:
-                yield finding
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         async with self._server.pipeline() as pipeline:
             make = partial(Checker, pipeline, self._keys, self._catalogue, where)
             async for finding in items_in_thread(pipeline, lambda: make().findings()):
@@ -586,7 +583,6 @@ class MemoryRepair:
         return snapshot
 
     def _without_payload(self, messages: IdList) -> IdSet:
-        """Return the listed ids without a payload."""
         gone = IdSet()
         for ids in messages.chunks():
             found = self._pipeline.execute((b"EXISTS", self.base + PAYLOAD + id) for id in ids)

@@ -279,7 +279,6 @@ class Reader:
     def _fetch(
         self, keys: list[bytes], ids: list[bytes], marks: list[Marks]
     ) -> Iterator[list[Fetched]]:
-        """Read payloads; yield their messages in chunks."""
         at = 0
         fetched = self._pipeline.values(keys, self._pacer) if self._payloads else self._probe(keys)
         for values in fetched:

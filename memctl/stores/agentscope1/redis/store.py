@@ -24,6 +24,7 @@ from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.batching import Large, Small, gather, grouped, page_size
 from memctl.storekit.edits import LargeEdit, batch_edits
+from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.edit import Editor, InlineChanges, StagedChanges
 from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys
 from memctl.stores.agentscope1.redis.maintenance import REPAIRS, RedisMaintenance
@@ -32,7 +33,6 @@ from memctl.stores.agentscope1.redis.scan import KEYS, Catalogue, MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import list_pages
 from memctl.stores.agentscope1.redis.write import (
     BufferedMemory,
-    MemoryRefused,
     StagedMemory,
     Writer,
 )
@@ -326,7 +326,7 @@ class RedisMemoryStore(RedisStore):
         for small in batch:
             try:
                 one = make(small)
-            except MemoryRefused as refusal:
+            except Rejected as refusal:
                 done.append(WriteResult(small.memory.key, failure=refusal.failure))
                 continue
             if one.base in good:  # the second change must see the result of the first
@@ -356,7 +356,7 @@ class RedisMemoryStore(RedisStore):
                 finally:
                     await self._discard(staged)
                 return result
-        except MemoryRefused as refusal:
+        except Rejected as refusal:
             async for _ in parts:
                 continue  # the next memories come from the same stream
             return WriteResult(memory.key, failure=refusal.failure)
@@ -374,16 +374,16 @@ class RedisMemoryStore(RedisStore):
         The base is the prefix of all keys of the memory.
 
         Raises:
-            MemoryRefused: Redis cannot hold a memory of this name.
+            Rejected: Redis cannot hold a memory of this name.
         """
         key = memory.key
         if key.part:
-            raise MemoryRefused(
+            raise Rejected(
                 "bad-name", f"Redis holds one memory a session, not a part like {key.part!r}"
             )
         base = self.keys.base_or_none(key)
         if base is None:
-            raise MemoryRefused("bad-name", f"{key} has half of a surrogate pair in its name")
+            raise Rejected("bad-name", f"{key} has half of a surrogate pair in its name")
         if not self.catalogue.claim(base, key):
-            raise MemoryRefused("bad-name", f"the keys of {key} are those of another memory")
+            raise Rejected("bad-name", f"the keys of {key} are those of another memory")
         return base, self.server.ttl_of(memory.ttl)

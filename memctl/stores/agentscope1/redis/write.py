@@ -40,6 +40,7 @@ from memctl.machine.spool import ItemSpool
 from memctl.model import LARGEST_MESSAGE, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
 from memctl.storekit.batching import Large, Small
 from memctl.storekit.catalog import IdSet
+from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.before import (
     KEPT_EXPIRIES,
     KEPT_IDS,
@@ -55,14 +56,6 @@ _HEAD = 100
 """The number of ids that a probe reads from the beginning of a list."""
 _LARGE_BYTES = 64 * 1024
 _KEYS = 500
-
-
-class MemoryRefused(Exception):
-    """A memory cannot be written as requested; ``failure`` gives the reason."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.failure = Failure(code, message)
 
 
 class Named(Protocol):
@@ -149,13 +142,13 @@ class Writer:
         good: list[tuple[PendingMemory, TargetState]] = []
         for one, state in zip(memories, self._probe(memories), strict=True):
             try:
-                if isinstance(state, MemoryRefused):
+                if isinstance(state, Rejected):
                     raise state
                 self._check(one, state)
                 before = self._before(one, state)
                 if not min(self._pipeline.stream(one.prepare(_ttl(one, state))), default=1):
-                    raise MemoryRefused("changed", "staged messages expired or were evicted")
-            except MemoryRefused as refusal:
+                    raise Rejected("changed", "staged messages expired or were evicted")
+            except Rejected as refusal:
                 results.append(WriteResult(one.key, failure=refusal.failure))
             else:
                 good.append((one, state))
@@ -173,7 +166,7 @@ class Writer:
 
     # The target
 
-    def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | MemoryRefused]:
+    def _probe(self, memories: Sequence[PendingMemory]) -> list[TargetState | Rejected]:
         """Watch the keys of the memories, and return the current state of each memory.
 
         The state is a refusal if a key has the wrong type.  Reads only the first ids of each list,
@@ -193,13 +186,13 @@ class Writer:
         lists = iter(
             self._pipeline.execute(_probe_mark_commands(memories, names), tolerate=WRONG_TYPE)
         )
-        states: list[TargetState | MemoryRefused] = []
+        states: list[TargetState | Rejected] = []
         for some, marks, payloads in zip(answers, names, known, strict=True):
             heads = list(islice(lists, len(marks) + 1))[1:] if marks else []
             wrong = next((r for r in (*some, *heads) if isinstance(r, ResponseError)), None)
             if wrong is not None:
                 text = f"one of its keys holds another kind of value ({wrong})"
-                states.append(MemoryRefused("refused", text))
+                states.append(Rejected("refused", text))
                 continue
             index, held, ttl, ids = some
             left = max(ttl, 1) if held and ttl >= 0 else None
@@ -208,7 +201,6 @@ class Writer:
         return states
 
     def _known_payloads(self, memories: Sequence[PendingMemory]) -> list[int]:
-        """Count the payloads that exist for the ids of each memory."""
         asked: deque[int] = deque()
         found = [0] * len(memories)
 
@@ -238,14 +230,12 @@ class Writer:
         """Check that the stored memory has ``offset`` messages, unless the mode is REPLACE.
 
         Raises:
-            MemoryRefused: the number differs, or an id to add already exists.
+            Rejected: the number differs, or an id to add already exists.
         """
         if self._mode is WriteMode.REPLACE:
             return
         if state.held != one.offset and self._readable(one.base, state.held) != one.offset:
-            raise MemoryRefused(
-                "changed", f"the target holds {state.held} messages, not {one.offset}"
-            )
+            raise Rejected("changed", f"the target holds {state.held} messages, not {one.offset}")
         if one.offset and (state.known or state.held != one.offset):
             self._check_repeats(one)
 
@@ -265,7 +255,7 @@ class Writer:
             listed.add(ids)
         for id in chain.from_iterable(some.ids for some in one.id_chunks()):
             if id in listed:
-                raise MemoryRefused("repeated-id", f"the message id {decode(id)!r} already exists")
+                raise Rejected("repeated-id", f"the message id {decode(id)!r} already exists")
 
     # State for undo
 
@@ -275,7 +265,7 @@ class Writer:
         Empty if there is nothing to record.
 
         Raises:
-            MemoryRefused: an undo could not restore the memory, because RedisMemory never writes a
+            Rejected: an undo could not restore the memory, because RedisMemory never writes a
                 memory like this.
         """
         fresh = self._mode is WriteMode.REPLACE or not one.offset
@@ -459,7 +449,7 @@ def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -
     ``new`` has the ids of the messages to write that are not on the list, in chunks.
 
     Raises:
-        MemoryRefused: a payload with one of these ids exists.
+        Rejected: a payload with one of these ids exists.
         Lost: the connection broke.
         Unavailable: the server refuses a command.
     """
@@ -469,13 +459,13 @@ def refuse_strays(pipeline: Pipeline, base: bytes, new: Iterable[list[bytes]]) -
         raise _unrestorable(text)
 
 
-def without_payload() -> MemoryRefused:
+def without_payload() -> Rejected:
     """Return the refusal of a memory whose list of messages has ids without a payload."""
     return _unrestorable("its list holds ids without a message")
 
 
-def _unrestorable(what: str) -> MemoryRefused:
-    return MemoryRefused(
+def _unrestorable(what: str) -> Rejected:
+    return Rejected(
         "unrestorable",
         f"{what}, which undo could not restore: repair the store with memctl doctor --repair",
     )
@@ -701,7 +691,7 @@ class PendingMemory(ABC):
         of the payloads in milliseconds; None for no expiry.
 
         Raises:
-            MemoryRefused: an id is repeated.
+            Rejected: an id is repeated.
         """
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
@@ -717,7 +707,7 @@ class BufferedMemory(PendingMemory):
         """``ttl`` is the TTL to set in milliseconds; None keeps the expiry of the memory.
 
         Raises:
-            MemoryRefused: Redis cannot hold a message, or an id is repeated.
+            Rejected: Redis cannot hold a message, or an id is repeated.
         """
         super().__init__(base, small.memory, small.offset, ttl)
         self._chunk = _pending_ids(small.entries)
@@ -727,7 +717,7 @@ class BufferedMemory(PendingMemory):
         self.ids = set(self._chunk.ids)
         if len(self.ids) < self.count:
             [(id, _)] = Counter(message.id for message in small.entries).most_common(1)
-            raise MemoryRefused("repeated-id", f"the message id {id!r} occurs twice")
+            raise Rejected("repeated-id", f"the message id {id!r} occurs twice")
 
     def id_chunks(self) -> Iterator[PendingIds]:
         if self.count:
@@ -755,7 +745,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
         """Store the texts of messages on the server, and their ids and marks in the local file.
 
         Raises:
-            MemoryRefused: Redis cannot hold a message.
+            Rejected: Redis cannot hold a message.
         """
         chunk = _pending_ids(messages)
         self._ids.add(chunk.ids)
@@ -771,7 +761,7 @@ class StagedMemory(PendingMemory, Staging[PendingIds]):
             return
         self._prepared = True
         if self._ids.duplicates:
-            raise MemoryRefused("repeated-id", "a message id occurs twice")
+            raise Rejected("repeated-id", "a message id occurs twice")
         yield from self.payloads.prepare(ttl)
 
 
@@ -788,7 +778,7 @@ def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
     """Return the ids and marks of messages.
 
     Raises:
-        MemoryRefused: Redis cannot hold a message.
+        Rejected: Redis cannot hold a message.
     """
     marked: dict[bytes, list[bytes]] = {}
     try:
@@ -808,7 +798,7 @@ def _aliases_of(marks: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return the names of all lists for the marks of a message.
 
     Raises:
-        MemoryRefused: RedisMemory uses the name of a mark for the list of another mark.
+        Rejected: RedisMemory uses the name of a mark for the list of another mark.
     """
     return tuple(
         chain.from_iterable(mark_aliases(mark_name(name)) for name in dict.fromkeys(marks))
@@ -819,7 +809,7 @@ def mark_name(name: str) -> bytes:
     """Return the name of a mark as bytes.
 
     Raises:
-        MemoryRefused: RedisMemory uses the name for the list of another mark.
+        Rejected: RedisMemory uses the name for the list of another mark.
         UnicodeEncodeError: the name has half of a surrogate pair.
     """
     mark = encode(name)
@@ -827,7 +817,7 @@ def mark_name(name: str) -> bytes:
         text = (
             f"RedisMemory lists the mark {decode(canonical_mark(mark))!r} under the name {name!r}"
         )
-        raise MemoryRefused("refused", f"{text}: the mark with that name must be renamed first")
+        raise Rejected("refused", f"{text}: the mark with that name must be renamed first")
     return mark
 
 
@@ -835,14 +825,14 @@ def check_size(id: str, message: bytes) -> None:
     """Refuse a message that is too large for Redis.
 
     Raises:
-        MemoryRefused: the message, whose id is ``id``, is too large.
+        Rejected: the message, whose id is ``id``, is too large.
     """
     if len(message) > LARGEST_MESSAGE:
-        raise MemoryRefused("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
+        raise Rejected("refused", f"the message {id!r} is larger than the 512 MiB of Redis")
 
 
-def lone_surrogate(error: UnicodeEncodeError) -> MemoryRefused:
+def lone_surrogate(error: UnicodeEncodeError) -> Rejected:
     """Return the refusal of an id, name or mark with a lone surrogate, by the ``error`` for it."""
-    return MemoryRefused(
+    return Rejected(
         "refused", f"Redis cannot hold {error.object!r}, which has half of a surrogate pair"
     )

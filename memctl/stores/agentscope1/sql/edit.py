@@ -139,7 +139,6 @@ class SqlEditor(Executor[Edit, LargeEdit]):
         return result
 
     async def _begin(self, transaction: EditTransaction, key: MemoryKey) -> AsyncExitStack:
-        """Begin a transaction, and lock the memory's session."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._database.transaction(transaction.connection))
             await transaction.lock_session(key.session)

@@ -292,7 +292,6 @@ class SqlMaintenance(Maintenance):
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
-        """Collect the rows of a SELECT in the temporary table; return their number."""
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
         await connection.execute(*self._statements.bind(sql, values))
@@ -411,25 +410,14 @@ class _Checks:
             if last is not None:
                 yield _duplicates(last, count, first)
 
-    async def strange_row_ids(self) -> AsyncGenerator[Finding]:
+    def strange_row_ids(self) -> AsyncGenerator[Finding]:
         """Find messages with a row id other than ``{user}-{session}-{message id}``."""
-        statements = self._database.statements
-        sql = (
-            f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
-            f"WHERE {self._condition} AND {statements.is_foreign_id()} = 1"
-        )
-        async for finding in self._grouped("row-id-mismatch", sql, self._values):
-            yield finding
+        condition = f"{self._database.statements.is_foreign_id()} = 1"
+        return self._messages("row-id-mismatch", condition)
 
-    async def missing_sessions(self) -> AsyncGenerator[Finding]:
+    def missing_sessions(self) -> AsyncGenerator[Finding]:
         """Find messages of sessions without a row in the table ``session``."""
-        statements = self._database.statements
-        sql = (
-            f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
-            f"WHERE {self._condition} AND s.id IS NULL"
-        )
-        async for finding in self._grouped("session-row-missing", sql, self._values):
-            yield finding
+        return self._messages("session-row-missing", "s.id IS NULL")
 
     async def missing_users(self) -> AsyncGenerator[Finding]:
         """Find sessions of users without a row in the table ``users``."""
@@ -508,12 +496,15 @@ class _Checks:
         if await run_inspection(self._connection, lacks):
             yield Finding("no-session-index", None)
 
-    async def _grouped(
-        self, code: str, sql: str, values: dict[str, list[str]]
-    ) -> AsyncGenerator[Finding]:
-        """Yield a finding for each memory in the rows of ``sql``: user, session, row id."""
+    async def _messages(self, code: str, condition: str) -> AsyncGenerator[Finding]:
+        """Yield a finding for each memory with messages that meet the condition."""
+        statements = self._database.statements
+        sql = (
+            f"SELECT {statements.user} AS user_id, m.session_id, m.id FROM {statements.source()} "
+            f"WHERE {self._condition} AND {condition}"
+        )
         found: dict[MemoryKey, tuple[int, list[str]]] = {}
-        async with aclosing(self._rows(sql, values)) as rows:
+        async with aclosing(self._rows(sql, self._values)) as rows:
             async for user, session, row_id in rows:
                 key = MemoryKey(user, session)
                 count, ids = found.get(key, (0, []))

@@ -410,7 +410,6 @@ class _DamagedRow(Exception):
 
 @lru_cache(maxsize=1000)
 def _sorted_marks(marks: str | bytes) -> tuple[str, ...]:
-    """Return the sorted marks in a JSON array."""
     found: list[str] = sorted(orjson.loads(marks))
     "".join(found)  # raises TypeError for a null, the substitute of a mark that is not a text
     return tuple(found)

@@ -173,7 +173,6 @@ class SqlMemoryStore(SqlStore):
                 await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
-        """Yield the pages; note that they were undamaged."""
         database = self.database
         database.proved, doubts = None, database.doubts
         async with aclosing(pages):
