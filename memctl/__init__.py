@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from memctl.api import mark as mark
     from memctl.api import offload as offload
     from memctl.api import open_store as open_store
+    from memctl.api import prune_blobs as prune_blobs
     from memctl.api import rehydrate as rehydrate
     from memctl.api import remove_hold as remove_hold
     from memctl.api import remove_index as remove_index
     from memctl.api import repair as repair
+    from memctl.api import retain as retain
     from memctl.api import search as search
     from memctl.api import statistics as statistics
     from memctl.api import undo as undo
@@ -98,6 +100,9 @@ if TYPE_CHECKING:
     from memctl.ops.statistics import StatisticsOptions as StatisticsOptions
     from memctl.ops.stop import Stop as Stop
     from memctl.registry import StoreSpec as StoreSpec
+    from memctl.reports.retain import RetainReport as RetainReport
+    from memctl.retention import Policy as Policy
+    from memctl.retention import PolicyAction as PolicyAction
     from memctl.selection import Selection as Selection
     from memctl.store import Features as Features
     from memctl.store import Maintenance as Maintenance
@@ -120,8 +125,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": "Changed Compressed Copied Erased Repaired add_hold compare compress context copy "
     "delete erase examine export history inspect list_holds list_indexes mark offload "
-    "open_store rehydrate remove_hold remove_index repair search statistics undo "
-    "update_index",
+    "open_store prune_blobs rehydrate remove_hold remove_index repair retain search statistics "
+    "undo update_index",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "encryption": "Encryption",
@@ -153,6 +158,8 @@ _HOMES = {
     "ops.statistics": "Statistics StatisticsOptions",
     "ops.stop": "Stop",
     "registry": "StoreSpec",
+    "reports.retain": "RetainReport",
+    "retention": "Policy PolicyAction",
     "selection": "Selection",
     "store": "Features Maintenance OpenMode Store",
     "storekit.edits": "Snapshot",

@@ -12,9 +12,10 @@ terminal.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from memctl.ops.search import SearchReport
     from memctl.ops.statistics import Statistics, StatisticsOptions
     from memctl.ops.stop import Stop
+    from memctl.reports.retain import RetainReport
+    from memctl.retention import Policy
     from memctl.summarizer import Summarizer
 
 EVERYTHING = Selection()
@@ -550,8 +553,7 @@ async def mark(
 async def _change(store: Store, run: ChangeRun) -> Changed:
     with run.recorded():
         await run.execute(store)
-    found = run.report.planned if run.dry_run else run.report.done
-    return Changed(found.memories, found.messages, run.report.failures, run.id)
+    return Changed(run.seen().memories, run.messages(), run.report.failures, run.id)
 
 
 async def offload(
@@ -818,6 +820,85 @@ def remove_index(index: IndexInfo) -> None:
     from memctl.index import folder
 
     folder.remove(index)
+
+
+async def retain(
+    policies: Iterable[Policy],
+    *,
+    locate: Callable[[str], Location] = parse,
+    summarizers: Mapping[str, Summarizer] | None = None,
+    run: RunOptions | None = None,
+    stop: Stop | None = None,
+) -> RetainReport:
+    """Carry out policies of retention one after the other, as ``memctl retain`` does.
+
+    Each policy writes what it selects to a new archive, reads the archive back, and only then
+    changes the store.  A failed policy does not stop the others: its row has the error.  ``locate``
+    returns the location of the store or of the archive of a policy.  ``summarizers`` are those of
+    policies that compress, by name.  Of ``run``, the dry run, the observer, the holds and the
+    records to keep apply.
+
+    Raises:
+        UsageError: a policy is not possible; or memctl does not know the form of a URL.
+        Busy: another run of retention goes on.
+        Interrupted: ``stop`` was asked for; no memory is half changed.
+    """
+    from memctl.ops.change.change import RunOptions
+    from memctl.ops.holds import HoldSource
+    from memctl.ops.observer import Unobserved
+    from memctl.ops.retain.actions import Surroundings
+    from memctl.ops.retain.run import PolicyTask, Retention
+    from memctl.ops.same_store import runs_at
+    from memctl.ops.stop import Stop
+
+    options, tasks = run or RunOptions(), []
+    for policy in policies:
+        location = locate(policy.store)
+        around = Surroundings(
+            options.observer or Unobserved(),
+            stop or Stop(),
+            options.holds or HoldSource(),
+            partial(_record, "retain", location),
+            runs_at,
+            options.keep,
+            (summarizers or {}).get(policy.summarizer),
+        )
+        tasks.append(PolicyTask(policy, location, around))
+    retention = Retention(tasks, lambda _, name: locate(name))
+    retention.check()
+    await (retention.plan() if options.dry_run else retention.execute())
+    return retention.report(dry_run=options.dry_run)
+
+
+async def prune_blobs(
+    stores: Iterable[str | Location],
+    blobs: str,
+    *,
+    grace: timedelta = timedelta(7),
+    run: RunOptions | None = None,
+) -> dict[str, int]:
+    """Remove the offloaded contents to which nothing refers; return their sizes in bytes, by name.
+
+    ``stores`` are all stores whose messages may refer to the contents; undo runs on them keep what
+    they need.  ``blobs`` is the folder or the URL of the contents.  Contents younger than ``grace``
+    stay.  Of ``run``, the dry run and the observer apply.
+
+    Raises:
+        Busy: another run writes to a store.
+        MemctlError: a store cannot be read as a whole; or a content cannot be removed.
+    """
+    from memctl.ops.change.change import RunOptions
+    from memctl.ops.offload.blobs import Blobs
+    from memctl.ops.offload.prune import Referrers
+
+    options, place, removed = run or RunOptions(), Blobs(blobs), dict[str, int]()
+    locations = [parse(one) if isinstance(one, str) else one for one in stores]
+    before = (datetime.now() - grace).timestamp()
+    referrers = Referrers(observer=options.observer)
+    if options.dry_run:
+        return await referrers.unreferred(locations, place, before)
+    await referrers.remove_unreferred(locations, place, place.sizes(before), removed)
+    return removed
 
 
 async def erase(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 import typer
-from msgspec import UNSET
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
@@ -23,8 +21,6 @@ from memctl.ops.stop import Stop
 from memctl.output import retaining
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
-from memctl.reports.report import Error
-from memctl.reports.retain import PolicyRow, RetainFailure, RetainReport
 from memctl.retention import Policy, PolicyAction
 from memctl.selection import Selection
 from memctl.summarizer import Summarizer
@@ -62,7 +58,7 @@ def retain(
     tasks = [_task(run, policy, stop) for policy in policies]
     retention = Retention(tasks, _locator(run, policies))
     retention.check()
-    output.printout = _printout(tasks, dry_run=dry_run)
+    output.printout = _printout(retention, dry_run=dry_run)
     if dry_run or not yes:
         wait_for(retention.plan())
     if not dry_run:
@@ -139,54 +135,9 @@ def _ask(output: Output, tasks: list[PolicyTask]) -> None:
         confirm(f"archive and then remove, or offload, {them}?")
 
 
-def _printout(tasks: list[PolicyTask], *, dry_run: bool) -> Printout:
-    def report() -> RetainReport:
-        return RetainReport(
-            dry_run,
-            [_row(task, dry_run=dry_run) for task in tasks],
-            [row for task in tasks for row in _failures(task)],
-        )
-
-    return Printout(report, lambda: retaining.outcome(tasks, dry_run=dry_run), of_run=not dry_run)
-
-
-def _row(task: PolicyTask, *, dry_run: bool) -> PolicyRow:
-    found, acted = task.found, task.acted
-    done = found if dry_run else acted
-    return PolicyRow(
-        policy=task.policy.name,
-        store=task.location.label,
-        action=task.policy.action.value,
-        state=task.state,
-        archive=task.archive,
-        memories=done.memories,
-        messages=done.messages,
-        archived=0 if dry_run or task.archive is None else found.messages,
-        oldest=_time(found.oldest),
-        newest=_time(found.newest),
-        bytes=found.bytes,
-        held=task.held,
-        left=acted.left,
-        resumed=task.resumed,
-        runs=acted.runs,
-        receipts=acted.receipts,
-        error=None if task.error is None else Error.of(task.error),
+def _printout(retention: Retention, *, dry_run: bool) -> Printout:
+    return Printout(
+        lambda: retention.report(dry_run=dry_run),
+        lambda: retaining.outcome(retention.tasks, dry_run=dry_run),
+        of_run=not dry_run,
     )
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(sep=" ", timespec="seconds")
-
-
-def _failures(task: PolicyTask) -> list[RetainFailure]:
-    return [
-        RetainFailure(
-            policy=task.policy.name,
-            user=key.user,
-            session=key.session,
-            path=key.part or UNSET,
-            code=failure.code,
-            message=failure.message,
-        )
-        for key, failure in task.failures
-    ]

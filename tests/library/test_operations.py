@@ -8,6 +8,7 @@ import io
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, closing, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -440,3 +441,54 @@ def test_library_index(source: Path) -> None:
     [index] = memctl.list_indexes()
     memctl.remove_index(index)
     assert memctl.list_indexes() == []
+
+
+def test_library_retain_archives_then_deletes(source: Path, tmp_path: Path) -> None:
+    policies = [
+        memctl.Policy(
+            name=name,
+            store=str(tmp_path / store),
+            action=memctl.PolicyAction.DELETE,
+            archive=str(tmp_path / f"{name}-{{date}}.ndjson"),
+            where=Selection(spare=10),
+        )
+        for name, store in (("missing", "none.db"), ("old", "source.db"))
+    ]
+    holds = memctl.HoldSource([memctl.Hold("case 17", user="bob")])
+    planned = memctl.sync.retain(policies, run=RunOptions(dry_run=True, holds=holds))
+    assert [row.state for row in planned.policies] == ["failed", "planned"]
+    assert len(contents(str(source))[ONE]) == 30
+    done = memctl.sync.retain(policies, run=RunOptions(holds=holds))
+    failed, old = done.policies
+    assert failed.error is not None
+    assert (failed.error.code, old.state, old.messages, old.archived) == (
+        "not-found",
+        "done",
+        20,
+        20,
+    )
+    assert len(contents(str(source))[ONE]) == 10
+    assert old.archive is not None
+    assert [len(found) for found in contents(old.archive).values()] == [20]
+    [run] = old.runs
+    memctl.sync.undo(run)
+    assert [one.message for one in contents(str(source))[ONE]] == [
+        one.message for one in ENTRIES[:30]
+    ]
+
+
+def test_library_prunes_blobs_that_nothing_refers_to(tmp_path: Path) -> None:
+    store, blobs = str(tmp_path / "a.db"), tmp_path / "blobs"
+    data = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 30_000}
+    shot = samples.entry("shot", 1, content=[{"type": "image", "source": data}])
+    asyncio.run(fill(store, {ONE: [shot]}))
+    now, options = timedelta(0), RunOptions(backup=False)
+    with memctl.sync.open_store(store, change=True) as opened:
+        assert memctl.sync.offload(opened, str(blobs), run=options).messages == 1
+    assert memctl.sync.prune_blobs([store], str(blobs), grace=now) == {}
+    with memctl.sync.open_store(store, change=True) as opened:
+        memctl.sync.delete(opened, Selection(), run=options)
+    assert memctl.sync.prune_blobs([store], str(blobs)) == {}, "the file is young"
+    tried = memctl.sync.prune_blobs([store], str(blobs), grace=now, run=RunOptions(dry_run=True))
+    assert memctl.sync.prune_blobs([store], str(blobs), grace=now) == tried != {}
+    assert memctl.sync.prune_blobs([store], str(blobs), grace=now) == {}

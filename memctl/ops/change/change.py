@@ -20,6 +20,7 @@ from memctl.machine.spool import scratch
 from memctl.model import MemoryKey
 from memctl.ops.change.apply import (
     MOST_IDS,
+    ChangeCounts,
     ChangeReport,
     Held,
     Planner,
@@ -221,6 +222,14 @@ class ChangeRun:
         """Return the numbers of deleted, marked and restored messages, for the journal."""
         done = self.report.done
         return {"deleted": done.deleted, "marked": done.marked, "restored": done.restored}
+
+    def seen(self) -> ChangeCounts:
+        """Return the counts of the changes that were made; of a dry run, of those planned."""
+        return self.report.planned if self.dry_run else self.report.done
+
+    def messages(self) -> int:
+        """Return the number of changed messages; of a dry run, of those that would change."""
+        return self.seen().messages
 
     def details(self) -> dict[str, Any]:
         """Return fields of the JSON report in addition to the counts; empty unless overridden."""

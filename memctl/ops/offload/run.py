@@ -113,6 +113,10 @@ class RewriteRun(ChangeRun, ABC):
         self._limit = limit
         self._limit_text = limit_text
 
+    def messages(self) -> int:
+        """Return the number of changed messages: each is deleted and restored anew."""
+        return self.seen().deleted
+
     def sizes(self, *, dry_run: bool) -> Sizes:
         """Return the numbers of all changed memories; with ``dry_run``, of all planned ones."""
         found = Sizes()

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from msgspec import UNSET
+
 from memctl.encryption import is_encrypted, read_identities, read_recipients
 from memctl.errors import (
     BadData,
@@ -43,6 +45,8 @@ from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Entry, Ledger
 from memctl.ops.retain.offload import OffloadAction
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
+from memctl.reports.report import Error
+from memctl.reports.retain import PolicyRow, RetainFailure, RetainReport
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.files import refuse_shared
 from memctl.storekit.locks import FileLock, lock_owner
@@ -101,6 +105,30 @@ class PolicyTask:
         if made is None:
             raise UsageError(f"retain cannot {self.policy.action.value} yet")
         return made(self.policy, self.location, self.around)
+
+    def row(self, *, dry_run: bool) -> PolicyRow:
+        """Return the outcome as it is now."""
+        found, acted = self.found, self.acted
+        done = found if dry_run else acted
+        return PolicyRow(
+            policy=self.policy.name,
+            store=self.location.label,
+            action=self.policy.action.value,
+            state=self.state,
+            archive=self.archive,
+            memories=done.memories,
+            messages=done.messages,
+            archived=0 if dry_run or self.archive is None else found.messages,
+            oldest=_time(found.oldest),
+            newest=_time(found.newest),
+            bytes=found.bytes,
+            held=self.held,
+            left=acted.left,
+            resumed=self.resumed,
+            runs=acted.runs,
+            receipts=acted.receipts,
+            error=None if self.error is None else Error.of(self.error),
+        )
 
     def settle(self) -> None:
         """Set the error of the policy if memories stay, although all else is done."""
@@ -296,6 +324,22 @@ class Retention:
                 return name, location
             number += 1
 
+    def report(self, *, dry_run: bool) -> RetainReport:
+        """Return the report of all policies as it is now."""
+        failures = [
+            RetainFailure(
+                policy=task.policy.name,
+                user=key.user,
+                session=key.session,
+                path=key.part or UNSET,
+                code=failure.code,
+                message=failure.message,
+            )
+            for task in self.tasks
+            for key, failure in task.failures
+        ]
+        return RetainReport(dry_run, [task.row(dry_run=dry_run) for task in self.tasks], failures)
+
     def error(self) -> MemctlError | None:
         """Return the error with which the run ends; None if no policy failed or left something."""
         failed = [task for task in self.tasks if task.error is not None]
@@ -315,6 +359,10 @@ class Retention:
             f"{failed[0].policy.name}: {first.message}",
             first.hint,
         )
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(sep=" ", timespec="seconds")
 
 
 def _absolute(name: str) -> str:
