@@ -437,15 +437,50 @@ async def copy(
     stdout = isinstance(destination, Location) and destination.kind == "stdio"
     if record and report.memories.written and not (recording or run.dry_run or stdout):
         note_unrecorded(record, run.observer.warn)
-    return Copied(
-        report.memories.written,
-        report.messages.written,
-        report.memories.unchanged,
-        report.failures,
-        report.warnings,
-        migration.id,
-        report.verified,
+    return _copied(report, migration.id)
+
+
+def _copied(report: CopyReport, run: str | None = None) -> Copied:
+    memories, messages = report.memories, report.messages
+    counts = memories.written, messages.written, memories.unchanged
+    return Copied(*counts, report.failures, report.warnings, run, report.verified)
+
+
+async def restore_checkpoints(
+    archive: str | Location,
+    store: str | Location,
+    where: Selection = EVERYTHING,
+    *,
+    run: RunOptions | None = None,
+    stop: Stop | None = None,
+) -> Copied:
+    """Put back the threads of LangGraph that a policy has pruned, as ``memctl import`` does.
+
+    ``archive`` is what the policy wrote, ``store`` the database that the rows came from.  Missing
+    rows come back, and none is replaced.  ``where`` selects by users and sessions.  ``memories`` of
+    the result counts threads, ``messages`` checkpoints.  Of ``run``, the dry run and the observer
+    apply.
+
+    Raises:
+        UsageError: the rows are those of another database, or the store has no checkpoints.
+        BadData: the archive is damaged.
+        Interrupted: ``stop`` was asked for; the archive can be put back again.
+        MemctlError: as ``Store.lock``; or the database refuses a row.
+    """
+    from memctl.ops.change.change import RunOptions
+    from memctl.ops.stop import Stop
+    from memctl.ops.undo.checkpoints import PutBackRun
+
+    options, target = run or RunOptions(), parse(store) if isinstance(store, str) else store
+    work = PutBackRun(
+        parse(archive) if isinstance(archive, str) else archive,
+        where,
+        _record("import", target),
+        dry_run=options.dry_run,
+        stop=stop or Stop(),
     )
+    await work.execute(target, options.observer)
+    return _copied(work.report)
 
 
 def _place(side: Store | str | Location) -> Store | Location:

@@ -108,6 +108,7 @@ delete, mark = _waits(api.delete), _waits(api.mark)
 erase, compress = _waits(api.erase), _waits(api.compress)
 offload, rehydrate, undo = _waits(api.offload), _waits(api.rehydrate), _waits(api.undo)
 prune_blobs, retain = _waits(api.prune_blobs), _waits(api.retain)
+restore_checkpoints = _waits(api.restore_checkpoints)
 update_index = _waits(api.update_index)
 history, list_indexes, remove_index = api.history, api.list_indexes, api.remove_index
 add_hold, list_holds, remove_hold = api.add_hold, api.list_holds, api.remove_hold

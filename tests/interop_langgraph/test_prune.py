@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from memctl import RunOptions, sync
 from tests.interop_langgraph.conftest import Graphs
 from tests.support.cli import Run, fails, report
 from tests.support.servers.objects import Bucket
@@ -108,12 +109,15 @@ def test_archived_rows_come_back_as_they_were(
     assert (shown["checkpoints"], len(shown["threads"])) == (number, 14)
     planned = report(run("import", archive, url, "--dry-run", "--json"))
     assert planned["messages"]["written"] == number
+    tried = sync.restore_checkpoints(archive, url, run=RunOptions(dry_run=True))
+    assert (tried.memories, tried.messages) == (14, number)
     assert graphs("history", url) != history
     done = report(run("import", archive, url, "--json"))
     assert done["messages"]["written"] == number
     assert graphs("history", url) == history
     again = report(run("import", archive, url, "--json"))
     assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, number)
+    assert sync.restore_checkpoints(archive, url).messages == 0
     fails(run("import", archive, str(tmp_path / "other.db")), 4, "does not exist")
     fails(run("export", archive, "-o", str(tmp_path / "x.ndjson")), 8, "archive of checkpoints")
     fails(run("import", archive, url, "--on-conflict", "replace"), 2, "no row is replaced")
