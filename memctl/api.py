@@ -957,7 +957,7 @@ async def erase(
     """
     from memctl.ops.change.change import RunOptions
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun, Erasure, Target
+    from memctl.ops.erase import EraseRun, EraseTarget, Erasure
     from memctl.ops.receipt import ErasedStore, Receipt
     from memctl.ops.same_store import runs_at
 
@@ -965,7 +965,7 @@ async def erase(
     entry = ErasedStore(store.label, about.argument, store.kind)
     options = run or RunOptions()
     erasing = EraseRun(subject, entry, runs_at, options.observer, holds=options.holds)
-    target = Target(store.location, erasing, lambda _: nullcontext(store))
+    target = EraseTarget(store.location, erasing, lambda _: nullcontext(store))
     erasure = Erasure(subject, [target], dry_run=options.dry_run)
     if options.dry_run:
         await erasure.plan(OpenMode.CHANGE)

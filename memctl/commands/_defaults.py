@@ -31,7 +31,7 @@ _SAID = frozenset(
 _ONLY_SAID = "a default would also apply to commands for which nobody intended the option"
 
 
-class Source(StrEnum):
+class Origin(StrEnum):
     """The place where the value of an option is set."""
 
     COMMAND_LINE = "command-line"
@@ -82,7 +82,7 @@ class Setting:
     """The value as it would be typed."""
     value: Any
     """The value as parsed."""
-    source: Source
+    source: Origin
     where: str
     """The variable, or the key of the configuration."""
 
@@ -211,18 +211,18 @@ class Defaults:
             if self._environment.get(variable):
                 text = self._environment[variable]
                 given: Any = text.splitlines() if option.parameter.multiple else text
-                return self._checked(option, given, Source.ENVIRONMENT, variable)
+                return self._checked(option, given, Origin.ENVIRONMENT, variable)
         if option.name in table:
             given = _as_typed(option, table[option.name], f"{self._path}: {option.key}")
-            return self._checked(option, given, Source.FILE, option.key)
+            return self._checked(option, given, Origin.FILE, option.key)
         if option.name == FORMAT and FORMAT in self._tables:
             key = f"defaults.{FORMAT}"
             given = _as_typed(option, self._tables[FORMAT], f"{self._path}: {key}")
-            return self._checked(option, given, Source.FILE, key)
+            return self._checked(option, given, Origin.FILE, key)
         return None
 
-    def _checked(self, option: Option, given: Any, source: Source, where: str) -> Setting:
-        place = where if source is Source.ENVIRONMENT else f"{self._path}: {where}"
+    def _checked(self, option: Option, given: Any, source: Origin, where: str) -> Setting:
+        place = where if source is Origin.ENVIRONMENT else f"{self._path}: {where}"
         command = " ".join(("memctl", *option.words))
         if option.name == "json":
             raise UsageError(f"{place}: --json is short for --format json", 'set format to "json"')

@@ -15,12 +15,12 @@ from memctl.ops.offload.run import OffloadRun, RewriteRun
 from memctl.ops.retain.ledger import Ledger
 from memctl.output import offloading
 from memctl.reports.change import (
+    BeforeAfter,
     BlobsRow,
     OffloadReport,
     RehydrateReport,
     RewrittenMessages,
     RewrittenRow,
-    Sizes,
 )
 from memctl.reports.report import Report
 
@@ -41,8 +41,8 @@ class RewriteOutcome(ChangeOutcome):
         total = self.rewrite.sizes(dry_run=self.dry_run)
         fields |= {
             "messages": RewrittenMessages(planned.deleted, seen.deleted, max(0, failed)),
-            "bytes": Sizes(total.before, total.after),
-            "tokens": Sizes(total.tokens_before, total.tokens_after),
+            "bytes": BeforeAfter(total.before, total.after),
+            "tokens": BeforeAfter(total.tokens_before, total.tokens_after),
             "left": sum(self.rewrite.rewritten.left.values()),
         }
         if self.dry_run:
@@ -52,7 +52,7 @@ class RewriteOutcome(ChangeOutcome):
                     session=key.session,
                     path=key.part or UNSET,
                     messages=sizes.messages,
-                    bytes=Sizes(sizes.before, sizes.after),
+                    bytes=BeforeAfter(sizes.before, sizes.after),
                 )
                 for key, sizes in self.rewrite.rewritten.sizes.items()
             ]

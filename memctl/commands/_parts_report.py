@@ -23,7 +23,12 @@ from memctl.output import diagnosis, tables
 from memctl.output.printout import Printout
 from memctl.reports.change import CompressReport, UndoReport
 from memctl.reports.doctor import DoctorReport, FindingRow, RepairedRow
-from memctl.reports.inspect import InspectByReport, InspectMessagesReport, InspectReport, MemoryRow
+from memctl.reports.inspect import (
+    InspectByReport,
+    InspectedMemory,
+    InspectMessagesReport,
+    InspectReport,
+)
 from memctl.reports.report import Divisible, FailureRow
 from memctl.reports.verify import DifferenceRow, VerifyReport
 from memctl.text.numbers import count
@@ -180,7 +185,7 @@ def _contents(report: InspectReport | InspectByReport) -> RenderableType:
     return Group(drawn, more) if hidden else drawn
 
 
-def _info(row: MemoryRow) -> MemoryInfo:
+def _info(row: InspectedMemory) -> MemoryInfo:
     """Return the facts of a memory; the roles are in the totals."""
     names = "messages", "bytes", "marks", "unread", "first", "last", "summary", "ttl"
     return MemoryInfo(_key(row), **{name: getattr(row, name) for name in names})

@@ -17,7 +17,7 @@ from memctl.commands._defaults import (
     OWN_VARIABLES,
     PREFIX,
     Defaults,
-    Source,
+    Origin,
     is_given,
     options,
 )
@@ -104,7 +104,7 @@ def show(
     root = context.find_root()
     file = _file(run)
     found = [
-        _row(one.key, one.value, Source.FILE if one.written else Source.DEFAULT)
+        _row(one.key, one.value, Origin.FILE if one.written else Origin.DEFAULT)
         for one in shown(run.configuration())
     ]
     commands = _loaded(run, root)
@@ -167,15 +167,15 @@ def check(
 def _file(run: Run) -> ConfigFile:
     environment = configuration.environment()
     config = run.configuration()
-    source = Source.DEFAULT
+    source = Origin.DEFAULT
     if run.config_file is not None:
-        source = Source.COMMAND_LINE
+        source = Origin.COMMAND_LINE
     elif environment.get("MEMCTL_CONFIG"):
-        source = Source.ENVIRONMENT
+        source = Origin.ENVIRONMENT
     return ConfigFile(str(config.path), config.found, source.value)
 
 
-def _row(key: str, value: Any, source: Source, where: str = "") -> SettingRow:
+def _row(key: str, value: Any, source: Origin, where: str = "") -> SettingRow:
     if key == "defaults.ping" and value is not None:
         value = HIDDEN  # the path of the URL is a secret of the monitor
     return SettingRow(key, value, source.value, where or None)
@@ -222,11 +222,11 @@ def _options(run: Run, root: Any, commands: Mapping[str, Any], *, every: bool) -
             setting = said.get(option.name)
             if not words and is_given(root, option.parameter.name):
                 value = root.params[option.parameter.name]
-                rows.append(_row(option.key, _plain(value), Source.COMMAND_LINE))
+                rows.append(_row(option.key, _plain(value), Origin.COMMAND_LINE))
             elif setting is not None and setting.where not in told:
                 rows.append(_row(option.key, _plain(setting.raw), setting.source, setting.where))
             elif setting is None and option.settable and (every or not words):
-                rows.append(_row(option.key, _plain(option.parameter.default), Source.DEFAULT))
+                rows.append(_row(option.key, _plain(option.parameter.default), Origin.DEFAULT))
     return rows
 
 
@@ -234,9 +234,9 @@ def _of_all_reports(config: Config, environment: Mapping[str, str]) -> list[Sett
     """Return a list with the default of ``--format`` for all commands, if set."""
     key, variable = f"defaults.{FORMAT}", f"{PREFIX}_{FORMAT}".upper()
     if environment.get(variable):
-        return [_row(key, environment[variable], Source.ENVIRONMENT, variable)]
+        return [_row(key, environment[variable], Origin.ENVIRONMENT, variable)]
     if FORMAT in config.defaults:
-        return [_row(key, config.defaults[FORMAT], Source.FILE, key)]
+        return [_row(key, config.defaults[FORMAT], Origin.FILE, key)]
     return []
 
 

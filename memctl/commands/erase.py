@@ -28,7 +28,7 @@ from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import Location, visible
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, Erasure, Target
+from memctl.ops.erase import EraseRun, EraseTarget, Erasure
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.receipt import ErasedStore, Receipt
@@ -130,7 +130,7 @@ def erase(
     output.emit()
 
 
-def _note_unrecorded(run: Run, target: Target) -> None:
+def _note_unrecorded(run: Run, target: EraseTarget) -> None:
     erased = record(run, "erase", target.run.entry.argument, target.location)
     note_unrecorded(erased, run.output.warn)
 
@@ -162,7 +162,7 @@ def _refuse_nobody(output: Output, erasure: Erasure) -> None:
 
 def _targets(
     run: Run, subject: Subject, stores: list[str], archives: list[str], *, notes_blobs: bool
-) -> list[Target]:
+) -> list[EraseTarget]:
     """Return the stores and archives to erase from, each once, even if named in several ways.
 
     The name of a rotation stands for all its files.  ``notes_blobs`` is as for ``EraseRun``.
@@ -171,7 +171,7 @@ def _targets(
         UsageError: a store named by ``--archives`` is not an archive.
         NotFound: an archive named by ``--archives`` does not exist.
     """
-    found: dict[tuple[str, str], Target] = {}
+    found: dict[tuple[str, str], EraseTarget] = {}
     holds = hold_source(run)
     names = [
         (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
@@ -193,7 +193,7 @@ def _targets(
             holds=holds,
             notes_blobs=notes_blobs,
         )
-        target = Target(location, erasure, partial(_opened, run.output, location))
+        target = EraseTarget(location, erasure, partial(_opened, run.output, location))
         found.setdefault((location.label, str(location.options)), target)
     return list(found.values())
 
@@ -204,7 +204,7 @@ def _opened(
     return opened(make_store(location, mode), output)
 
 
-def _ask(subject: Subject, targets: list[Target]) -> None:
+def _ask(subject: Subject, targets: list[EraseTarget]) -> None:
     name = subject.user if subject.session is None else subject.session
     what = f"user {visible(repr(subject.user))}"
     if subject.session is not None:

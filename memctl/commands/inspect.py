@@ -35,10 +35,10 @@ from memctl.reports.inspect import (
     GroupRow,
     InspectByReport,
     InspectCheckpointsReport,
+    InspectedMemory,
     InspectedStore,
     InspectReport,
     InspectRotationReport,
-    MemoryRow,
     RotatedRow,
     Rotation,
     ThreadRow,
@@ -163,8 +163,8 @@ def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:
     return Printout(report, table)
 
 
-def _memory(info: MemoryInfo) -> MemoryRow:
-    return MemoryRow(
+def _memory(info: MemoryInfo) -> InspectedMemory:
+    return InspectedMemory(
         *(info.key.user, info.key.session, info.messages, info.bytes, info.marks, info.unread),
         *(info.first, info.last, info.summary, info.ttl, info.key.part or UNSET),
     )

@@ -347,7 +347,7 @@ def _report(found: _Found, about: About, counted_by: str, runs: list[RunRow]) ->
             odd_times=has.odd_times,
         ),
         days=has.days,
-        sizes=rows.Sizes(
+        sizes=rows.MessageSizes(
             has.size_bins,
             [
                 rows.LargeMessage(**_key(row.key), id=row.id, role=row.role, bytes=row.bytes)

@@ -39,7 +39,7 @@ class Alias:
 
     name: str
     url: str
-    password: secrets.Source | None = None
+    password: secrets.SecretSource | None = None
     factory: str | None = None
 
     def location(self) -> Location:
@@ -94,7 +94,7 @@ class ConfiguredModel:
     """A configured summarizer or embedder: the settings, and the source of the API key."""
 
     settings: Settings
-    api_key: secrets.Source | None = None
+    api_key: secrets.SecretSource | None = None
 
     def key(
         self, environment: Mapping[str, str], timeout: float = secrets.COMMAND_TIMEOUT

@@ -37,7 +37,7 @@ sys.stdout.buffer.write(found.encode())
 """
 
 
-class Source(NamedTuple):
+class SecretSource(NamedTuple):
     """The source of a secret: a key such as ``password_command``, and its value in ``where``.
 
     ``what`` names the secret in errors, such as ``the password of 'prod'``.  A command and the
@@ -84,13 +84,13 @@ class Source(NamedTuple):
 
 def source(
     path: Path, place: str, table: object, name: str, what: str, hidden: Collection[str]
-) -> Source | None:
+) -> SecretSource | None:
     """Return the source of a secret that a table of the configuration sets; None without a source.
 
     ``table`` has a field for each source, such as ``password_env``, which is empty if it is not
     set.  ``name`` is the secret: ``password``, ``api_key`` or ``identity``.  ``path`` is the file
     and ``place`` the name of the table; both are for errors.  ``what`` and ``hidden`` are those of
-    ``Source``.
+    ``SecretSource``.
 
     Raises:
         UsageError: the table sets several sources.
@@ -99,7 +99,7 @@ def source(
     found = [key for key in keys if getattr(table, key, "")]
     if len(found) > 1:
         raise UsageError(f"{path}: {place} has several of {', '.join(found)}", "keep one of them")
-    return Source(found[0], getattr(table, found[0]), what, hidden) if found else None
+    return SecretSource(found[0], getattr(table, found[0]), what, hidden) if found else None
 
 
 def _from_command(what: str, command: str, timeout: float, secrets: Collection[str]) -> str:

@@ -64,7 +64,7 @@ class DamagedIndex(Exception):
         self.path = path
 
 
-class Entry(NamedTuple):
+class IndexedMessage(NamedTuple):
     """A message in the index; ``pieces`` are the pieces of its prepared text.
 
     ``is_output`` is true if the message is the output of tools and nothing else.
@@ -86,7 +86,7 @@ class Block:
     number: int
     memory: int
     place: int
-    entries: list[Entry]
+    entries: list[IndexedMessage]
 
 
 class BlockMark(NamedTuple):
@@ -107,7 +107,7 @@ class MemoryRow(NamedTuple):
     digest: bytes
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """A message to be indexed, with its text not yet prepared."""
 
     id: str
@@ -124,7 +124,7 @@ class NewBlock(NamedTuple):
 
     mark: BlockMark
     memory: int
-    messages: list[Source]
+    messages: list[SourceText]
 
 
 class PackedBlock(NamedTuple):
@@ -150,22 +150,22 @@ class Batch:
     size: int = 0
 
 
-def heading(entry: Entry) -> str:
+def heading(entry: IndexedMessage) -> str:
     """Return the sender and the day of a message, prepared for the full-text search."""
     return f"{_sender(entry.name)} {_day((entry.time or '')[:10])}"
 
 
-def block_text(entries: Sequence[Entry]) -> str:
+def block_text(entries: Sequence[IndexedMessage]) -> str:
     """Return the text of a block of messages for the full-text table: days, senders and texts."""
     return f"{_block_heading(entries)}\n{_body(entries)}"
 
 
-def _block_heading(entries: Sequence[Entry]) -> str:
+def _block_heading(entries: Sequence[IndexedMessage]) -> str:
     days = {(entry.time or "")[:10]: None for entry in entries}
     return "\n".join([*map(_day, days), *[_sender(entry.name) for entry in entries]])
 
 
-def _body(entries: Sequence[Entry]) -> str:
+def _body(entries: Sequence[IndexedMessage]) -> str:
     return END_OF_PIECE.join([piece for entry in entries for piece in entry.pieces])
 
 
@@ -183,7 +183,7 @@ def _day(date: str) -> str:
     return f"{int(found[3])} {_MONTHS[int(found[2]) - 1]} {found[1]}"
 
 
-def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
+def packed(new: NewBlock, entries: Sequence[IndexedMessage]) -> PackedBlock:
     """Compress a new block of messages; ``entries`` are the messages with prepared texts."""
     body = _body(entries)
     text = f"{_block_heading(entries)}\n{body}"
@@ -191,7 +191,7 @@ def packed(new: NewBlock, entries: Sequence[Entry]) -> PackedBlock:
     return PackedBlock(new.mark, new.memory, _pack(entries, body), text, senders)
 
 
-def _pack(entries: Sequence[Entry], body: str) -> bytes:
+def _pack(entries: Sequence[IndexedMessage], body: str) -> bytes:
     """Return messages compressed: JSON without the texts, then ``body``, the texts."""
     rows = [[*entry[:-1], len(entry.pieces)] for entry in entries]
     compressor = zstd.ZstdCompressor(options=_COMPRESSION)
@@ -199,14 +199,14 @@ def _pack(entries: Sequence[Entry], body: str) -> bytes:
     return head + compressor.compress(body.encode(), compressor.FLUSH_FRAME)
 
 
-def _unpack(content: bytes) -> list[Entry]:
+def _unpack(content: bytes) -> list[IndexedMessage]:
     try:
         head, _, body = zstd.decompress(content).partition(b"\n")
         pieces = body.decode().split(END_OF_PIECE)
         entries, start = [], 0
         for id, role, name, at, marks, is_output, count in jsonio.loads(head):
             texts = pieces[start : start + count]
-            entries.append(Entry(id, role, name, at, tuple(marks), is_output, texts))
+            entries.append(IndexedMessage(id, role, name, at, tuple(marks), is_output, texts))
             start += count
     except (ValueError, TypeError, zstd.ZstdError) as error:
         raise _Unreadable from error

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memctl.index.database import Block, Candidates, Entry, IndexFile, heading
+from memctl.index.database import Block, Candidates, IndexedMessage, IndexFile, heading
 from memctl.index.query import Query
 
 BATCH = 32
@@ -139,7 +139,7 @@ class Ranked(NamedTuple):
     """True if the text of the message has a word of the query, and all phrases."""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> IndexedMessage:
         """The message."""
         return self.block.entries[self.at]
 

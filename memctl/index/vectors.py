@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memctl.errors import UsageError
-from memctl.index.database import Entry
+from memctl.index.database import IndexedMessage
 from memctl.index.text import plain
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def smoothed(values: Sequence[float]) -> list[float]:
     return found
 
 
-def texts_to_embed(entries: Sequence[Entry]) -> list[str]:
+def texts_to_embed(entries: Sequence[IndexedMessage]) -> list[str]:
     """Return the texts of all pieces of messages for an embedding model, as ``sender: text``."""
     return [
         f"{entry.name}: {text}" if entry.name else text or " "

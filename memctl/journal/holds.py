@@ -31,7 +31,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HoldEvent:
     """One entry of the record: when it was made, by whom, and why."""
 
     at: str
@@ -46,8 +46,8 @@ class RecordedHold:
     """A hold with its entries in the record; ``removed`` is None until the hold is removed."""
 
     hold: Hold
-    added: Entry
-    removed: Entry | None = None
+    added: HoldEvent
+    removed: HoldEvent | None = None
 
 
 class HoldRecord:
@@ -176,11 +176,11 @@ def _found(holds: dict[str, RecordedHold], id: str) -> RecordedHold:
     return found
 
 
-def _new_entry(reason: str) -> Entry:
-    return Entry(datetime.now(UTC).isoformat(timespec="seconds"), system.user_name(), reason)
+def _new_entry(reason: str) -> HoldEvent:
+    return HoldEvent(datetime.now(UTC).isoformat(timespec="seconds"), system.user_name(), reason)
 
 
-def _head(action: str, id: str, entry: Entry) -> dict[str, Any]:
+def _head(action: str, id: str, entry: HoldEvent) -> dict[str, Any]:
     return {
         "action": action,
         "id": id,
@@ -196,7 +196,7 @@ def _take(found: dict[str, RecordedHold], record: dict[str, Any]) -> None:
     Raises:
         ValueError, TypeError, KeyError: the record is not a valid entry.
     """
-    id, entry = record["id"], Entry(record["at"], record["by"], record["reason"])
+    id, entry = record["id"], HoldEvent(record["at"], record["by"], record["reason"])
     if record["action"] == _REMOVE:
         found[id] = replace(found[id], removed=entry)
         return

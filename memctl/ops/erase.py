@@ -300,7 +300,7 @@ class EraseRun:
 
 
 @dataclass(slots=True)
-class Target:
+class EraseTarget:
     """A store to erase from: the erase there, and the error that stopped it.
 
     ``open`` opens the store.
@@ -362,7 +362,9 @@ class Erasure:
         await erasure.end()
     """
 
-    def __init__(self, subject: Subject, targets: list[Target], *, dry_run: bool = False) -> None:
+    def __init__(
+        self, subject: Subject, targets: list[EraseTarget], *, dry_run: bool = False
+    ) -> None:
         self.subject = subject
         self.targets = targets
         self.dry_run = dry_run
@@ -420,7 +422,7 @@ class Erasure:
         return next((one.error for one in self.targets if one.error is not None), None)
 
     async def execute(
-        self, receipt: Receipt, erased: Callable[[Target], None] = lambda _: None
+        self, receipt: Receipt, erased: Callable[[EraseTarget], None] = lambda _: None
     ) -> None:
         """Erase from all stores.  The receipt is discarded if nothing was erased from any.
 
@@ -498,7 +500,7 @@ class Erasure:
             )
         return None
 
-    def _hint(self, failed: Target) -> str:
+    def _hint(self, failed: EraseTarget) -> str:
         if any(one.code == "damaged" for _, one in failed.run.report.failures):
             return f"{DOCTOR}, then run the same command again"
         if self.dry_run:
@@ -520,7 +522,7 @@ class Erasure:
             blobs=UNSET if self.blobs is None else self.blobs,
         )
 
-    def _store(self, target: Target) -> reports.StoreOutcome:
+    def _store(self, target: EraseTarget) -> reports.StoreOutcome:
         report, entry = target.run.report, target.run.entry
         found = report.found if self.dry_run else report.erased
         return reports.StoreOutcome(
@@ -534,7 +536,7 @@ class Erasure:
         )
 
 
-def _failures(target: Target) -> list[reports.NotErased]:
+def _failures(target: EraseTarget) -> list[reports.NotErased]:
     """Return what could not be erased from a store, a row each with the reason."""
     label, report = target.location.label, target.run.report
     rows = [

@@ -23,7 +23,7 @@ from memctl.index.database import (
     Block,
     Candidates,
     DamagedIndex,
-    Entry,
+    IndexedMessage,
     remove_file,
 )
 from memctl.index.query import Query, parse
@@ -499,7 +499,7 @@ def _near(
     return found
 
 
-def admits(where: Selection, entry: Entry, zone: tzinfo | None) -> bool:
+def admits(where: Selection, entry: IndexedMessage, zone: tzinfo | None) -> bool:
     """Return whether a message of a selected memory is selected, if ``where.last`` is ignored.
 
     ``zone`` is the zone of a time without one; None for the local zone.

@@ -14,7 +14,7 @@ from memctl.errors import MemctlError, exit_codes
 from memctl.ops.doctor.findings import ORDER
 from memctl.parts.part import PartResult
 from memctl.reports.doctor import DoctorReport, FindingRow, RepairedRow
-from memctl.reports.inspect import InspectReport, MemoryRow
+from memctl.reports.inspect import InspectedMemory, InspectReport
 from memctl.reports.report import Divisible, Error, PartRow, PartsReport
 from memctl.reports.schema import classes_of
 from memctl.text.numbers import count
@@ -141,11 +141,11 @@ def _order(row: FindingRow | RepairedRow) -> tuple[object, ...]:
     return ORDER[row.code], row.user is not None, *names
 
 
-def _key(row: MemoryRow) -> tuple[str, ...]:
+def _key(row: InspectedMemory) -> tuple[str, ...]:
     return row.user, row.session, row.path or ""
 
 
-_ORDERS: dict[str, Callable[[MemoryRow], Any]] = {
+_ORDERS: dict[str, Callable[[InspectedMemory], Any]] = {
     "messages": lambda row: (-row.messages, _key(row)),
     "bytes": lambda row: (-row.bytes, _key(row)),
     "user": _key,

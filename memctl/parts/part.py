@@ -216,7 +216,7 @@ def _start(part: Part, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=errors,
-        env={**os.environ, PART_VARIABLE: json.dumps(about)},
+        env={**os.environ, PART_VARIABLE: json.dumps(about, default=str)},
         start_new_session=True,  # Ctrl-C is for the supervisor
     )
 

@@ -201,7 +201,7 @@ class RewrittenMessages(Row):
     failed: Count
 
 
-class Sizes(Row):
+class BeforeAfter(Row):
     """A size before and after the change."""
 
     before: Count
@@ -216,7 +216,7 @@ class RewrittenRow(Row, kw_only=True):
     path: Maybe[str] = UNSET
     messages: Count
     """Messages that would change."""
-    bytes: Sizes
+    bytes: BeforeAfter
 
 
 class BlobsRow(Row):
@@ -239,9 +239,9 @@ class RehydrateReport(Report, kw_only=True):
     plan: Maybe[list[RewrittenRow]] = UNSET
     """With --dry-run: each memory that would change."""
     run: Maybe[RunId] = UNSET
-    bytes: Sizes
+    bytes: BeforeAfter
     """The stored size of the changed messages."""
-    tokens: Sizes
+    tokens: BeforeAfter
     """The estimated tokens of the texts and tool results of the changed messages."""
     left: Count
     """Large contents that stay in their messages: they are in no form that could be restored

@@ -76,7 +76,7 @@ class Totals(Row, kw_only=True):
     """Memories with a summary; null if the store has no place for summaries."""
 
 
-class MemoryRow(Row):
+class InspectedMemory(Row):
     """A memory."""
 
     user: User
@@ -103,7 +103,7 @@ class InspectReport(Divisible, kw_only=True):
     lists = ("memories",)
     store: InspectedStore
     totals: Totals
-    memories: list[MemoryRow]
+    memories: list[InspectedMemory]
     """As many as --limit allows."""
 
 
@@ -143,7 +143,7 @@ class InspectByReport(Divisible, tag="memctl/inspect/1", kw_only=True):
     groups: list[GroupRow]
 
 
-class MessageRow(Row, kw_only=True):
+class InspectedMessage(Row, kw_only=True):
     """A message, with --messages."""
 
     user: User
@@ -163,7 +163,7 @@ class InspectMessagesReport(Divisible, tag="memctl/inspect/1", kw_only=True):
     """The messages themselves (--messages)."""
 
     lists = ("messages",)
-    messages: list[MessageRow]
+    messages: list[InspectedMessage]
 
 
 class RotatedRow(Row):

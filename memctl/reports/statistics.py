@@ -159,7 +159,7 @@ class LargeMessage(Row, kw_only=True):
     bytes: Count
 
 
-class Sizes(Row):
+class MessageSizes(Row):
     """The messages by the bytes of their stored JSON."""
 
     bins: list[Bin]
@@ -279,7 +279,7 @@ class ReportReport(Report, kw_only=True):
     totals: StoreTotals
     days: list[Day]
     """The days with messages, in order."""
-    sizes: Sizes
+    sizes: MessageSizes
     by_user: list[UserRow]
     """The 200 users with the most messages."""
     other_users: Users | None

@@ -9,7 +9,7 @@ from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, Erasure, Target
+from memctl.ops.erase import EraseRun, EraseTarget, Erasure
 from memctl.ops.receipt import ErasedStore, Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found
@@ -74,7 +74,7 @@ class ErasureAction(MessageAction):
         record, around = self.around.record(), self.around
         entry = ErasedStore(store.label, record.argument, store.kind)
         run = EraseRun(subject, entry, around.runs_on, around.observer, holds=around.holds)
-        target = Target(store.location, run, lambda _: nullcontext(store))
+        target = EraseTarget(store.location, run, lambda _: nullcontext(store))
         erasure = Erasure(subject, [target])
         if not await self._is_archived(store, guard, subject):
             acted.left += 1

@@ -28,7 +28,7 @@ acted on another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A line of the ledger: an event of the archive of a policy."""
 
     event: str
@@ -57,7 +57,7 @@ class Ledger:
         with refusals(self.path.parent):
             new_folder(self.path.parent)
 
-    def read(self) -> tuple[list[Entry], list[int]]:
+    def read(self) -> tuple[list[LedgerEntry], list[int]]:
         """Return the entries, in order, and the numbers of the damaged lines, counted from 1.
 
         A last line without an end comes from a killed run, and is not damage.
@@ -65,7 +65,7 @@ class Ledger:
         Raises:
             Unavailable: the operating system refuses.
         """
-        found: list[Entry] = []
+        found: list[LedgerEntry] = []
         damaged: list[int] = []
         with refusals(self.path):
             if not self.path.exists():
@@ -73,7 +73,7 @@ class Ledger:
             lines = system.read_file(self.path).splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
             try:
-                found.append(Entry(**unsealed(line)))
+                found.append(LedgerEntry(**unsealed(line)))
             except (ValueError, TypeError):
                 if line.endswith(b"\n") and not line.endswith(_TORN):
                     damaged.append(number)
@@ -87,13 +87,13 @@ class Ledger:
         """
         return [entry.archive for entry in self.read()[0] if entry.event != ABSENT]
 
-    def pending(self, policy: str) -> list[Entry]:
+    def pending(self, policy: str) -> list[LedgerEntry]:
         """Return the begun archives of a policy on which no run has acted, oldest first.
 
         Raises:
             Unavailable: the operating system refuses.
         """
-        found: dict[str, Entry] = {}
+        found: dict[str, LedgerEntry] = {}
         for entry in self.read()[0]:
             if entry.policy != policy:
                 continue

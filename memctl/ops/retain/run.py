@@ -41,7 +41,7 @@ from memctl.ops.retain.actions import (
 from memctl.ops.retain.compress import CompressionAction
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.retain.erase import ErasureAction
-from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Entry, Ledger
+from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Ledger, LedgerEntry
 from memctl.ops.retain.offload import OffloadAction
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
@@ -281,7 +281,7 @@ class Retention:
         self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
         task.state = DONE
 
-    async def _resume(self, task: PolicyTask, action: ArchivingAction, entry: Entry) -> bool:
+    async def _resume(self, task: PolicyTask, action: ArchivingAction, entry: LedgerEntry) -> bool:
         """Act on the archive of a killed run, if the archive is complete.
 
         Return False for an archive that is damaged or cannot be reached.
