@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import IO, Annotated, NamedTuple
 
 import typer
 from msgspec import UNSET
-from msgspec.structs import astuple
 from msgspec.structs import replace as replaced
 
 from memctl.commands._context import Run
@@ -28,29 +27,25 @@ from memctl.commands._reports import run_row
 from memctl.commands._run import readable, token_counter, wait_for
 from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
-from memctl.model import MemoryKey
-from memctl.ops.doctor.findings import KINDS
 from memctl.ops.export.destination import STDOUT, is_device
 from memctl.ops.history import list_runs
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.report import Total, count_all, damage
 from memctl.ops.statistics import (
-    AGES,
-    FindingRow,
-    MemoryRow,
     Statistics,
     StatisticsOptions,
     collect,
     pseudonymous,
+    report_of,
 )
 from memctl.output import report_page
 from memctl.output.printout import Printout
 from memctl.output.report_page import About
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store, title_of
-from memctl.reports import statistics as rows
 from memctl.reports.history import RunRow
+from memctl.reports.statistics import ReportedStore
 from memctl.selection import Selection
 from memctl.storekit.files import AtomicFile
 from memctl.text.numbers import count
@@ -155,7 +150,19 @@ def report(
             no_findings=_no_findings(where, wanted=findings),
             whole=where.whole,
         )
-        report = _report(found, about, counter.name, runs)
+        url = UNSET if pseudonyms else label
+        report = report_of(
+            found.statistics,
+            ReportedStore(url=url, kind=found.kind, what=found.what),
+            runs,
+            title=about.title,
+            time=about.now,
+            noun=found.noun,
+            selection=about.selection,
+            pseudonyms=pseudonyms,
+            counted_by=counter.name,
+            context_limit=context_limit,
+        )
         if file is not None or prints:
             page = io.StringIO()
             report_page.write(
@@ -314,81 +321,3 @@ def _no_findings(where: Selection, *, wanted: bool) -> str:
     if not wanted:
         return "--no-findings"
     return "" if where.whole else "they are about whole memories, and messages were selected"
-
-
-def _report(found: _Found, about: About, counted_by: str, runs: list[RunRow]) -> rows.ReportReport:
-    """Return the report; parts that do not apply are left out.
-
-    ``counted_by`` is the name of the token counter.
-    """
-    has = found.statistics
-    report = rows.ReportReport(
-        store=rows.ReportedStore(
-            url=UNSET if about.pseudonyms else about.store, kind=found.kind, what=found.what
-        ),
-        title=about.title,
-        time=about.now.isoformat(timespec="seconds"),
-        noun=about.noun,
-        selection=about.selection,
-        pseudonyms=about.pseudonyms,
-        totals=rows.StoreTotals(
-            users=has.users,
-            without_user=has.without_user,
-            memories=has.memories,
-            messages=has.messages,
-            bytes=has.bytes,
-            marks=has.marks,
-            roles=has.roles,
-            unread=has.unread,
-            first=has.first,
-            last=has.last,
-            summaries=has.summaries,
-            without_time=has.untimed,
-            odd_times=has.odd_times,
-        ),
-        days=has.days,
-        sizes=rows.MessageSizes(
-            has.size_bins,
-            [
-                rows.LargeMessage(**_key(row.key), id=row.id, role=row.role, bytes=row.bytes)
-                for row in has.largest_messages
-            ],
-        ),
-        by_user=has.user_rows,
-        other_users=None if has.other_users is None else rows.Users(*astuple(has.other_users)[1:]),
-        ages=[rows.AgeRow(*one) for one in zip((*AGES, None), has.ages, strict=True)],
-        idle=[_memory(row) for row in has.idle],
-        expiring=[_memory(row) for row in has.expiring],
-        damaged=[rows.DamagedRow(**_key(key), message=why) for key, why in has.damaged.items()],
-        runs=runs,
-        findings=UNSET if has.findings is None else [_finding(row) for row in has.findings],
-    )
-    if (facts := has.facts) is not None:
-        owners = [rows.OwnerRow(**_key(key), facts=number) for key, number in facts.owners]
-        report.facts = rows.Facts(
-            owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
-        )
-        return report
-    report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent)
-    report.contexts = rows.Contexts(
-        *(has.context_bins, has.median, has.percentile95, about.context_limit, has.over_limit),
-        [_memory(row) for row in has.largest_contexts],
-    )
-    report.tools, report.hours = has.tools, has.hours
-    return report
-
-
-def _key(key: MemoryKey) -> dict[str, Any]:
-    return {"user": key.user, "session": key.session, "path": key.part or UNSET}
-
-
-def _memory(row: MemoryRow) -> rows.MemoryTokens:
-    return rows.MemoryTokens(
-        **_key(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
-    )
-
-
-def _finding(row: FindingRow) -> rows.FoundRow:
-    kind = KINDS[row.code]
-    about = row.code, kind.severity.value, row.count, row.memories
-    return rows.FoundRow(*about, kind.what, kind.meaning, row.remedy or kind.remedy)

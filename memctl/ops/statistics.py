@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from msgspec import UNSET
+from msgspec.structs import astuple
 from msgspec.structs import replace as replaced
 
 from memctl.dialects.fact import FactView
@@ -37,6 +39,8 @@ from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
 from memctl.ops.gather import gather
 from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged
+from memctl.reports import statistics as rows
+from memctl.reports.history import RunRow
 from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
 from memctl.selection import Selection
 from memctl.store import Store
@@ -747,3 +751,93 @@ def pseudonymous(found: Statistics) -> Statistics:
         facts=facts,
         damaged={renamed(key): "its data cannot be read" for key in found.damaged},
     )
+
+
+def report_of(
+    has: Statistics,
+    store: rows.ReportedStore,
+    runs: list[RunRow],
+    *,
+    title: str,
+    time: datetime,
+    noun: str = "message",
+    selection: str = "",
+    pseudonyms: bool = False,
+    counted_by: str = "estimate",
+    context_limit: int | None = None,
+) -> rows.ReportReport:
+    """Return statistics as the report of ``memctl report``; parts that do not apply are left out.
+
+    ``runs`` are the last runs on the store.  ``time`` is that of the report, with its zone, and
+    ``selection`` says in words what was selected.  ``pseudonyms`` says that numbers stand for
+    names.  ``counted_by`` is the name of the token counter; ``noun`` and ``context_limit`` are
+    those of the statistics.
+    """
+    report = rows.ReportReport(
+        store=store,
+        title=title,
+        time=time.isoformat(timespec="seconds"),
+        noun=noun,
+        selection=selection,
+        pseudonyms=pseudonyms,
+        totals=rows.StoreTotals(
+            users=has.users,
+            without_user=has.without_user,
+            memories=has.memories,
+            messages=has.messages,
+            bytes=has.bytes,
+            marks=has.marks,
+            roles=has.roles,
+            unread=has.unread,
+            first=has.first,
+            last=has.last,
+            summaries=has.summaries,
+            without_time=has.untimed,
+            odd_times=has.odd_times,
+        ),
+        days=has.days,
+        sizes=rows.MessageSizes(
+            has.size_bins,
+            [
+                rows.LargeMessage(**_key(row.key), id=row.id, role=row.role, bytes=row.bytes)
+                for row in has.largest_messages
+            ],
+        ),
+        by_user=has.user_rows,
+        other_users=None if has.other_users is None else rows.Users(*astuple(has.other_users)[1:]),
+        ages=[rows.AgeRow(*one) for one in zip((*AGES, None), has.ages, strict=True)],
+        idle=[_memory(row) for row in has.idle],
+        expiring=[_memory(row) for row in has.expiring],
+        damaged=[rows.DamagedRow(**_key(key), message=why) for key, why in has.damaged.items()],
+        runs=runs,
+        findings=UNSET if has.findings is None else [_finding(row) for row in has.findings],
+    )
+    if (facts := has.facts) is not None:
+        owners = [rows.OwnerRow(**_key(key), facts=number) for key, number in facts.owners]
+        report.facts = rows.Facts(
+            owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
+        )
+        return report
+    report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent)
+    report.contexts = rows.Contexts(
+        *(has.context_bins, has.median, has.percentile95, context_limit, has.over_limit),
+        [_memory(row) for row in has.largest_contexts],
+    )
+    report.tools, report.hours = has.tools, has.hours
+    return report
+
+
+def _key(key: MemoryKey) -> dict[str, Any]:
+    return {"user": key.user, "session": key.session, "path": key.part or UNSET}
+
+
+def _memory(row: MemoryRow) -> rows.MemoryTokens:
+    return rows.MemoryTokens(
+        **_key(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
+    )
+
+
+def _finding(row: FindingRow) -> rows.FoundRow:
+    kind = KINDS[row.code]
+    about = row.code, kind.severity.value, row.count, row.memories
+    return rows.FoundRow(*about, kind.what, kind.meaning, row.remedy or kind.remedy)
