@@ -17,8 +17,7 @@ from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.holds import all_held, nothing_but_held
-from memctl.ops.inspect import Catalogue, Totals
-from memctl.ops.inspect import Group as Shared
+from memctl.ops.inspect import Catalogue
 from memctl.output import diagnosis, tables
 from memctl.output.printout import Printout
 from memctl.reports.change import CompressReport, UndoReport
@@ -169,14 +168,13 @@ def _failures(report: Any) -> list[tuple[MemoryKey, Failure]]:
 def _contents(report: InspectReport | InspectByReport) -> RenderableType:
     """Draw the totals and memories of ``inspect``, or its groups."""
     if isinstance(report, InspectByReport):
-        groups = [Shared(row.value, row.memories, row.messages, row.bytes) for row in report.groups]
-        return tables.groups(report.by, groups)
-    store, totals = report.store, asdict(report.totals) | {"users": report.totals.users or 0}
+        return tables.groups(report.by, report.groups)
+    store = report.store
     infos = [_info(row) for row in report.memories]
     drawn = tables.catalogue(
         store.url,
         store.what,
-        Catalogue(Totals(**totals), infos),
+        Catalogue(report.totals, infos),
         None,
         embedding=Embedding(*asdict(store.embedding).values()) if store.embedding else None,
     )

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import MemoryInfo, Page, StoredMessage
 from memctl.ops import inspect as operation
-from memctl.ops.inspect import Catalogue, Group, GroupBy, Sort
+from memctl.ops.inspect import Catalogue, GroupBy, Sort
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import opened, warn_of_other_contents
 from memctl.ops.retry import undamaged_pages
@@ -42,7 +41,6 @@ from memctl.reports.inspect import (
     RotatedRow,
     Rotation,
     ThreadRow,
-    Totals,
 )
 from memctl.selection import Selection
 from memctl.store import Store
@@ -139,7 +137,7 @@ async def _inspect(
 
 
 def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:
-    totals, what = found.totals, title_of(store.location)
+    what = title_of(store.location)
 
     def report() -> InspectReport:
         return InspectReport(
@@ -150,7 +148,7 @@ def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:
                 capabilities=store.features.capabilities(),
                 embedding=UNSET if store.embedding is None else EmbeddingRow(*store.embedding),
             ),
-            totals=Totals(**asdict(totals)),
+            totals=found.totals,
             memories=[_memory(info) for info in found.memories[:limit]],
         )
 
@@ -205,21 +203,13 @@ def _checkpoints(archive: Location, limit: int | None) -> Printout:
     return Printout(report, table)
 
 
-def _groups(by: GroupBy, groups: list[Group], *, facts: bool) -> Printout:
-    def report() -> InspectByReport:
-        return InspectByReport(by=by.value, groups=[_group(by, one) for one in groups])
-
+def _groups(by: GroupBy, groups: list[GroupRow], *, facts: bool) -> Printout:
     def table() -> RenderableType:
         from memctl.output import tables  # only needed to draw
 
         return tables.groups(by, groups, facts=facts)
 
-    return Printout(report, table)
-
-
-def _group(by: GroupBy, group: Group) -> GroupRow:
-    name: dict[str, Any] = {by.value: group.name}
-    return GroupRow(**name, memories=group.memories, messages=group.messages, bytes=group.bytes)
+    return Printout(lambda: InspectByReport(by=by.value, groups=groups), table)
 
 
 async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:

@@ -26,7 +26,7 @@ from memctl.location import Location
 from memctl.ops import inspect as operation
 from memctl.ops.change.change import MarkRun
 from memctl.ops.change.marks import MarkChange
-from memctl.ops.inspect import Group, GroupBy
+from memctl.ops.inspect import GroupBy
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
 from memctl.output import tables
@@ -34,6 +34,7 @@ from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import make_store
 from memctl.reports.change import MarkRow, MarksReport
+from memctl.reports.inspect import GroupRow
 from memctl.selection import Selection
 from memctl.store import refuse_facts
 
@@ -153,10 +154,10 @@ async def _list(output: Output, location: Location, where: Selection) -> None:
         output.printout = _listed(groups)
 
 
-def _listed(groups: list[Group]) -> Printout:
+def _listed(groups: list[GroupRow]) -> Printout:
     return Printout(
         lambda: MarksReport(
-            marks=[MarkRow(one.name, one.memories, one.messages) for one in groups]
+            marks=[MarkRow(one.value, one.memories, one.messages) for one in groups]
         ),
         lambda: tables.groups(GroupBy.MARK, groups),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
@@ -13,6 +13,7 @@ from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 from memctl.ops.gather import gather
 from memctl.ops.retry import leaving_damaged
+from memctl.reports.inspect import GroupRow, Totals
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -37,46 +38,11 @@ class GroupBy(StrEnum):
 
 
 @dataclass(slots=True)
-class Totals:
-    """Sums over the selected memories; ``marks``, ``roles`` and ``unread`` as in ``MemoryInfo``.
-
-    ``without_user`` is the number of memories that belong to no user.  ``first`` and ``last`` are
-    the earliest and the latest time of a message.  ``summaries`` is None if the store has no place
-    for summaries.
-    """
-
-    users: int = 0
-    without_user: int = 0
-    memories: int = 0
-    messages: int = 0
-    bytes: int = 0
-    marks: dict[str, int] = field(default_factory=dict)
-    roles: dict[str, int] = field(default_factory=dict)
-    first: str | None = None
-    last: str | None = None
-    summaries: int | None = None
-    unread: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Catalogue:
     """The memories of a store and their totals."""
 
     totals: Totals
     memories: list[MemoryInfo]
-
-
-@dataclass(slots=True)
-class Group:
-    """The numbers of messages that share a user, a mark, a role, a name or a day.
-
-    ``name`` is the shared value.  ``memories`` is the number of memories with such messages.
-    """
-
-    name: str
-    memories: int = 0
-    messages: int = 0
-    bytes: int = 0
 
 
 async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
@@ -131,7 +97,7 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
         totals.summaries += bool(info.summary)
 
 
-async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
+async def group(store: Store, where: Selection, by: GroupBy) -> list[GroupRow]:
     """Return groups of the selected messages: days in order, other groups with the largest first.
 
     ``by`` is the property that the messages of a group share.  A message with several marks is in
@@ -141,28 +107,34 @@ async def group(store: Store, where: Selection, by: GroupBy) -> list[Group]:
         MemctlError: as ``Store.read``.
     """
     groups = await leaving_damaged(lambda: _grouped(store, where, by))
-    order = (lambda found: found.name) if by is GroupBy.DAY else (lambda found: -found.messages)
+    order = (lambda found: found.value) if by is GroupBy.DAY else (lambda found: -found.messages)
     return sorted(groups.values(), key=order)
 
 
-async def _grouped(store: Store, where: Selection, by: GroupBy) -> dict[str, Group]:
-    groups: dict[str, Group] = {}
+async def _grouped(store: Store, where: Selection, by: GroupBy) -> dict[str, GroupRow]:
+    groups: dict[str, GroupRow] = {}
     begin = partial(_MemoryGroups, store.dialect, by)
     async with aclosing(gather(store, where, begin)) as memories:
         async for memory in memories:
             for name, one in memory.groups.items():
-                found = groups.setdefault(name, Group(name))
+                found = groups.setdefault(name, _named(by, name))
                 found.memories += 1
                 found.messages += one.messages
                 found.bytes += one.bytes
     return groups
 
 
+def _named(by: GroupBy, name: str) -> GroupRow:
+    found = GroupRow()
+    setattr(found, by.value, name)
+    return found
+
+
 class _MemoryGroups:
     """The groups of the messages of one memory, by name."""
 
     def __init__(self, dialect: Dialect, by: GroupBy, memory: Memory) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, GroupRow] = {}
         self._dialect = dialect
         self._by = by
         self._user = memory.key.user
@@ -173,7 +145,7 @@ class _MemoryGroups:
             for name in self._names(entry):
                 found = groups.get(name)
                 if found is None:
-                    found = groups[name] = Group(name)
+                    found = groups[name] = _named(self._by, name)
                 found.messages += 1
                 found.bytes += len(entry.message)
 

@@ -22,9 +22,10 @@ from memctl.text.numbers import bar, count, duration, size
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.copy.compare import CompareReport
-    from memctl.ops.inspect import Catalogue, Group, Totals
+    from memctl.ops.inspect import Catalogue
     from memctl.reports.config import CheckRow, ConfigFile, SettingRow
-    from memctl.reports.report import PartRow
+    from memctl.reports.inspect import GroupRow, Totals
+    from memctl.reports.report import Maybe, PartRow
     from memctl.stores.archive.rotation import RotatedFile
 
 GAP = 2
@@ -197,10 +198,10 @@ def _totals(head: Text, totals: Totals) -> Text:
 
 def _users(totals: Totals) -> list[str]:
     """Return a list with the number of users as a text; empty if no memory belongs to a user."""
-    return [] if totals.memories and not totals.users else [count(totals.users, "user")]
+    return [] if totals.memories and not totals.users else [count(totals.users or 0, "user")]
 
 
-def _without_user(users: int, number: int) -> str:
+def _without_user(users: Maybe[int], number: int) -> str:
     """Return a text that ``number`` of the counted items have no user; empty if all or none do."""
     return f" ({number:,} without a user)" if users and number else ""
 
@@ -324,13 +325,13 @@ def checkpoints(
     return Stack(head, Text(), grid, last)
 
 
-def groups(by: str, found: list[Group], *, facts: bool = False) -> RenderableType:
+def groups(by: str, found: Sequence[GroupRow], *, facts: bool = False) -> RenderableType:
     """Draw a row per group of memories, with its counts; ``by`` is the heading of the names."""
     noun = "facts" if facts else "messages"
     largest = max((group.messages for group in found), default=1) or 1
     return Grid(
         [
-            Column(by, [cell(group.name) for group in found], shrinks=True),
+            Column(by, [cell(group.value) for group in found], shrinks=True),
             Column("memories", [Text(f"{group.memories:,}") for group in found], right=True),
             Column(noun, [Text(f"{group.messages:,}") for group in found], right=True),
             Column("size", [Text(size(group.bytes)) for group in found], right=True),

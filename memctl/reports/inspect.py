@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from msgspec import UNSET
+from msgspec import UNSET, field
 
 from memctl.reports.report import (
     Amount,
@@ -64,11 +64,11 @@ class Totals(Row, kw_only=True):
     messages: Count = 0
     bytes: Count = 0
     """The bytes of the stored JSON of the messages."""
-    marks: Counts
+    marks: Counts = field(default_factory=dict)
     """Messages by mark."""
-    roles: Counts
+    roles: Counts = field(default_factory=dict)
     """Messages by role."""
-    unread: Unread
+    unread: Unread = field(default_factory=dict)
     """Messages that the framework does not read, by reason."""
     first: First = None
     last: Last = None
@@ -115,9 +115,9 @@ class GroupRow(Row, kw_only=True):
     role: Maybe[str] = UNSET
     name: Maybe[str] = UNSET
     day: Maybe[str] = UNSET
-    memories: Count
-    messages: Count
-    bytes: Count
+    memories: Count = 0
+    messages: Count = 0
+    bytes: Count = 0
 
     @property
     def value(self) -> str:

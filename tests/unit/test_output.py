@@ -12,9 +12,10 @@ from rich.console import Console, RenderableType
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.errors import Failure
 from memctl.model import MemoryInfo, MemoryKey, StoredMessage
-from memctl.ops.inspect import Catalogue, Totals
+from memctl.ops.inspect import Catalogue
 from memctl.ops.report import CopyReport
 from memctl.output import conversation, tables
+from memctl.reports.inspect import Totals
 
 
 def drawn(renderable: RenderableType, width: int) -> list[str]:
