@@ -256,7 +256,7 @@ class Report(Row, tag_field="schema", tag=_schema):
         """Return the rows of the report for NDJSON and CSV."""
         if self.flat:
             return [self.row()]
-        return [item.row() for place in self.lists for item in self._items(place)]
+        return [row for place in self.lists for row in _rows(self._items(place))]
 
     def _items(self, place: str) -> Sequence[Row]:
         found: Any = self
@@ -265,6 +265,13 @@ class Report(Row, tag_field="schema", tag=_schema):
         if found is UNSET:
             return ()
         return [found] if isinstance(found, Row) else found
+
+
+def _rows(items: Sequence[Row]) -> list[dict[str, Any]]:
+    if any(item.flat for item in items[:1]):
+        return [item.row() for item in items]
+    found: list[dict[str, Any]] = msgspec.to_builtins(items, enc_hook=_text)
+    return found
 
 
 class Divisible(Report, kw_only=True):
