@@ -298,7 +298,11 @@ class Divisible(Report, kw_only=True):
     def data(self) -> dict[str, Any]:
         """Return the report as a JSON object, in which what is about its parts comes last."""
         data = super().data()
-        return data | {name: data.pop(name) for name in Divisible.__struct_fields__ if name in data}
+        return data | {name: data.pop(name) for name in LAST if name in data}
+
+
+LAST = Divisible.__struct_fields__
+"""The fields that come last in a report."""
 
 
 class PartsReport(Divisible, kw_only=True):

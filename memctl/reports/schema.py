@@ -17,7 +17,7 @@ from msgspec.structs import fields
 
 from memctl.errors import UsageError
 from memctl.reports import FORMS
-from memctl.reports.report import Error, Row
+from memctl.reports.report import LAST, Error, Row
 from memctl.text.words import did_you_mean
 
 _STABLE = "Keys are added in later versions, never renamed; keys that do not apply are left out."
@@ -61,13 +61,14 @@ def schema(name: str) -> _Schema:
     own = [parts.pop(form.__name__) for form in forms]
     log = name == "log"
     told = [text.rstrip(".") for form in forms if (text := inspect.getdoc(form))]
+    found = {key: value for one in own for key, value in one["properties"].items()}
     head: _Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:memctl:{name}:1",
         "title": "A message of memctl --log-format json" if log else f"memctl {name} --json",
         "description": f"{'; or: '.join(told)}. {_STABLE}",
         "type": "object",
-        "properties": {key: value for one in own for key, value in one["properties"].items()},
+        "properties": dict(sorted(found.items(), key=lambda item: item[0] in LAST)),
     }
     if log:
         return _named(head | {k: own[0][k] for k in ("required", "additionalProperties")}, parts)
