@@ -447,16 +447,14 @@ class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
-    POWERSHELL = "powershell"
 
 
 def _show_completion(shell: Shell | None) -> None:
     if shell is not None:
-        name = f"memctl.{'ps1' if shell is Shell.POWERSHELL else shell}"
         package = Path(__file__).parent
         places = [folder / "completions" for folder in (package, package.parent)]
         folder = next(place for place in places if place.is_dir())  # a wheel, or a checkout
-        typer.echo((folder / name).read_text("utf-8"), nl=False)
+        typer.echo((folder / f"memctl.{shell}").read_text("utf-8"), nl=False)
         raise typer.Exit
 
 

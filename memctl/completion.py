@@ -5,8 +5,7 @@ the line.  The answer is ``files`` (if file names fit, too) or ``values``, then 
 candidate: the whole word, a tab, and the meaning.
 
 bash does not quote candidates.  Its script sends the line itself and receives quoted text to
-append.  PowerShell neither quotes words nor filters them.  Its script receives quoted words that
-match.
+append.
 
 Nothing is written to stderr: a user who presses TAB did not run a command.
 """
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from memctl.selection import Selection
     from memctl.store import Store
 
-SHELLS = ("bash", "zsh", "fish", "powershell")
+SHELLS = ("bash", "zsh", "fish")
 
 _STORES = ("STORE", "SRC", "DST", "A", "B")
 _RUNS = 100
@@ -128,11 +127,6 @@ def main(root: Any, lines: Mapping[str, str], shell: str, words: Sequence[str]) 
         return
     if shell == "bash":
         text = answer(lambda before, word: complete(root, lines, before, word), words)
-    elif shell == "powershell":
-        word = words[-1].lstrip("'\"") if words else ""
-        found = complete(root, lines, words[:-1], word)
-        found.words = {in_powershell(word): meaning for word, meaning in found.words.items()}
-        text = _written(found)
     else:
         found = complete(root, lines, words[:-1], words[-1] if words else "", quoted=True)
         text = _written(found)
@@ -447,16 +441,6 @@ def quoted(text: str, quote: str) -> str:
             return "".join(
                 char if _PLAIN.match(char) or not char.isascii() else f"\\{char}" for char in text
             )
-
-
-_PLAIN_IN_POWERSHELL = re.compile(r"[\w+./:=-]+", re.ASCII)
-
-
-def in_powershell(text: str) -> str:
-    """Return a text as one word of PowerShell, in quotes where needed."""
-    if _PLAIN_IN_POWERSHELL.fullmatch(text):
-        return text
-    return "'" + re.sub("(['\u2018-\u201b])", r"\1\1", text) + "'"
 
 
 def answer(complete: Callable[[Sequence[str], str], Candidates], asked: Sequence[str]) -> str:

@@ -314,6 +314,7 @@ class Output:
             from memctl.output.printout import write_json  # only needed for a report
 
             write_json({"schema": f"memctl/{command}/1"}, self.warnings, error)
+            sys.stdout.flush()  # raises if the output cannot be written
         more: dict[str, Any] = {}
         if self.log_format is LogFormat.JSON:
             self._log_failures()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memctl import completion
-from memctl.completion import in_powershell, quoted, split
+from memctl.completion import quoted, split
 from memctl.holds import Hold
 from memctl.journal.holds import HoldRecord
 from memctl.journal.runs import Run as KeptRun
@@ -27,7 +27,6 @@ from tests.support.cli import Run, fill
 
 ALIASES = ["prod-one", "asks"]
 USERS = [*NAMES, "zed"]
-USERS_IN_POWERSHELL = [f"{in_powershell(name)}\t" for name in USERS]
 INSPECT = [
     *("--messages", "--ids", "--by", "--sort", "--limit", "--path", "--pager", "--no-pager"),
     *("--timeout", "--shard", "--shards", "--on", "--workers"),
@@ -66,7 +65,7 @@ MARKS = ["a", "considered", "hint", "to check"]
         ("inspect agents.db --config none.toml --user z", ["zed"]),
         ("inspect --show", []),
         ("--show", ["--show-completion"]),
-        ("--show-completion p", ["powershell"]),
+        ("--show-completion z", ["zsh"]),
         ("delete -q agents.db --mark h", ["hint"]),
         ("help sel", ["selection"]),
         ("--co", ["--config", "--color"]),
@@ -205,44 +204,7 @@ def test_completion_bash_reads_what_is_written_for_it(name: str, quote: str) -> 
 
 
 def test_completion_scripts_are_shown(run: Run) -> None:
-    for shell in ("bash", "zsh", "fish", "powershell"):
+    for shell in ("bash", "zsh", "fish"):
         shown = run("--show-completion", shell)
         assert shown.exit_code == 0
-        extension = {"powershell": "ps1"}.get(shell, shell)
-        assert shown.stdout == (SCRIPTS / f"memctl.{extension}").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["ins"], ["values", "inspect\tShow what is in a store: totals, memories or messages."]),
-        (["nonsense", ""], ["values"]),
-        (["inspect", "my"], ["files"]),
-        (["inspect", "my store.ndjson", "--user", ""], ["values", *USERS_IN_POWERSHELL]),
-        (["inspect", "my store.ndjson", "--user", "'a i"], ["values", USERS_IN_POWERSHELL[0]]),
-        (["inspect", "agents.db", "--user=z"], ["values", "--user=zed\t"]),
-        (
-            ["inspect", "agents.db", "--user=a"],
-            ["values", f"{in_powershell(f'--user={NAMES[0]}')}\t"],
-        ),
-    ],
-)
-def test_completion_powershell_gets_words_that_fit_quoted(
-    folder: Path, words: list[str], expected: list[str]
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "memctl", *words],
-        cwd=folder,
-        env=os.environ | {"_MEMCTL_COMPLETE": "powershell", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines() == expected
-    assert done.stderr == ""
-
-
-def test_completion_powershell_takes_curly_quotes_for_quotes() -> None:
-    assert in_powershell("O\u2019Neill's") == "'O\u2019\u2019Neill''s'"
-    assert in_powershell("--user=ada") == "--user=ada"
-    assert in_powershell("$HOME") == "'$HOME'"
+        assert shown.stdout == (SCRIPTS / f"memctl.{shell}").read_text()
