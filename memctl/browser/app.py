@@ -190,7 +190,7 @@ class Browser(App[None]):
     def _draw_lines(self) -> None:
         known = self._catalogue
         label, *facts = visible(self.source.location.label), "read-only"
-        if self._lister is not None and hasattr(self._lister, "store"):
+        if self._lister is not None:
             store = self._lister.store
             facts = [store.kind, "read-only"]
             if known.counted:
@@ -405,8 +405,7 @@ class Browser(App[None]):
 
     def action_commands(self) -> None:
         """Show commands for what is selected."""
-        store = getattr(self._lister, "store", None)
-        parts = store is not None and store.features.parts
+        parts = self._lister is not None and self._lister.store.features.parts
         choice = Choice(self.source, self._catalogue, self.pane.subject(), parts=parts)
         self.push_screen(Overlay(choice))
 

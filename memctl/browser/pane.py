@@ -297,8 +297,8 @@ class Drawn(Pane):
 class ListPane(Drawn, Generic[Row]):
     """A list of rows with a cursor.
 
-    A subclass draws a row in ``draw``, and calls ``show`` with other rows.  ``below`` are lines
-    below the list, about the row under the cursor.
+    A subclass draws a row in ``draw``, and sets ``rows``.  ``below`` are lines below the list,
+    about the row under the cursor.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [("right", "enter")]
