@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from memctl.browser.pane import LINK, PLAIN, Hint, ListPane, Part, Signs, Subject, cut, split
+from memctl.browser.pane import Subject
 
 
 def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> list[str]:
@@ -69,34 +69,3 @@ def _file(subject: Subject) -> str:
     names = subject.key[:2] if subject.key is not None else (subject.user or "",)
     plain = "-".join(re.sub(r"[^\w.-]+", "-", name).strip("-.") for name in names if name)
     return f"{plain or 'memories'}.html"
-
-
-class Commands(ListPane):
-    """The list of commands; the one under the cursor is shown whole below."""
-
-    def __init__(self, signs: Signs, commands: list[str]) -> None:
-        super().__init__(signs)
-        self._commands = commands
-
-    def count(self) -> int:
-        """Return the number of commands."""
-        return len(self._commands)
-
-    def row(self, index: int, width: int) -> list[list[Part]]:
-        """Return a command on one line."""
-        program, _, rest = self._commands[index].partition(" ")
-        command, _, more = rest.partition(" ")
-        shown = cut(more, width - len(program) - len(command) - 2, self.signs.more)
-        return [[(f"{program} ", PLAIN), (command, LINK), (f" {shown}", PLAIN)]]
-
-    def below(self, width: int) -> list[list[Part]]:
-        """Return the command under the cursor whole."""
-        return [[(text, PLAIN)] for text in split(self.chosen(), width)]
-
-    def chosen(self) -> str:
-        """Return the command under the cursor."""
-        return self._commands[self.cursor]
-
-    def hints(self) -> list[Hint]:
-        """Return the keys of the list."""
-        return [("↵", "Copy"), ("Esc", "Back")]

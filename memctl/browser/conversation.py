@@ -6,34 +6,24 @@ seen, so a memory of a million messages opens as quickly as one of ten.
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.text import Text
+from textual.binding import BindingType
 from textual.message import Message
-from textual.strip import Strip
 
-from memctl.browser.document import PAGE, Context, Document, Entry, Missing
-from memctl.browser.pane import (
-    BOLD,
-    CHOSEN,
-    DIM,
-    LINK,
-    PLAIN,
-    Hint,
-    Pane,
-    Part,
-    Signs,
-    Subject,
-    drawn,
-    line,
-    wrapped,
-)
+from memctl.browser.document import PAGE, Context, Document, Entry, Missing, Whole, Windows
+from memctl.browser.pane import Drawn, Hint, Subject, Target, drawn, name_of
+from memctl.browser.source import Reader, Source
 from memctl.dialects.view import Dialect
 from memctl.errors import MemctlError
 from memctl.location import visible
-from memctl.model import StoredMessage
-from memctl.output import conversation
+from memctl.model import MemoryKey, StoredMessage
 from memctl.output.conversation import FOLDED, Extent
 from memctl.text.numbers import count
 
@@ -45,129 +35,176 @@ DRAWN = 1000
 """The maximum number of messages whose lines are kept."""
 AHEAD = 60
 """The distance to a page, in messages, at which it is loaded before it is needed."""
+SOUGHT = 1000
+"""The number of messages that are searched at once."""
 REST = "Enter shows more"
 
 
-class Conversation(Pane):
-    """The pane of a memory; ``show`` gives it a document that is open."""
+class Conversation(Drawn):
+    """The pane of a memory, which reads it with a store of its own."""
 
-    KEYS: ClassVar[dict[str, str]] = {
-        **{"up": "line_up", "down": "line_down", "pageup": "page_up", "pagedown": "page_down"},
-        **{" ": "page_down", "b": "page_up", "home": "go_first", "end": "go_last"},
-        **{"g": "go_first", "G": "go_last", "j": "next_message", "k": "previous_message"},
-        **{"enter": "enter", "escape": "leave", "left": "leave", "h": "leave"},
-        **{"t": "toggle_tools", "c": "toggle_context", "m": "next_mark", "/": "slash"},
-        **{"n": "next_hit", "N": "previous_hit"},
-    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *[("j", "step(1)"), ("k", "step(-1)"), ("n", "find(1)"), ("N", "find(-1)")],
+        *[("t", "toggle_tools"), ("c", "toggle_context"), ("m", "next_mark")],
+    ]
 
+    @dataclass
     class Entered(Message):
         """Ask to show a message whole."""
 
-        def __init__(self, entry: Entry) -> None:
-            self.entry = entry
-            super().__init__()
+        entry: Entry
+        dialect: Dialect
 
-    class ContextToggled(Message):
-        """Ask to show what the model is sent, or all messages again."""
-
-    class Sought(Message):
-        """Ask for the nearest message that matches, after the cursor or before it.
-
-        ``what`` names it in the status line.
-        """
-
-        def __init__(self, what: str, matches: Callable[[StoredMessage], bool], step: int) -> None:
-            self.what = what
-            self.matches = matches
-            self.step = step
-            super().__init__()
-
-    class Wanted(Message):
-        """Ask to load a page of the document, and then to call ``loaded``."""
-
-        def __init__(self, document: Document, page: int) -> None:
-            self.document = document
-            self.page = page
-            super().__init__()
-
-    def __init__(self, signs: Signs) -> None:
-        super().__init__(signs)
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.source = source
         self.document: Document | None = None
         self.cursor = 0
         self.unfolded = False
-        self.told = ""
+        self.told = "Enter opens a memory."
         """The text that is shown without a document."""
         self.found = ""
         """The text that was looked for last, which is highlighted."""
-        self._dialect: Dialect | None = None
+        self._reader: Reader | None = None
         self._top = (0, 0)
         self._title = ""
         self._summary = ""
         self._tail = ""
-        self._drawn: OrderedDict[int, list[list[Part]]] = OrderedDict()
+        self._drawn: OrderedDict[int, list[Text]] = OrderedDict()
         self._width = 0
         self._wanted: set[int] = set()
         self._motion: Callable[[], None] | None = None
 
+    # Reading
+
+    def open(
+        self,
+        key: MemoryKey,
+        target: Target | None = None,
+        at: int | None = None,
+        *,
+        context: bool = False,
+    ) -> None:
+        """Show a memory at a message, or at its end; with ``context``, what the model is sent."""
+        self.run_worker(self._open(key, target, at, context=context), group="open", exclusive=True)
+
+    async def _open(
+        self, key: MemoryKey, target: Target | None, at: int | None, *, context: bool
+    ) -> None:
+        title, before = name_of(key), self.document
+        fresh = before is None or before.key != key
+        if fresh:
+            self.blank(title, "reading…")
+        try:
+            if self._reader is None:
+                self._reader = await self._store()
+            reader, dialect = self._reader, self._dialect
+            document: Document
+            if context:
+                document = Context(reader, key)
+            elif reader.store.features.cheap_windows and not dialect.leaves_out:
+                document = Windows(reader, key)
+            else:
+                document = Whole(reader, key)
+            await document.open(self._tell_number)
+            if target is not None:
+                at = await self._place(document, target)
+        except MemctlError as error:
+            if fresh:
+                self.blank(title, error.message)
+            self._fail(error)
+            return
+        told = ""
+        if target is not None:
+            told = "the message is not in this conversation" if at is None else ""
+            self.found = target.found or self.found
+        if before is not None:
+            gone = before.total - document.total
+            if not fresh and type(before) is type(document) and gone > 0:
+                told = f"{count(gone, dialect.noun)} were deleted meanwhile"
+            before.close()
+        self._show(title, document, at)
+        self._tell(told)
+
+    async def _store(self) -> Reader:
+        """Return a reader of messages that has opened the store."""
+        reader = self.source.reader()
+        await reader.open()
+        return reader
+
+    def read_anew(self) -> None:
+        """Open the store and the memory again; what is shown stays until then."""
+        if self._reader is not None:
+            self.run_worker(self._read_anew(self._reader), group="open", exclusive=True)
+
+    async def _read_anew(self, old: Reader) -> None:
+        try:
+            self._reader = await self._store()
+        except MemctlError as error:
+            self._fail(error)
+            return
+        await old.close()
+        if (document := self.document) is not None:
+            context = isinstance(document, Context)
+            await self._open(document.key, None, self.cursor, context=context)
+
+    async def end(self) -> None:
+        """Close what is open, since the browser ends."""
+        if self._reader is not None:
+            await self._reader.close()
+        if self.document is not None:
+            self.document.close()
+
+    def _tell(self, text: str) -> None:
+        self.post_message(self.Told(text))
+
+    def _tell_number(self, number: int) -> None:
+        self._tell(f"reading… {number:,}" if number >= SOUGHT else "")
+
+    def _fail(self, error: MemctlError) -> None:
+        """Show an error, and keep what was read."""
+        self.post_message(self.Told(error.message, error=True))
+
     # What is shown
 
-    def tell(self, title: str, text: str) -> None:
+    def blank(self, title: str = "", text: str = "Enter opens a memory.") -> None:
         """Show a text in place of messages."""
         self.document = None
         self.told = text
-        self._title = title
         self.name_it(title, "")
         self.redraw()
 
-    def show(
-        self,
-        title: str,
-        document: Document,
-        dialect: Dialect,
-        at: int | None,
-        summary: str = "",
-        tail: str = "",
-    ) -> None:
-        """Show a document: at the message with the index ``at``, or at its end.
-
-        ``summary`` is a text for the lower border, and ``tail`` the last line.
-        """
+    def _show(self, title: str, document: Document, at: int | None) -> None:
+        """Show a document: at the message with the index ``at``, or at its end."""
         self.document = document
-        self._dialect = dialect
-        self._title = title
-        self._summary = summary
-        self._tail = tail
+        self._title, self._summary, self._tail = title, "", ""
+        if isinstance(document, Context):
+            self._title = f"{title} · context"
+            self._summary = f"about {count(sum(document.tokens.values()), 'token')}"
+            self._tail = _shares(document.tokens)
         self._wanted.clear()
         self._motion = None
-        self._forget()
-        if at is None:
-            self._move(self._to_end)
-        else:
-            self._move(lambda: self._to_message(at))
-
-    def loaded(self, page: int) -> None:
-        """Go on after a page was loaded."""
-        self._wanted.discard(page)
-        motion, self._motion = self._motion, None
-        if motion is not None:
-            self._move(motion)
-        else:
-            self._move(self._settle)
-
-    def failed(self, page: int, error: MemctlError) -> None:
-        """Stay where it is, since a page could not be loaded."""
-        self._wanted.discard(page)
-        self._motion = None
-        self.told = error.message
-
-    def go_to(self, index: int) -> None:
-        """Move the cursor to a message, and show it from its first line."""
-        self._move(lambda: self._to_message(index))
-
-    def _forget(self) -> None:
         self._drawn.clear()
+        self._move(self._to_end if at is None else lambda: self._to_message(at))
+        self.refresh_bindings()
 
-    def _lines_of(self, index: int) -> list[list[Part]]:
+    async def _load(self, document: Document, page: int) -> None:
+        """Load a page, and make the motion that waits for it."""
+        deleted, failed = document.deleted, False
+        try:
+            await document.load(page)
+        except MemctlError as error:
+            self._fail(error)
+            failed = True
+        if document.deleted > deleted:
+            self._tell(f"{count(document.deleted - deleted, 'message')} were deleted meanwhile")
+        if self.document is document:
+            self._wanted.discard(page)
+            motion, self._motion = self._motion, None
+            if not failed:
+                self._move(motion or self._settle)
+
+    def _lines_of(self, index: int) -> list[Text]:
         """Return the lines of a message.
 
         Raises:
@@ -176,70 +213,56 @@ class Conversation(Pane):
         found = self._drawn.get(index)
         if found is None:
             assert self.document is not None
-            found = [*self.draw(self.document[index], self._width), []]
+            found = [*self._draw_message(self.document[index], self._width), Text()]
             if self._tail and index == self._last():
-                found += [[(self._tail, BOLD)], []]
+                found += [Text(self._tail, "bold"), Text()]
             self._drawn[index] = found
             if len(self._drawn) > DRAWN:
                 self._drawn.popitem(last=False)
         return found
 
-    def draw(self, entry: Entry, width: int) -> list[list[Part]]:
+    def _draw_message(self, entry: Entry, width: int) -> list[Text]:
         """Return the lines of a message, without its margin."""
-        assert self._dialect is not None
         folds = entry.unread and not self.unfolded
         extent = Extent(FOLDED if folds else LONGEST, REST, self.unfolded, LARGEST)
-        if self._dialect.facts:
-            shown = conversation.fact(entry.message, entry.number, extent=extent)
-        else:
-            shown = conversation.message(
-                *(entry.message, entry.number),
-                tokens=entry.tokens,
-                fault=entry.fault,
-                unread=entry.unread,
-                dialect=self._dialect,
-                extent=extent,
-            )
-        lines = drawn(shown, width - 2)
-        return [_highlighted(parts, self.found) for parts in lines] if self.found else lines
+        lines = drawn(entry.drawn(self._dialect, extent), width - 2)
+        for text in lines if self.found else ():
+            text.highlight_regex(re.compile(re.escape(self.found), re.IGNORECASE), "reverse")
+        return lines
 
-    def lines(self, width: int, height: int) -> list[Strip]:
+    def lines(self, width: int, height: int) -> list[Text]:
         """Return the lines that are seen."""
         if self.document is None or not self.document.total:
             told = self.told if self.document is None else "no messages"
-            shown = wrapped(self.signs.redrawn(told), width)
-            return [line([(text, DIM)], width) for text in shown]
+            return drawn(Text(self.redrawn(told), "dim"), width)[:height]
         if self._width != width:
             self._width = width
-            self._forget()
+            self._drawn.clear()
             self._top = (self._top[0], 0)
             self._fit()
-        found: list[Strip] = []
+        found: list[Text] = []
         index, skip = self._top
         last = index
         try:
             while len(found) < height and index < self.document.total:
-                here = self.signs.here if index == self.cursor else " "
-                style = LINK if self.has_focus else DIM
-                margin: list[Part] = [(here, style), (" ", PLAIN)]
-                found += [line([*margin, *parts], width) for parts in self._lines_of(index)[skip:]]
+                here = self.redrawn("▌") if index == self.cursor else " "
+                margin = Text.assemble((here, "cyan" if self.has_focus else "dim"), " ")
+                found += [margin + text for text in self._lines_of(index)[skip:]]
                 last = index
                 index, skip = index + 1, 0
         except Missing as missing:
             self._want(missing.page)
-            found.append(line([(self.signs.redrawn("  reading…"), DIM)], width))
+            found.append(Text(self.redrawn("  reading…"), "dim"))
         self.call_later(self._name_it, self._top[0], last)
         self._look_ahead(last)
         return found[:height]
 
     def _name_it(self, first: int, last: int) -> None:
-        if self.document is None or self._dialect is None:
+        if self.document is None:
             return
-        noun = self._dialect.noun
         seen = f"{first + 1:,}–{last + 1:,}" if last > first else f"{first + 1:,}"
-        facts = [self._summary] if self._summary else []
-        facts.append(f"{seen} of {count(self.document.total, noun)}")
-        self.name_it(self._title, " · ".join(facts))
+        seen += f" of {count(self.document.total, self._dialect.noun)}"
+        self.name_it(self._title, " · ".join(filter(None, (self._summary, seen))))
 
     def bar(self) -> tuple[float, float]:
         """Return which messages are seen."""
@@ -255,11 +278,7 @@ class Conversation(Pane):
     def _want(self, page: int) -> None:
         if page not in self._wanted and self.document is not None:
             self._wanted.add(page)
-            # Not at once: what is posted while the screen is drawn does not reach the application.
-            self.call_later(self._ask_for, self.document, page)
-
-    def _ask_for(self, document: Document, page: int) -> None:
-        self.post_message(self.Wanted(document, page))
+            self.run_worker(self._load(self.document, page), group="page")
 
     def _look_ahead(self, last: int) -> None:
         """Load the pages on both sides before they are needed."""
@@ -283,6 +302,11 @@ class Conversation(Pane):
         self.redraw()
 
     # Motions; each may raise Missing
+
+    @property
+    def _dialect(self) -> Dialect:
+        assert self._reader is not None
+        return self._reader.store.dialect
 
     def _height(self) -> int:
         return max(self.size.height, 1)
@@ -375,102 +399,132 @@ class Conversation(Pane):
 
     # Keys
 
-    def scroll_lines(self, number: int) -> None:
-        """Scroll down by so many lines, or up."""
+    def action_move(self, lines: int, pages: int = 0) -> None:
+        """Scroll down by so many lines and pages, or up."""
+        number = lines + pages * max(self._height() - 1, 1)
         self._move(lambda: self._down(number) if number > 0 else self._up_and_settle(-number))
 
     def _up_and_settle(self, number: int) -> None:
         self._up(number)
         self._settle()
 
-    def line_up(self) -> None:
-        """Scroll up by one line."""
-        self.scroll_lines(-1)
-
-    def line_down(self) -> None:
-        """Scroll down by one line."""
-        self.scroll_lines(1)
-
-    def page_up(self) -> None:
-        """Scroll up by a page."""
-        self.scroll_lines(1 - self._height())
-
-    def page_down(self) -> None:
-        """Scroll down by a page."""
-        self.scroll_lines(max(self._height() - 1, 1))
-
-    def go_first(self) -> None:
+    def action_first(self) -> None:
         """Show the first message."""
         self._move(lambda: self._to_message(0))
 
-    def go_last(self) -> None:
+    def action_last(self) -> None:
         """Show the last message."""
         self._move(self._to_end)
 
-    def next_message(self) -> None:
-        """Move the cursor to the next message."""
-        self._move(lambda: self._reveal(self.cursor + 1))
+    def action_step(self, number: int) -> None:
+        """Move the cursor by so many messages."""
+        self._move(lambda: self._reveal(self.cursor + number))
 
-    def previous_message(self) -> None:
-        """Move the cursor to the previous message."""
-        self._move(lambda: self._reveal(self.cursor - 1))
-
-    def toggle_tools(self) -> None:
+    def action_toggle_tools(self) -> None:
         """Unfold or fold tool calls, tool results and thinking."""
         self.unfolded = not self.unfolded
-        self._forget()
+        self._drawn.clear()
         self._move(lambda: self._to_message(self.cursor))
 
-    def toggle_context(self) -> None:
+    def action_toggle_context(self) -> None:
         """Show what the model is sent, or all messages again."""
-        if self.document is not None:
-            self.post_message(self.ContextToggled())
+        if self.document is None:
+            return
+        if self._dialect.facts:
+            self._tell("facts have no context")
+            return
+        self.open(self.document.key, context=not isinstance(self.document, Context))
 
-    def next_mark(self) -> None:
+    def action_enter(self) -> None:
+        """Show the message under the cursor whole."""
+        if (entry := self._entry()) is not None:
+            self.post_message(self.Entered(entry, self._dialect))
+
+    # Looking for messages
+
+    def action_next_mark(self) -> None:
         """Move the cursor to the next message with a mark."""
         self._seek("message with a mark", lambda entry: bool(entry.marks), 1)
 
-    def slash(self) -> None:
+    def action_slash(self) -> None:
         """Ask for a text to find."""
-        self.post_message(self.Asked("Find", self._find))
+        self.post_message(self.Asked("Find", self._typed))
 
-    def _find(self, text: str | None, complete: bool) -> None:
+    def _typed(self, text: str | None, complete: bool) -> None:
         if complete and text:
             self.found = text
-            self._forget()
-            self._seek_text(1)
+            self._drawn.clear()
+            self.action_find(1)
 
-    def next_hit(self) -> None:
-        """Move the cursor to the next message that contains the text."""
-        self._seek_text(1)
-
-    def previous_hit(self) -> None:
-        """Move the cursor to the previous message that contains the text."""
-        self._seek_text(-1)
-
-    def _seek_text(self, step: int) -> None:
-        wanted, dialect = self.found.casefold(), self._dialect
-        if wanted and dialect is not None:
+    def action_find(self, step: int) -> None:
+        """Move the cursor to the next or the previous message that contains the text."""
+        wanted = self.found.casefold()
+        if wanted:
             self._seek(
                 f"message with '{visible(self.found)}'",
-                lambda entry: wanted in dialect.parse(entry.message).searchable().casefold(),
+                lambda one: wanted in self._dialect.parse(one.message).searchable().casefold(),
                 step,
             )
 
     def _seek(self, what: str, matches: Callable[[StoredMessage], bool], step: int) -> None:
+        """Look for the nearest message that matches, after the cursor or before it."""
         if self.document is not None and self.document.total:
-            self.post_message(self.Sought(what, matches, step))
+            self.run_worker(
+                self._sought(self.document, what, matches, step), group="seek", exclusive=True
+            )
 
-    def enter(self) -> None:
-        """Show the message under the cursor whole."""
-        if (entry := self.entry()) is not None:
-            self.post_message(self.Entered(entry))
+    async def _sought(
+        self, document: Document, what: str, matches: Callable[[StoredMessage], bool], step: int
+    ) -> None:
+        self._tell("searching… Esc stops")
+        begin, end = self.cursor + step, 0 if step > 0 else document.total - 1
+        try:
+            index = await self._find(document, matches, begin, step)
+            went_on = index is None
+            if went_on:
+                index = await self._find(document, matches, end, step)
+        except MemctlError as error:
+            self._fail(error)
+            return
+        if index is None:
+            self._tell(f"no {what}")
+        elif self.document is document:
+            edge = "beginning" if step > 0 else "end"
+            self._tell(f"went on from the {edge}" if went_on else "")
+            found = index
+            self._move(lambda: self._to_message(found))
 
-    def leave(self) -> None:
-        """Go back to the messages, or to the list."""
-        self.post_message(self.Left())
+    async def _place(self, document: Document, target: Target) -> int | None:
+        """Return the index of a message to open; None if it is not there."""
+        if target.at is not None:
+            found = await document.entries(target.at, 1)
+            if found and target.matches(found[0].message):
+                return target.at
+        return await self._find(document, target.matches, 0, 1)
 
-    def entry(self) -> Entry | None:
+    async def _find(
+        self, document: Document, matches: Callable[[StoredMessage], bool], start: int, step: int
+    ) -> int | None:
+        """Return the index of the nearest message that matches, from ``start`` on, or None."""
+        searched = 0
+        while 0 <= start < document.total:
+            first = start if step > 0 else max(start - SOUGHT + 1, 0)
+            entries = await document.entries(first, SOUGHT if step > 0 else start - first + 1)
+            if not entries:
+                return None
+            places = range(len(entries))
+            for place in places if step > 0 else reversed(places):
+                if matches(entries[place].message):
+                    return first + place
+            searched += len(entries)
+            self._tell(f"searching… {searched:,} messages; Esc stops")
+            await asyncio.sleep(0)
+            start = first + len(entries) if step > 0 else first - 1
+        return None
+
+    # What is selected
+
+    def _entry(self) -> Entry | None:
         """Return the message under the cursor; None if there is none."""
         if self.document is None or not self.document.total:
             return None
@@ -483,16 +537,13 @@ class Conversation(Pane):
         """Return the memory and the message under the cursor."""
         if self.document is None:
             return Subject()
-        entry = self.entry()
-        return Subject(self.document.key, entry.message.id if entry is not None else None)
+        entry = self._entry()
+        id = entry.message.id if entry is not None else None
+        return Subject(self.document.key, id, copied=id or "")
 
-    def copied(self) -> str:
-        """Return the id of the message under the cursor."""
-        return self.subject().id or ""
-
-    def hints(self) -> list[Hint]:
+    def hints(self) -> Sequence[Hint]:
         """Return the most useful keys."""
-        facts = self._dialect is not None and self._dialect.facts
+        facts = self._reader is not None and self._dialect.facts
         found = [("j k", "Fact" if facts else "Message"), ("g G", "Ends"), ("/", "Find")]
         if not facts:
             context = isinstance(self.document, Context)
@@ -509,19 +560,10 @@ class Conversation(Pane):
             self._move(self._settle)
 
 
-def _highlighted(parts: list[Part], text: str) -> list[Part]:
-    """Return the parts of a line with each place of a text, whatever its case, highlighted."""
-    wanted = text.casefold()
-    found: list[Part] = []
-    for said, style in parts:
-        folded = said.casefold()
-        if len(folded) != len(said) or wanted not in folded:
-            found.append((said, style))
-            continue
-        begin = 0
-        while (at := folded.find(wanted, begin)) >= 0:
-            end = at + len(wanted)
-            found += [(said[begin:at], style), (said[at:end], style + CHOSEN)]
-            begin = end
-        found.append((said[begin:], style))
-    return found
+def _shares(tokens: dict[str, int]) -> str:
+    total = sum(tokens.values())
+    if not total:
+        return ""
+    return "tokens: " + ", ".join(
+        f"{kind} {round(number * 100 / total)} %" for kind, number in tokens.items() if number
+    )

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
+from rich.console import RenderableType
+
 from memctl.browser.source import Reader
 from memctl.dialects.live import understood
 from memctl.dialects.view import COMPRESSED, Dialect, Unread
@@ -17,6 +19,8 @@ from memctl.location import visible
 from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.context import ContextMessage, read_context
+from memctl.output import conversation
+from memctl.output.conversation import Extent
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Store
 
@@ -39,6 +43,19 @@ class Entry(NamedTuple):
     tokens: int | None = None
     fault: str = ""
     unread: str = ""
+
+    def drawn(self, dialect: Dialect, extent: Extent) -> RenderableType:
+        """Return what is shown of the message."""
+        if dialect.facts:
+            return conversation.fact(self.message, self.number, extent=extent)
+        return conversation.message(
+            *(self.message, self.number),
+            tokens=self.tokens,
+            fault=self.fault,
+            unread=self.unread,
+            dialect=dialect,
+            extent=extent,
+        )
 
 
 class Missing(Exception):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from memctl.browser.commands import Commands
+from memctl.browser.catalogue import Catalogue
+from memctl.browser.commands import commands_for
 from memctl.browser.document import Entry
-from memctl.browser.pane import Pane, Sheet, Signs
+from memctl.browser.pane import ListPane, Pane, Sheet, Subject, drawn
+from memctl.browser.source import Source
 from memctl.dialects.view import Dialect
 from memctl.inference.tokens import estimate
 from memctl.json import jsonio
 from memctl.location import visible
-from memctl.output import conversation
 from memctl.output.conversation import Extent
 from memctl.text.numbers import count, size
 
@@ -68,42 +71,24 @@ def help_text() -> RenderableType:
 
 
 class Overlay(ModalScreen[None]):
-    """A pane over the screens, until it is left."""
+    """A pane over the screens, until it is left, as ``less`` leaves its help."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [("q,?", "dismiss")]
     DEFAULT_CSS = """
     Overlay { align: center middle; background: transparent; }
-    Overlay Pane { width: 100%; height: auto; max-width: 108; background: $background; }
+    Overlay Pane {
+        width: 100%; height: auto; max-width: 108; max-height: 100%; background: $background;
+    }
+    Overlay MessageSheet { height: 100%; }
     """
 
-    def __init__(self, pane: Pane, title: str, foot: str, lines: int) -> None:
+    def __init__(self, pane: Pane) -> None:
         super().__init__()
-        self.pane = pane
-        self._title = title
-        self._foot = foot
-        self._wanted = lines
+        self._pane = pane
 
     def compose(self) -> ComposeResult:
         """Yield the pane."""
-        yield self.pane
-
-    def on_mount(self) -> None:
-        """Show the pane."""
-        self._fit()
-        self.pane.focus()
-
-    def on_resize(self) -> None:
-        """Fit the pane to the terminal."""
-        self._fit()
-
-    def _fit(self) -> None:
-        self.pane.styles.height = min(self._wanted + 2, self.app.size.height)
-        self.pane.call_after_refresh(self.pane.name_it, self._title, self._foot)
-
-    def on_key(self, event: events.Key) -> None:
-        """Go back to the screens, as ``less`` does from its help."""
-        if event.character in ("q", "?"):
-            event.stop()
-            self.dismiss()
+        yield self._pane
 
     def on_pane_left(self, event: Pane.Left) -> None:
         """Go back to the screens."""
@@ -111,38 +96,80 @@ class Overlay(ModalScreen[None]):
         self.dismiss()
 
 
-class Choice(Commands):
-    """The list of commands, which is left when one is copied."""
+class Help(Sheet):
+    """The table of keys."""
 
+    def on_mount(self) -> None:
+        """Show the table."""
+        self.show("Help", "Esc goes back", help_text())
+
+
+class Choice(ListPane[str]):
+    """The list of commands for what is selected; it is left when one is copied."""
+
+    TITLE = "Commands"
+
+    @dataclass
     class Copied(Message):
         """Tell that a command was copied."""
 
-        def __init__(self, command: str) -> None:
-            self.command = command
-            super().__init__()
+        command: str
 
-    def enter(self) -> None:
-        """Copy the command under the cursor."""
-        self.post_message(self.Copied(self.chosen()))
+    def __init__(
+        self, source: Source, catalogue: Catalogue, subject: Subject, *, parts: bool
+    ) -> None:
+        super().__init__(source, catalogue)
+        self.rows = commands_for(source.argument, subject, facts=catalogue.facts, parts=parts)
+        self.styles.height = len(self.rows) + 6
+
+    def facts(self) -> Iterable[str]:
+        """Return what to do."""
+        yield "from a pipe: name the store" if self.source.piped else ""
+        yield "Enter copies one"
+        yield "Esc goes back"
+
+    def draw(self, row: str, width: int) -> list[Text]:
+        """Return a command on one line."""
+        program, command, rest = row.split(" ", 2)
+        text = Text.assemble(f"{program} ", (command, "cyan"), f" {rest}")
+        text.truncate(width, overflow="ellipsis")
+        return [text]
+
+    def below(self, row: str, width: int) -> list[Text]:
+        """Return a command whole."""
+        return drawn(Text(row), width)
+
+    def about(self, row: str) -> Subject:
+        """Return a command to copy."""
+        return Subject(copied=row)
+
+    def open(self, row: str) -> None:
+        """Copy a command."""
+        self.post_message(self.Copied(row))
         self.post_message(self.Left())
 
 
 class MessageSheet(Sheet):
     """One message, as text or as JSON."""
 
-    KEYS: ClassVar[dict[str, str]] = {**Sheet.KEYS, "v": "toggle_json"}
+    BINDINGS: ClassVar[list[BindingType]] = [("v", "toggle_json")]
 
-    def __init__(self, signs: Signs, entry: Entry, dialect: Dialect) -> None:
-        super().__init__(signs)
+    def __init__(self, entry: Entry, dialect: Dialect) -> None:
+        super().__init__()
         self.entry = entry
         self._dialect = dialect
-        self._json = False
-        self.show(self._text())
+        self._json = True
 
-    def toggle_json(self) -> None:
+    def on_mount(self) -> None:
+        """Show the text."""
+        self.action_toggle_json()
+
+    def action_toggle_json(self) -> None:
         """Show the JSON, or the text again."""
         self._json = not self._json
-        self.show(self._as_json() if self._json else self._text())
+        shown = self._as_json() if self._json else self.entry.drawn(self._dialect, WHOLE)
+        body = Group(self._head(), Text(), shown)
+        self.show(f"#{self.entry.number}", "v JSON · Esc goes back", body)
 
     def _head(self) -> Text:
         message = self.entry.message
@@ -157,24 +184,10 @@ class MessageSheet(Sheet):
     def _small(self) -> bool:
         return len(self.entry.message.message) <= WHOLE.text
 
-    def _text(self) -> RenderableType:
-        entry = self.entry
-        if self._dialect.facts:
-            shown = conversation.fact(entry.message, entry.number, extent=WHOLE)
-        else:
-            shown = conversation.message(
-                *(entry.message, entry.number),
-                unread=entry.unread,
-                dialect=self._dialect,
-                extent=WHOLE,
-            )
-        return Group(self._head(), Text(), shown)
-
     def _as_json(self) -> RenderableType:
         stored = self.entry.message.message
         text = json.dumps(jsonio.loads(jsonio.pruned(stored)), indent=2, ensure_ascii=False)
         more = len(text) - WHOLE.text
         if more > 0:
             text = f"{text[: WHOLE.text]}\n… and {count(more, 'character')} more: {WHOLE.rest}"
-        shown = "\n".join(visible(one) for one in text.split("\n"))
-        return Group(self._head(), Text(), Text(shown))
+        return Text("\n".join(visible(one) for one in text.split("\n")))

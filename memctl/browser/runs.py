@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 
+from rich.text import Text
+
+from memctl.browser.catalogue import Catalogue
 from memctl.browser.commands import word
-from memctl.browser.pane import (
-    BOLD,
-    DIM,
-    LINK,
-    PLAIN,
-    Hint,
-    ListPane,
-    Part,
-    Signs,
-    Subject,
-    drawn,
-    labelled,
-    spread,
-)
+from memctl.browser.pane import Hint, ListPane, Subject, drawn, labelled, spread
 from memctl.browser.source import Source
 from memctl.errors import MemctlError
 from memctl.journal.runs import RUNNING, Run
@@ -34,14 +25,15 @@ WIDE = 70
 """The columns from which on a row has the state of the run."""
 
 
-class Runs(ListPane):
+class Runs(ListPane[Run]):
     """The list of runs, newest first; the undo command of the one under the cursor is below."""
 
-    def __init__(self, source: Source, signs: Signs) -> None:
-        super().__init__(signs)
-        self._source = source
+    TITLE = "Runs"
+
+    def __init__(self, source: Source, catalogue: Catalogue) -> None:
+        super().__init__(source, catalogue)
+        self.told = "reading…"
         self._list = RunList([], {}, {}, 0, [])
-        self._told = "reading…"
 
     # Reading
 
@@ -54,7 +46,7 @@ class Runs(ListPane):
         self.run_worker(self._read(), group="runs", exclusive=True)
 
     async def _read(self) -> None:
-        source = self._source
+        source = self.source
         try:
             self._list = await asyncio.to_thread(
                 list_runs, lambda run: is_on(run, source.location, source.address), LIMIT
@@ -65,103 +57,75 @@ class Runs(ListPane):
         if self._list.damaged:
             damaged = count(len(self._list.damaged), "record")
             self.post_message(self.Told(f"left out {damaged} of runs, which are damaged"))
-        self._told = "No run that can be undone has changed this store."
-        self.entitle()
-        self.redraw()
-        self.post_message(self.HintsChanged())
+        self.rows = self._list.runs
+        self.say("No run that can be undone has changed this store.")
 
     # Drawing
 
-    def count(self) -> int:
-        """Return the number of runs."""
-        return len(self._list.runs)
-
-    def empty(self) -> str:
-        """Return why there are no runs."""
-        return self._told
-
-    def row(self, index: int, width: int) -> list[list[Part]]:
+    def draw(self, row: Run, width: int) -> list[Text]:
         """Return the line of a run."""
-        run = self._list.runs[index]
-        name = visible(self._list.names[run.id])
-        state = f"  {self._state(run)}" if width >= WIDE else ""
-        style = DIM if run.undone_by or run.settled else PLAIN
-        left = [
-            (f"{name}  ", LINK + style),
-            (f"{visible(run_command(run)):<9} ", BOLD + style),
-            (run_changes(run), style),
-        ]
-        when = local_time(run.started)
-        right = [(f"{state}  {visible(when if width >= WIDE else when[:16])}", DIM)]
-        return [spread(left, right, width, self.signs.more)]
+        style = "dim" if row.undone_by or row.settled else ""
+        name, command = visible(self._list.names[row.id]), visible(run_command(row))
+        left = Text.assemble(
+            (f"{name}  ", "cyan"), (f"{command:<9} ", "bold"), run_changes(row), style=style
+        )
+        state, when = "", visible(local_time(row.started))
+        if width >= WIDE:
+            state = f"  {self._state(row)}"
+        else:
+            when = when[:16]
+        return [spread(left, Text(f"{state}  {when}", "dim"), width)]
 
     def _state(self, run: Run) -> str:
         return visible(run_state(run, self._list.names))
 
-    def below(self, width: int) -> list[list[Part]]:
-        """Return the state of the run under the cursor, and the command that undoes it."""
-        run = self._run
-        facts = [self._state(run), count(run.memories, "memory"), size(self._list.sizes[run.id])]
-        undo = self._undo(run) or "it cannot be undone"
-        return drawn(labelled({"run": run.id, "state": " · ".join(facts), "undo": undo}), width)
-
-    @property
-    def _run(self) -> Run:
-        """The run under the cursor."""
-        return self._list.runs[self.cursor]
+    def below(self, row: Run, width: int) -> list[Text]:
+        """Return the state of a run, and the command that undoes it."""
+        facts = [self._state(row), count(row.memories, "memory"), size(self._list.sizes[row.id])]
+        undo = self._undo(row) or "it cannot be undone"
+        return drawn(labelled({"run": row.id, "state": " · ".join(facts), "undo": undo}), width)
 
     def _undo(self, run: Run) -> str:
         """Return the command that undoes a run; empty if it cannot be undone."""
         if run.undone_by or run.settled or run.planned or run.outcome == RUNNING:
             return ""
-        store = f" --store {word(self._source.argument)}" if run.secret else ""
+        store = f" --store {word(self.source.argument)}" if run.secret else ""
         return f"memctl undo {word(self._list.names[run.id])}{store}"
 
-    def entitle(self) -> None:
-        number = len(self._list.runs)
-        facts = [count(number, "run")] if number else []
-        if self._list.hidden:
-            facts.append(f"{self._list.hidden:,} older")
-        self.name_it("Runs", " · ".join(facts))
+    def facts(self) -> Iterable[str]:
+        """Return the number of runs."""
+        yield count(len(self.rows), "run") if self.rows else ""
+        yield f"{self._list.hidden:,} older" if self._list.hidden else ""
 
-    def hints(self) -> list[Hint]:
+    def hints(self) -> Sequence[Hint]:
         """Return the most useful keys."""
-        if not self._list.runs:
-            return [("r", "Read again"), ("1-5", "Screens"), ("Esc", "Back")]
-        return [("↵", "Details"), ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back")]
+        if not self.rows:
+            return (("r", "Read again"), ("1-5", "Screens"), ("Esc", "Back"))
+        return (("↵", "Details"), ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back"))
 
     # Keys
 
-    def enter(self) -> None:
-        """Show what is known of the run under the cursor."""
-        if self._list.runs:
-            run = self._run
-            facts = {
-                "run": run.id,
-                "command": run_command(run),
-                "job": run.job,
-                "store": run.store,
-                "started": local_time(run.started),
-                "ended": local_time(run.ended) if run.ended else "",
-                "state": run_state(run, self._list.names),
-                "changed": run_changes(run),
-                "memories": f"{run.memories:,}",
-                "undo data": size(self._list.sizes[run.id]),
-                "undoes": run.undoes,
-                "undo": self._undo(run),
-            }
-            title = f"run {self._list.names[run.id]}"
-            self.post_message(self.Described(title, labelled(facts)))
+    def open(self, row: Run) -> None:
+        """Show what is known of a run."""
+        facts = {
+            "run": row.id,
+            "command": run_command(row),
+            "job": row.job,
+            "store": row.store,
+            "started": local_time(row.started),
+            "ended": local_time(row.ended) if row.ended else "",
+            "state": run_state(row, self._list.names),
+            "changed": run_changes(row),
+            "memories": f"{row.memories:,}",
+            "undo data": size(self._list.sizes[row.id]),
+            "undoes": row.undoes,
+            "undo": self._undo(row),
+        }
+        self.post_message(self.Described(f"run {self._list.names[row.id]}", labelled(facts)))
 
-    def subject(self) -> Subject:
-        """Return the commands that undo the run under the cursor, and list all."""
-        if not self._list.runs:
-            return Subject()
-        history = f"memctl history {word(self._source.argument)}"
-        command = self._undo(self._run)
+    def about(self, row: Run) -> Subject:
+        """Return the commands that undo a run, and list all; and its id to copy."""
+        command = self._undo(row)
         undo = (f"{command} --dry-run", command) if command else ()
-        return Subject(commands=(*undo, history))
-
-    def copied(self) -> str:
-        """Return the id of the run under the cursor."""
-        return self._run.id if self._list.runs else ""
+        history = f"memctl history {word(self.source.argument)}"
+        return Subject(commands=(*undo, history), copied=row.id)

@@ -122,6 +122,8 @@ async def test_browser_keys_show_a_message_whole(agents: str) -> None:
         assert "id Qm4 · 314 B · about 24 tokens · marks: compressed" in screen
         assert '"type": "tool_use"' in await driver.press("v")
         assert '"type": "tool_use"' not in await driver.press("v")
+        assert "Ctrl-C" not in await driver.press("escape", "?")
+        assert "Ctrl-C" in await driver.press("G"), "a long text scrolls"
         assert "─ ada / kyoto ─" in await driver.press("escape")
 
 
