@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.engines.sql.database import Database
 from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.selection import Selection
 from memctl.store import Store
 from memctl.stores.agentscope2.sql import CHUNK_MESSAGES, Agentscope2Database
 from memctl.testing import Place
@@ -107,9 +109,48 @@ def test_growth_of_many_converted_sessions_is_one_transaction(
     assert all([one[0] for one in held(place)[key][2]] == [*"abc", "n"] for key in keys)
 
 
+def test_messages_of_the_future_keep_their_distances_and_are_past(place: Place) -> None:
+    start = datetime.now(UTC) + timedelta(days=1)
+    times = [start + timedelta(seconds=second) for second in (0, 5, 60)]
+    messages = [
+        entry(id)._replace(shape=json.dumps({"at": time.isoformat()}))
+        for id, time in zip("abc", times, strict=True)
+    ]
+
+    async def stored() -> list[datetime]:
+        async with place.store() as store:
+            results = await write(store, [Sample(Memory(KEY), messages)])
+            assert results[KEY].failure is None
+            pages = [page async for page in store.read(Selection())]
+        shapes = [json.loads(one.shape) for page in pages for one in page.messages]
+        return [datetime.fromisoformat(shape["at"]) for shape in shapes]
+
+    found = asyncio.run(stored())
+    assert [time - found[0] for time in found] == [time - times[0] for time in times]
+    assert found[-1] < datetime.now(UTC)
+
+
 def extra(context: list[str], *alone: str) -> str:
     parts = {"record": {"agent_id": "default"}, "payload": {}, "state": {"session_id": KEY.session}}
     return json.dumps(parts | {"context": context, "unlogged": list(alone)})
+
+
+def test_a_session_whose_agent_is_not_a_text_is_refused_alone(place: Place) -> None:
+    keys = many(3)
+    agents: list[Any] = [5, {"id": "a"}, "a"]
+    samples = []
+    for key, agent in zip(keys, agents, strict=True):
+        parts = {"record": {"agent_id": agent}, "payload": {}, "state": {}}
+        samples.append(Sample(Memory(key, extra=json.dumps(parts)), [entry("m")]))
+
+    async def add() -> list[str | None]:
+        async with place.store() as store:
+            results = await write(store, samples)
+        failures = [results[key].failure for key in keys]
+        return [one and one.code for one in failures]
+
+    assert asyncio.run(add()) == ["refused", "refused", None]
+    assert list(held(place)) == keys[2:]
 
 
 @pytest.fixture(params=[8, CHUNK_MESSAGES], ids=["short", "long"])

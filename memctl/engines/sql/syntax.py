@@ -188,10 +188,6 @@ class Syntax(ABC):
         """Return SQL for the time in a column; NULL for a time that the driver cannot return."""
         return column
 
-    def earlier(self, column: str, seconds: int) -> str:
-        """Return SQL for a time minus a number of seconds; ``column`` is the SQL of the time."""
-        return f"{column} - INTERVAL '{seconds}' SECOND"
-
     def insert_free(self, insert: str, column: str) -> str:  # noqa: ARG002 - for MySQL
         """Return an INSERT statement, changed to skip rows whose key exists.
 

@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, NamedTuple
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
@@ -29,7 +29,7 @@ from memctl.engines.sql.database import (
     is_text,
     shown_name,
 )
-from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, Writer, erase_memories
+from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, erase_memories
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import (
     EVERY,
@@ -60,13 +60,13 @@ from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.batching import (
     BATCH_BYTES,
     Group,
-    Large,
     Small,
     are_objects,
+    gather,
     grouped,
     paginate,
 )
-from memctl.storekit.edits import LargeEdit, Snapshot, apply_edit, batch_edits
+from memctl.storekit.edits import Snapshot, apply_edit, batch_edits
 from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope2.session import (
     COLUMNS,
@@ -350,63 +350,48 @@ class Agentscope2Database:
         deleted = await self._run(connection, sql, {"session": session})
         self.database.check_deleted("messages", messages, deleted)
 
-    async def ensure_agents(
-        self, connection: AsyncConnection, wanted: Iterable[tuple[str, str]], now: datetime
-    ) -> tuple[dict[str, str], set[str]]:
-        """Insert the agents in ``wanted`` whose ids do not exist; a pair is a user and an agent id.
-
-        Returns the owner of each wanted agent, by agent id, and the ids of the inserted agents.
-        """
-        pairs = sorted(set(wanted), key=lambda pair: (pair[1], pair[0]))
+    async def agent_owners(
+        self, connection: AsyncConnection, agents: Iterable[str]
+    ) -> dict[str, str]:
+        """Return the users of the agents with the ids in ``agents`` that exist, by id."""
         owners: dict[str, str] = {}
-        for some in pieces(sorted({agent for _, agent in pairs})):
+        for some in pieces(sorted(agents)):
             sql = "SELECT id, user_id FROM agents WHERE id IN :ids"
             owners |= dict(await self.fetch(connection, sql, ids=some))
-        names = ", ".join(AGENT_COLUMNS)
-        made = set()
-        for user, agent in pairs:
-            if agent in owners:
-                continue
+        return owners
+
+    async def insert_agents(self, connection: AsyncConnection, agents: Mapping[str, str]) -> None:
+        """Insert agents, each with its user by its id, unless another program has inserted them."""
+        now = datetime.now(UTC)
+        moment = self.syntax.stored_time(now.replace(tzinfo=None))
+        sql = self.syntax.insert_free(
+            f"INSERT INTO agents ({', '.join(AGENT_COLUMNS)}) "
+            f"VALUES (:id, :user, :source, :now, :now_, {self.syntax.json_place})",
+            "id",
+        )
+        for agent, user in agents.items():
             record = agent_record(user, agent, now)
-            moment = self.syntax.stored_time(now.astimezone(UTC).replace(tzinfo=None))
-            sql = (
-                f"INSERT INTO agents ({names}) "
-                f"VALUES (:id, :user, :source, :now, :now_, {self.syntax.json_place})"
-            )
-            await self.fetch(
-                connection,
-                self.syntax.insert_free(sql, "id"),
-                id=agent,
-                user=user,
-                source=record["source"],
-                now=moment,
-                now_=moment,
-                json=self.syntax.stored_json(jsonio.dumps({"data": record["data"]})),
-            )
-            owners[agent] = user
-            made.add(agent)
-        return owners, made
+            values = {"id": agent, "user": user, "source": record["source"]}
+            payload = jsonio.dumps({"data": record["data"]})
+            times = {"now": moment, "now_": moment}
+            await self.database.execute_json(connection, sql, payload, values | times)
 
     async def update_sessions(
-        self, connection: AsyncConnection, rows: Iterable[tuple[Any, ...]]
+        self, connection: AsyncConnection, rows: Sequence[tuple[bytes, dict[str, Any]]]
     ) -> None:
-        """Update sessions; each row has the values of ``SESSION_COLUMNS``."""
-        sets = ", ".join(f"{name} = :{name}" for name in COLUMNS)
-        sql = f"UPDATE sessions SET {sets}, payload = {self.syntax.json_place} WHERE id = :id"
-        values = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in rows]
-        texts = [one.pop("payload") for one in values]
-        for one in values:
-            del one["user_id"]
-        updated = await self.database.execute_json_many(connection, sql, texts, values)
-        self.database.check_updated("sessions", len(values), updated)
+        """Update sessions; each row has the payload, and other columns by name, such as ``id``.
 
-    async def update_payload(
-        self, connection: AsyncConnection, session: str, payload: bytes
-    ) -> None:
-        """Replace the payload of a session."""
-        sql = f"UPDATE sessions SET payload = {self.syntax.json_place} WHERE id = :id"
-        updated = await self.database.execute_json(connection, sql, payload, {"id": session})
-        self.database.check_updated("sessions", 1, updated)
+        Raises:
+            RejectedValue: the database did not update each of them.
+        """
+        sets = "".join(f"{name} = :{name}, " for name in rows[0][1] if name != "id")
+        sql = f"UPDATE sessions SET {sets}payload = {self.syntax.json_place} WHERE id = :id"
+        if len(rows) == 1:
+            updated = await self.database.execute_json(connection, sql, *rows[0])
+        else:
+            payloads, values = zip(*rows, strict=True)
+            updated = await self.database.execute_json_many(connection, sql, payloads, values)
+        self.database.check_updated("sessions", len(rows), updated)
 
     async def move_message(
         self, connection: AsyncConnection, session: str, id: str, time: datetime
@@ -416,17 +401,6 @@ class Agentscope2Database:
         values = {"time": self.syntax.stored_time(time), "session": session, "id": id}
         updated = await self.database.change(connection, sql, values)
         self.database.check_updated("messages", 1, updated)
-
-    async def shift_log(self, connection: AsyncConnection, session: str, by: timedelta) -> None:
-        """Move the times of all messages in the message log of a session to the past by ``by``.
-
-        ``by`` is rounded up to whole seconds.
-        """
-        shifted = self.syntax.earlier("created_at", int(by.total_seconds()) + 1)
-        sql = f"UPDATE messages SET created_at = {shifted} WHERE session_id = :session"
-        messages, _ = (await self.counts(connection, [session])).get(session, (0, None))
-        updated = await self.database.change(connection, sql, {"session": session})
-        self.database.check_updated("messages", messages, updated)
 
     async def delete_empty(self, connection: AsyncConnection, key: MemoryKey, agent: Any) -> None:
         """Delete a session and its agent; do nothing if the message log is not empty.
@@ -458,39 +432,42 @@ class Agentscope2Database:
     async def erase_sessions(
         self, connection: AsyncConnection, keys: Iterable[MemoryKey]
     ) -> dict[MemoryKey, int]:
-        """Delete sessions, their messages and their teams; return each session's message count.
+        """Delete sessions, their messages and their teams in a transaction.
 
-        The result lacks sessions that do not exist.
+        Returns the number of messages of each session; lacks sessions that do not exist.
 
         Raises:
             Contended: another program added messages meanwhile.
         """
         same, among = self.syntax.exact, self.syntax.among
-        names = [key.session for key in keys]
-        sql = f"SELECT id, user_id FROM sessions WHERE id IN :names {self.syntax.row_lock}"
-        rows = await self.fetch(connection, sql, names=names)
-        found = {MemoryKey(user, session) for session, user in rows}.intersection(keys)
-        if not found:
-            return {}
-        names = [key.session for key in found]
-        sql = (
-            f"SELECT session_id, COUNT(*) FROM messages WHERE {among('session_id', 'names')} "
-            f"GROUP BY {same('session_id')}"
-        )
-        counts = dict(await self.fetch(connection, sql, names=names))
-        await self._run(
-            connection, f"DELETE FROM sessions WHERE {among('id', 'names')}", {"names": names}
-        )
-        if "teams" in self.others:
-            of_session = among("session_id", "names")
-            sql = f"DELETE FROM teams WHERE {of_session} AND {same('user_id')} = {same(':user')}"
-            for user in {key.user for key in found}:
-                of_user = [key.session for key in found if key.user == user]
-                await self._run(connection, sql, {"names": of_user, "user": user})
-        sql = f"DELETE FROM messages WHERE {among('session_id', 'names')}"
-        if await self._run(connection, sql, {"names": names}) != sum(counts.values()):
-            raise Contended(f"{self.database.label}: another program added messages")
-        return {key: counts.get(key.session, 0) for key in found}
+        async with self.database.transaction(connection):
+            names = [key.session for key in keys]
+            sql = f"SELECT id, user_id FROM sessions WHERE id IN :names {self.syntax.row_lock}"
+            rows = await self.fetch(connection, sql, names=names)
+            found = {MemoryKey(user, session) for session, user in rows}.intersection(keys)
+            if not found:
+                return {}
+            names = [key.session for key in found]
+            sql = (
+                f"SELECT session_id, COUNT(*) FROM messages WHERE {among('session_id', 'names')} "
+                f"GROUP BY {same('session_id')}"
+            )
+            counts = dict(await self.fetch(connection, sql, names=names))
+            await self._run(
+                connection, f"DELETE FROM sessions WHERE {among('id', 'names')}", {"names": names}
+            )
+            if "teams" in self.others:
+                of_session = among("session_id", "names")
+                sql = (
+                    f"DELETE FROM teams WHERE {of_session} AND {same('user_id')} = {same(':user')}"
+                )
+                for user in {key.user for key in found}:
+                    led = [key.session for key in found if key.user == user]
+                    await self._run(connection, sql, {"names": led, "user": user})
+            sql = f"DELETE FROM messages WHERE {among('session_id', 'names')}"
+            if await self._run(connection, sql, {"names": names}) != sum(counts.values()):
+                raise Contended(f"{self.database.label}: another program added messages")
+            return {key: counts.get(key.session, 0) for key in found}
 
     async def erase_user(self, connection: AsyncConnection, user: str) -> None:
         """Delete the agents and teams of a user, unless the user has a session."""
@@ -504,8 +481,8 @@ class Agentscope2Database:
     async def _run(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
         return (await connection.execute(*self.syntax.bind(sql, values))).rowcount
 
-    def session_row(self, key: MemoryKey, session: Session, payload: bytes) -> tuple[Any, ...]:
-        """Return the row of the table ``sessions`` for a session (``SESSION_COLUMNS``).
+    def columns(self, session: Session) -> dict[str, Any]:
+        """Return the values of ``COLUMNS`` for a session, by name.
 
         Raises:
             RejectedValue: a value in ``session.record`` is not a string.
@@ -516,12 +493,9 @@ class Agentscope2Database:
         for name, value in record.items():
             if not isinstance(value, str):
                 raise RejectedValue(f"the {name} in its extra is not a string", "refused")
-        now = datetime.now(UTC)
-        times = {
-            name: self.syntax.stored_time(_utc(record.get(name)) or now.replace(tzinfo=None))
-            for name in _TIMES
-        }
-        return (key.session, key.user, *((record | times).get(name) for name in COLUMNS), payload)
+        now = datetime.now(UTC).replace(tzinfo=None)
+        times = {name: self.syntax.stored_time(_utc(record.get(name)) or now) for name in _TIMES}
+        return {name: (record | times).get(name) for name in COLUMNS}
 
 
 class StoredSession(NamedTuple):
@@ -548,23 +522,15 @@ def messages_in(session: Session, log: list[LogRow]) -> tuple[list[StoredMessage
 class Agentscope2Reader:
     """Reads the selected sessions of a database, each session as a whole."""
 
-    def __init__(
-        self,
-        tables: Agentscope2Database,
-        where: Selection,
-        failures: dict[MemoryKey, Failure],
-        damage: list[Finding] | None,
-    ) -> None:
+    def __init__(self, store: SqlAgentscope2Store, where: Selection) -> None:
         """Prepare to read the sessions that ``where`` selects.
 
-        If ``damage`` is None, a damaged session is left out and noted in ``failures``.  If
-        ``damage`` is a list, only the damaged messages are left out, and a finding for each is
-        appended to the list.
+        A damaged session is left out and noted in ``store.left_out``.  If the store skips damage,
+        only damaged messages are left out, and a finding for each is appended to ``store.damage``.
         """
-        self._tables = tables
+        self._store = store
+        self._tables = store.tables
         self._where = where
-        self._failures = failures
-        self._damage = damage
 
     async def pages(self) -> AsyncGenerator[Page]:
         """Yield the sessions in pages, with all messages, whatever messages are selected."""
@@ -576,8 +542,9 @@ class Agentscope2Reader:
             async for chunk in chunks:
                 async with aclosing(self._read(connection, chunk)) as pages:
                     async for page in pages:
+                        self._store.left_out.others |= page.last
                         yield page
-                        del page
+                        del page  # a large page must not stay while the next page is read
                 if database.syntax.reads_briefly:
                     await connection.rollback()
                     await database.begin_read(connection)
@@ -626,39 +593,38 @@ class Agentscope2Reader:
                     del page
 
     def _session(self, key: MemoryKey, session: Session, log: list[LogRow]) -> Iterator[Page]:
-        rows = [row for row in log if _is_name(row.id) and _utc(row.time) is not None]
-        bad = [_without_place(row) for row in log] if len(rows) < len(log) else []
-        messages, comparison = messages_in(session, rows)
-        bad += [_not_an_object(one) for one in _not_objects(messages)]
-        for why in filter(None, bad):
+        placed = list(map(_is_placed, log))
+        messages, comparison = messages_in(session, list(compress(log, placed)))
+        bad = [
+            f"the message {shown_name(row.id)!r} is not one with an id and a time"
+            for row, fits in zip(log, placed, strict=True)
+            if not fits
+        ]
+        if not are_objects([one.message for one in messages]):
+            objects = [jsonio.is_object(one.message) for one in messages]
+            bad += [
+                _not_an_object(one) for one, fits in zip(messages, objects, strict=True) if not fits
+            ]
+            messages = list(compress(messages, objects))
+        for why in bad:
             self._leave_out(key, why)
-            if self._damage is None:
+            if not self._store.skips_damage:
                 return
-        if bad:
-            messages = [one for one in messages if jsonio.is_object(one.message)]
         memory = Memory(key, session.summary_text, extra=session.extra(comparison))
-        del log, rows, comparison, session
+        del log, comparison, session
         messages.reverse()
         # Popping releases each message with its page.
         yield from paginate(memory, (messages.pop() for _ in range(len(messages))), empty=True)
 
     def _leave_out(self, key: MemoryKey, why: str) -> None:
-        if self._damage is None:
-            self._failures[key] = damage(why)
+        if self._store.skips_damage:
+            self._store.damage.append(Finding("damaged-row", key, 1, (), why))
         else:
-            self._damage.append(Finding("damaged-row", key, 1, (), why))
+            self._store.left_out.failures[key] = damage(why)
 
 
-def _without_place(row: LogRow) -> str:
-    if _is_name(row.id) and _utc(row.time) is not None:
-        return ""
-    return f"the message {shown_name(row.id)!r} is not one with an id and a time"
-
-
-def _not_objects(messages: list[StoredMessage]) -> list[StoredMessage]:
-    if are_objects([one.message for one in messages]):
-        return []
-    return [one for one in messages if not jsonio.is_object(one.message)]
+def _is_placed(row: LogRow) -> bool:
+    return _is_name(row.id) and _utc(row.time) is not None
 
 
 def _not_an_object(message: StoredMessage) -> str:
@@ -709,13 +675,19 @@ class Clock:
         """Note that the log has a message with this id and time; the next time follows."""
         self.last, self._last_id = time, id
 
-    def before(self, limit: datetime) -> datetime:
-        """Return a time for a new message that must precede a message with the time ``limit``.
+    def between(self, entry: StoredMessage, limit: datetime | None) -> datetime:
+        """Return a time for a new message before a message with the time ``limit``.
 
-        This is the time of the last message, or a time well before ``limit`` if there is no last
-        message.
+        This is the time in the shape of the message, if it fits, or else the time of the last
+        message, or else a time well before ``limit``.  Without ``limit``, the message is the last,
+        and the time is as ``time`` returns it.
         """
-        return limit - 1000 * self._step if self.last is None else self.last
+        kept = _time_of(entry.shape)
+        if kept is not None and (limit is None or kept <= limit):
+            return self.next(entry.id, kept)
+        if limit is None:
+            return self.time(entry._replace(shape=""))
+        return self.next(entry.id, self.last or limit - 1000 * self._step)
 
     @property
     def ahead(self) -> timedelta:
@@ -733,165 +705,254 @@ def comes_after(id: str, last: str) -> bool:
 
 @dataclass(slots=True)
 class Draft:
-    """A memory to write as a session.
+    """A session after a change, and the rows of its message log that the change concerns."""
 
-    ``context`` has the messages of its context as JSON texts.
-    """
-
-    small: Small
+    result: WriteResult
     session: Session
-    context: list[bytes]
-    clock: Clock
-    is_new: bool
+    context: list[bytes] | None = None
+    """The messages of its context as JSON texts; None if the payload stays."""
+    is_new: bool = False
     """True if the session has no row yet."""
-    held: int
-    """The number of messages in the stored log."""
-    lost: dict[str, Any]
-    """The parts of the session that undo would not restore."""
+    has_agent: bool = True
+    """False if the session gets the default agent."""
+    cleared: int = 0
+    """The number of messages in the stored log, if all are deleted."""
+    gone: list[str] = field(default_factory=list)
+    """The ids of deleted messages."""
+    moved: dict[str, datetime] = field(default_factory=dict)
+    """The new times of messages, by id."""
+    rows: list[tuple[str, datetime, bytes]] = field(default_factory=list)
+    """The new messages: id, time, and JSON text."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What an undo would not restore, for ``WriteResult.before``."""
+    undone: dict[str, Any] = field(default_factory=dict)
+    """The notes of the change that is undone."""
 
     @property
-    def key(self) -> MemoryKey:
-        """The key of the memory."""
-        return self.small.memory.key
-
-    def rows(self) -> Iterator[tuple[str, str, datetime, bytes]]:
-        """Yield the rows to insert into the table ``messages``, the message log of the sessions.
-
-        A row has the session id, the message id, the time, and the message as JSON text.
-        """
-        for entry in self.small.entries:
-            if entry.marks or entry.id not in self.session.unlogged:
-                yield self.key.session, entry.id, self.clock.time(entry), entry.message
+    def size(self) -> int:
+        """The bytes of the texts to write."""
+        return sum(map(len, self.context or ())) + sum([len(text) for _, _, text in self.rows])
 
     def payload(self) -> bytes:
         """Return the payload of the session, and forget the texts of the context to save memory."""
-        context, self.context = self.context, []
+        context, self.context = self.context or [], None
         self.session.context.clear()
         return self.session.text(context)
 
+    def change_log(self, log: list[LogRow], messages: list[StoredMessage], clock: Clock) -> None:
+        """Set the rows to delete, to move and to insert, so that the log has ``messages``.
 
-class Agentscope2Writer(Writer):
-    """Writes memories as sessions, each memory as a whole."""
+        Restores the times that the undone change had moved, unless the order breaks.
+        """
+        places = {row.id: place for place, row in enumerate(log)}
+        stay: list[LogRow | None] = []
+        last = -1
+        for one in messages:
+            place = places.get(one.id, -1)
+            stays = place > last and log[place].text == one.message
+            stay.append(log[place] if stays else None)
+            last = place if stays else last
+        kept = {row.id for row in stay if row is not None}
+        self.gone = [row.id for row in log if row.id not in kept]
+        back = self.undone.get("times")
+        if None not in stay and not back:
+            return
+        old = [None if row is None else _utc(row.time) or datetime.min for row in stay]
+        times = old
+        if isinstance(back, dict):
+            times = [
+                time and (_utc(back.get(one.id)) or time)
+                for one, time in zip(messages, old, strict=True)
+            ]
+            if any(one > other for one, other in pairwise(filter(None, times))):
+                times = old
+        limits: list[datetime | None] = []
+        limit: datetime | None = None
+        for time in reversed(times):
+            limits.append(limit)
+            limit = time or limit
+        fresh = False
+        for one, was, time, limit in zip(messages, old, times, reversed(limits), strict=True):
+            if time is None:
+                self.rows.append((one.id, clock.between(one, limit), one.message))
+                fresh = True
+                continue
+            if fresh:
+                later = clock.next(one.id, time)
+                fresh = later != time
+                if fresh:
+                    self.notes.setdefault("times", {})[one.id] = _moment_text(time)
+                    time = later
+            else:  # unmoved rows are in order, however the database sorts ids
+                clock.set(one.id, time)
+            if time != was:
+                self.moved[one.id] = time
 
-    def __init__(self, tables: Agentscope2Database, mode: WriteMode, agent: str) -> None:
+
+class Stored(NamedTuple):
+    """What the database has of the sessions of a batch, by id."""
+
+    rows: dict[str, StoredSession]
+    """The locked rows of the sessions that exist."""
+    owners: dict[str, str]
+    """The users of the sessions, with those that the batch makes."""
+    counts: dict[str, tuple[int, Any]]
+    """The number of messages in each log that is not empty, and the time of the last."""
+
+    def held(self, session: str) -> int:
+        """Return the number of messages in the stored log of a session."""
+        return self.counts.get(session, (0,))[0]
+
+
+Loaded = tuple[Session, list[LogRow]] | set[str] | Failure
+"""A session and its log, to edit it; the ids of its log, to append to it; or why it is damaged."""
+
+
+class Agentscope2Changes(Executor[Any, Any]):
+    """One write or one edit of sessions.  Each session is changed as a whole."""
+
+    def __init__(
+        self, tables: Agentscope2Database, agent: str, mode: WriteMode = WriteMode.ADD
+    ) -> None:
         super().__init__(tables.database)
         self._tables = tables
-        self._mode = mode
         self._agent = agent
+        self._adds = mode is WriteMode.ADD
 
-    def failure(self, task: Small | Large) -> Failure | None:
-        return failure_of(task.memory, task.entries if isinstance(task, Small) else [])
+    def write(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[WriteResult]:
+        """Write the memories of the pages; yield a result for each session."""
+        return self.execute(gather(pages, BATCH_BYTES, BATCH_MESSAGES))
 
-    async def commit(self, connection: AsyncConnection, batch: list[Small]) -> list[WriteResult]:
-        async with self._database.transaction(connection):
-            results = await self.write_all(connection, batch)
-            self._database.about_to_commit(results)
-        return results
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        """Carry out edits of sessions; yield a result for each session."""
+        return self.execute(batch_edits(edits))
+
+    def failure(self, task: Any) -> Failure | None:
+        """Return why the tables cannot hold a memory with these messages; None if they can.
+
+        Possible reasons are an invalid name, an unknown mark, and a repeated message id.
+        """
+        messages = task.entries if isinstance(task, Small) else []
+        if failure := name_failure(task.memory.key) or _mark_failure(messages):
+            return failure
+        ids = [message.id for message in messages]
+        if len(set(ids)) < len(ids):
+            return Failure("repeated-id", "a message id occurs twice")
+        return None
 
     async def commit_alone(
-        self, connection: AsyncConnection, batch: list[Small]
+        self, connection: AsyncConnection, batch: list[Small | Edit]
     ) -> list[WriteResult]:
-        for _ in range(ATTEMPTS - 1):
+        for _ in range(ATTEMPTS - 1 if isinstance(batch[0], Small) else 0):
             # If another run inserted the session meanwhile, the next attempt finds the session.
             with suppress(*self.memory_errors):
                 return await self.commit(connection, batch)
         return await self.commit(connection, batch)
 
-    async def write_all(
-        self, connection: AsyncConnection, batch: Sequence[Small]
+    async def commit(
+        self, connection: AsyncConnection, batch: list[Small | Edit]
     ) -> list[WriteResult]:
-        """Write memories in an open transaction, and return their results."""
-        tables, insert = self._tables, self._database.insert
-        drafts, results = await self._drafts(connection, batch)
-        agents = await self._agents(connection, drafts)
-        log: Group[tuple[Any, ...]] = Group(BATCH_BYTES, BATCH_MESSAGES, BATCH_MESSAGES)
-        new: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
-        changed: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
-        for draft in drafts:
-            deleted = draft.held if self._mode is WriteMode.REPLACE else 0
-            if deleted:
-                await tables.clear_log(connection, draft.key.session, deleted)
-            for name, id, time, text in draft.rows():
-                if log.add((name, id, tables.syntax.stored_time(time), text), len(text), 1):
-                    await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
-            row = tables.session_row(draft.key, draft.session, draft.payload())
-            if draft.is_new and new.add(row, len(row[-1]), 1):
-                await insert(connection, "sessions", SESSION_COLUMNS, new.take())
-            elif not draft.is_new and changed.add(row, len(row[-1]), 1):
-                await tables.update_sessions(connection, changed.take())
-            del row
-            before = made_of(draft, agents)
-            results.append(WriteResult(draft.key, len(draft.small.entries), deleted, before=before))
-        if log.items:
-            await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
-        if changed.items:
-            await tables.update_sessions(connection, changed.take())
-        if new.items:
-            await insert(connection, "sessions", SESSION_COLUMNS, new.take())
-        for draft in drafts:
-            if draft.clock.ahead > timedelta(seconds=1) and draft.small.offset == 0:
-                await tables.shift_log(connection, draft.key.session, draft.clock.ahead)
-        return results
-
-    async def _drafts(
-        self, connection: AsyncConnection, batch: Sequence[Small]
-    ) -> tuple[list[Draft], list[WriteResult]]:
-        """Lock the sessions; return drafts, and results of refused memories."""
         tables = self._tables
         names = {one.memory.key.session for one in batch}
-        there = await tables.sessions(connection, names, tables.syntax.row_lock)
-        held = await tables.counts(connection, names)
-        logged: dict[str, set[str]] = {}
-        if self._mode is WriteMode.ADD:
-            short = [name for name in there if held.get(name, (0,))[0] <= CHUNK_MESSAGES]
-            logged = await tables.ids(connection, short)
-        owners = {name: stored.user for name, stored in there.items()}
-        drafts: list[Draft] = []
         results: list[WriteResult] = []
-        for one in batch:
-            key = one.memory.key
-            owner = owners.setdefault(key.session, key.user)
-            count, last = held.get(key.session, (0, None))
+        made: dict[str, str] = {}
+
+        def weight(task: Small | Edit) -> tuple[int, int]:
+            return 0, stored.held(task.memory.key.session) if isinstance(task, Edit) else 0
+
+        async with self._database.transaction(connection):
+            rows = await tables.sessions(connection, names, tables.syntax.row_lock)
+            owners = {name: row.user for name, row in rows.items()}
+            stored = Stored(rows, owners, await tables.counts(connection, names))
+            for some in grouped(batch, weight):
+                loaded = await self._load(connection, some, stored)
+                drafts: Group[Draft] = Group(BATCH_BYTES)
+                for one in some:
+                    key = one.memory.key
+                    try:
+                        draft = await self._draft(connection, one, stored, loaded)
+                    except NotASession as error:
+                        results.append(WriteResult(key, failure=Failure("refused", str(error))))
+                    except Rejected as refused:
+                        results.append(WriteResult(key, failure=refused.failure))
+                    else:
+                        if drafts.add(draft, draft.size, 1):
+                            results += await self._save(connection, drafts.take(), made)
+                        del draft  # it may be large
+                results += await self._save(connection, drafts.take(), made)
+            self._database.about_to_commit(results)
+        return results
+
+    async def _load(
+        self, connection: AsyncConnection, batch: list[Small | Edit], stored: Stored
+    ) -> dict[str, Loaded]:
+        """Return what the changes need of the sessions that exist, by id."""
+        tables, lock = self._tables, self._tables.syntax.row_lock
+        names = {one.memory.key.session for one in batch} & stored.rows.keys()
+        if isinstance(batch[0], Small):
+            few = [name for name in names if stored.held(name) <= CHUNK_MESSAGES]
+            return dict(await tables.ids(connection, few)) if self._adds else {}
+        sessions: dict[str, Session] = {}
+        found: dict[str, Loaded] = {}
+        for name in names:
             try:
-                if owner != key.user:
-                    text = f"the session {key.session!r} belongs to the user {owner!r}"
-                    raise Rejected("bad-name", text)
-                draft = await self._draft(connection, one, there.get(key.session), count, last)
-                if self._mode is WriteMode.ADD:
-                    if count > CHUNK_MESSAGES:
-                        logged = await tables.ids(connection, [key.session])
-                    _refuse_misfit(draft, logged.get(key.session, set()))
-                drafts.append(draft)
+                sessions[name] = await tables.taken_apart(connection, stored.rows[name])
             except NotASession as error:
-                results.append(WriteResult(key, failure=Failure("refused", str(error))))
-            except Rejected as refused:
-                results.append(WriteResult(key, failure=refused.failure))
-        return drafts, results
+                found[name] = damage(str(error))
+        if lock and sessions:
+            await tables.ids(connection, sessions, lock)
+        logs = await tables.logs(connection, sessions) if sessions else {}
+        for name, session in sessions.items():
+            found[name] = session, logs.get(name, [])
+        return found
 
     async def _draft(
         self,
         connection: AsyncConnection,
-        small: Small,
-        stored: StoredSession | None,
-        held: int,
-        last: Any,
+        task: Small | Edit,
+        stored: Stored,
+        loaded: dict[str, Loaded],
     ) -> Draft:
-        """Return the draft of a memory.
-
-        ``stored`` is the row of the session; None for a new session.  ``held`` is the number of
-        messages in the stored message log, ``last`` the time of the last of them.
+        """Return a session after its change.
 
         Raises:
+            Rejected: the session is not as the change expects, or it cannot hold the messages.
             NotASession: ``Memory.extra`` or the stored row does not describe a session.
         """
-        tables, memory, adds = self._tables, small.memory, self._mode is WriteMode.ADD
-        step = tables.syntax.time_step
-        grows = adds and stored is not None and held
-        clock = Clock(step, tables.zone, _utc(last) if grows else None)
-        there = None
-        if stored is not None and (adds or not memory.extra or memory.summary is None):
-            there = await tables.taken_apart(connection, stored)
-        entries: list[Entry] | None = None
+        key = task.memory.key
+        owner = stored.owners.setdefault(key.session, key.user)
+        if owner != key.user:
+            changes = isinstance(task, Edit) and any(one.old is not None for one in task.changes)
+            text = f"the session {key.session!r} belongs to the user {owner!r}"
+            raise Rejected("changed" if changes else "bad-name", text)
+        found = loaded.pop(key.session, set())
+        if isinstance(found, Failure):
+            raise Rejected(found.code, found.message)
+        if isinstance(found, tuple):
+            assert isinstance(task, Edit)
+            await self._tables.complete(connection, key.session, found[1])
+            return self._edited(task, *found)
+        if isinstance(task, Edit):
+            made = _applied(task, Snapshot(Memory(key), exists=False))[0].messages
+            memory = replace(task.memory, summary=task.memory.summary or "")
+            task = Small(memory, made, 0)
+            if failure := self.failure(task):
+                raise Rejected(failure.code, failure.message)
+        if self._adds and stored.held(key.session) > CHUNK_MESSAGES:
+            ids = await self._tables.ids(connection, [key.session])
+            found = ids.get(key.session, found)
+        return await self._written(connection, task, stored, found)
+
+    async def _written(
+        self, connection: AsyncConnection, small: Small, stored: Stored, logged: set[str]
+    ) -> Draft:
+        """Return a session that gets messages; ``logged`` are the ids in its stored log."""
+        tables, memory, adds = self._tables, small.memory, self._adds
+        row = stored.rows.get(memory.key.session)
+        held, last = stored.counts.get(memory.key.session, (0, None))
+        there, entries = None, None
+        if row is not None and (adds or not memory.extra or memory.summary is None):
+            there = await tables.taken_apart(connection, row)
         if there is not None and (adds or not memory.extra):
             session = there
         elif memory.extra:
@@ -899,290 +960,160 @@ class Agentscope2Writer(Writer):
             session.summary = session.summary if there is None else there.summary
         else:
             session = new_session(memory.key.session, self._agent, datetime.now(UTC))
-        lost = {} if stored is None else lost_summary(session, memory.summary)
+        if adds:
+            _refuse_misfit(session.ids() - logged, held, small)
+        notes = {} if row is None else lost_summary(session, memory.summary)
         with_summary(session, memory.summary)
         if entries is None:
             context = [one.text for one in session.context] if adds else []
             context += [one.message for one in small.entries if not one.marks]
         else:
             context = context_texts(entries, [], small.entries)
-        return Draft(small, session, context, clock, stored is None, held, lost)
+        grows = adds and row is not None and held
+        clock = Clock(tables.syntax.time_step, tables.zone, _utc(last) if grows else None)
+        log = [one for one in small.entries if one.marks or one.id not in session.unlogged]
+        times = [clock.time(one) for one in log]
+        back = timedelta()
+        if small.offset == 0 and clock.ahead > timedelta(seconds=1):
+            back = timedelta(seconds=int(clock.ahead.total_seconds()) + 1)
+        cleared = 0 if adds else held
+        result = WriteResult(memory.key, len(small.entries), cleared)
+        rows = [(one.id, time - back, one.message) for one, time in zip(log, times, strict=True)]
+        is_new, has_agent = row is None, bool(memory.extra)
+        return Draft(result, session, context, is_new, has_agent, cleared, rows=rows, notes=notes)
 
-    async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> set[str]:
-        """Insert the missing agents of new sessions; return the ids of the inserted agents.
+    def _edited(self, edit: Edit, session: Session, log: list[LogRow]) -> Draft:
+        """Return a session after an edit; ``log`` is its stored log."""
+        messages, _ = messages_in(session, log)
+        changes = in_log_order(edit.changes, [one.id for one in messages])
+        there = Snapshot(Memory(edit.memory.key, session.summary_text), messages)
+        changed, result = _applied(replace(edit, changes=changes), there)
+        if failure := _mark_failure(changed.messages):
+            raise Rejected(failure.code, failure.message)
+        summary = edit.memory.summary
+        draft = Draft(result, session, notes=lost_summary(session, summary))
+        draft.undone = parse_shape(edit.before)
+        clock = Clock(self._tables.syntax.time_step, self._tables.zone)
+        logged = [one for one in changed.messages if not is_unlogged(one)]
+        draft.change_log(log, logged, clock)
+        texts = {one.id: one.message for one in messages}
+        again = {one.id for one in changed.messages if texts.get(one.id) != one.message}
+        # A message that replaces a message with the same id replaces it in the context, too.
+        entries: list[Entry] = [
+            one.id if one.id is not None and one.id in again else one for one in session.context
+        ]
+        context = context_texts(entries, messages, changed.messages)
+        same = context == [one.text for one in session.context]
+        if not same or summary not in (None, session.summary_text):
+            with_summary(session, summary, edit.before)
+            draft.context = context
+        return draft
+
+    async def _save(
+        self, connection: AsyncConnection, drafts: list[Draft], made: dict[str, str]
+    ) -> list[WriteResult]:
+        """Write sessions in an open transaction, and return their results.
+
+        ``made`` are the agents that the transaction has made, with their users.
+        """
+        tables, insert = self._tables, self._database.insert
+        made |= await self._agents(connection, [draft for draft in drafts if draft.is_new])
+        log: Group[tuple[Any, ...]] = Group(BATCH_BYTES, BATCH_MESSAGES, BATCH_MESSAGES)
+        new: Group[tuple[Any, ...]] = Group(BATCH_BYTES)
+        changed: Group[tuple[bytes, dict[str, Any]]] = Group(BATCH_BYTES)
+        results: list[WriteResult] = []
+        for draft in drafts:
+            key = draft.result.key
+            if draft.cleared:
+                await tables.clear_log(connection, key.session, draft.cleared)
+            await tables.delete_messages(connection, key.session, draft.gone)
+            for id, time in draft.moved.items():
+                await tables.move_message(connection, key.session, id, time)
+            for id, time, text in draft.rows:
+                row = (key.session, id, tables.syntax.stored_time(time), text)
+                if log.add(row, len(text), 1):
+                    await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
+            draft.rows.clear()
+            if draft.is_new:
+                columns = tables.columns(draft.session)
+                agent = draft.session.record.get("agent_id")
+                draft.notes = {"session": None} | ({"agent": agent} if agent in made else {})
+                row = (key.session, key.user, *columns.values(), draft.payload())
+                if new.add(row, len(row[-1]), 1):
+                    await insert(connection, "sessions", SESSION_COLUMNS, new.take())
+            elif draft.context is not None:
+                columns = {} if self._adds else tables.columns(draft.session)
+                payload = draft.payload()
+                if changed.add((payload, columns | {"id": key.session}), len(payload), 1):
+                    await tables.update_sessions(connection, changed.take())
+            before = json.dumps(draft.notes) if draft.notes else ""
+            results.append(replace(draft.result, before=before))
+        if log.items:
+            await insert(connection, "messages", MESSAGE_COLUMNS, log.take())
+        if changed.items:
+            await tables.update_sessions(connection, changed.take())
+        if new.items:
+            await insert(connection, "sessions", SESSION_COLUMNS, new.take())
+        for draft in drafts:
+            if "session" in draft.undone:
+                agent = draft.undone.get("agent")
+                await tables.delete_empty(connection, draft.result.key, agent)
+        return results
+
+    async def _agents(self, connection: AsyncConnection, drafts: list[Draft]) -> dict[str, str]:
+        """Insert the missing agents of new sessions; return the users of the inserted agents.
 
         An agent belongs to one user.  If the default agent belongs to another user, the session
         gets an agent of its own, named ``{agent}-{user}``.
         """
-        now = datetime.now(UTC)
-        tables = self._tables
-        wanted = {
-            (draft.key.user, draft.session.record.get("agent_id") or self._agent)
-            for draft in drafts
-            if draft.is_new
-        }
-        if not wanted:
-            return set()
-        owners, made = await tables.ensure_agents(connection, wanted, now)
-        other: set[tuple[str, str]] = set()
-        for draft in drafts:
-            user = draft.key.user
-            if draft.is_new and not draft.small.memory.extra and owners[self._agent] != user:
-                agent = f"{self._agent}-{user}"
-                draft.session.record["agent_id"] = agent
-                draft.session.payload["config"]["workspace_id"] = agent
-                other.add((user, agent))
-        if other:
-            made |= (await tables.ensure_agents(connection, other, now))[1]
+        drafts = sorted(drafts, key=lambda draft: draft.result.key.user)
+        named = [(one, str(one.session.record.get("agent_id") or self._agent)) for one in drafts]
+        ids = {agent for _, agent in named}
+        ids |= {f"{self._agent}-{one.result.key.user}" for one in drafts if not one.has_agent}
+        owners = await self._tables.agent_owners(connection, ids)
+        made: dict[str, str] = {}
+        for draft, agent in named:
+            user, session = draft.result.key.user, draft.session
+            if agent not in owners:
+                owners[agent] = made[agent] = user
+            if owners[agent] != user and not draft.has_agent:
+                agent = f"{agent}-{user}"
+                session.record["agent_id"] = agent
+                session.payload["config"]["workspace_id"] = agent
+                if agent not in owners:
+                    owners[agent] = made[agent] = user
+        await self._tables.insert_agents(connection, made)
         return made
 
 
-def _refuse_misfit(draft: Draft, logged: set[str]) -> None:
+def _refuse_misfit(alone: set[str], held: int, small: Small) -> None:
     """Check that new messages may be appended to a session.
 
-    ``logged`` are the ids in the stored message log.
+    ``alone`` are the ids that only the context of the session has, ``held`` is the number of
+    messages in the stored log.
 
     Raises:
         Rejected: the session does not hold as many messages as the caller expects, or its
             context holds the id of a new message.
     """
-    alone = draft.session.ids() - logged
-    count = draft.held + len(alone)
-    if count != draft.small.offset:
-        text = f"the target holds {count} messages, not {draft.small.offset}"
-        raise Rejected("changed", text)
-    if not alone.isdisjoint(one.id for one in draft.small.entries):
+    count = held + len(alone)
+    if count != small.offset:
+        raise Rejected("changed", f"the target holds {count} messages, not {small.offset}")
+    if not alone.isdisjoint(one.id for one in small.entries):
         raise Rejected("repeated-id", "a message id occurs twice")
 
 
-# Editing
+def _applied(edit: Edit, there: Snapshot) -> tuple[Snapshot, WriteResult]:
+    """Return a memory after an edit, and the result of the edit.
 
-
-class Agentscope2Editor(Executor[Edit, LargeEdit]):
-    """Carries out edits of sessions."""
-
-    def __init__(self, tables: Agentscope2Database, agent: str) -> None:
-        super().__init__(tables.database)
-        self._tables = tables
-        self._agent = agent
-
-    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        """Carry out edits of sessions; yield a result for each session."""
-        return self.execute(batch_edits(edits))
-
-    async def commit(self, connection: AsyncConnection, batch: list[Edit]) -> list[WriteResult]:
-        async with self._database.transaction(connection):
-            results = await self._edit_locked(connection, batch)
-            self._database.about_to_commit(results)
-        return results
-
-    async def _edit_locked(
-        self, connection: AsyncConnection, edits: list[Edit]
-    ) -> list[WriteResult]:
-        tables, lock = self._tables, self._tables.syntax.row_lock
-        there = await tables.sessions(connection, {_name(edit) for edit in edits}, lock)
-        counts = await tables.counts(connection, there)
-        results: list[WriteResult] = []
-        for some in grouped(edits, lambda edit: (0, counts.get(_name(edit), (0,))[0])):
-            sessions: dict[str, Session] = {}
-            failures: dict[MemoryKey, Failure] = {}
-            for edit in some:
-                key, stored = edit.memory.key, there.get(_name(edit))
-                failure = name_failure(key)
-                if failure is None and stored is not None and stored.user != key.user:
-                    failure = _not_owned(edit, stored)
-                if failure is not None:
-                    failures[key] = failure
-                elif stored is not None:
-                    try:
-                        sessions[stored.name] = await tables.taken_apart(connection, stored)
-                    except NotASession as error:
-                        failures[key] = damage(str(error))
-            if lock and sessions:
-                await tables.ids(connection, sessions, lock)
-            logs = await tables.logs(connection, sessions) if sessions else {}
-            for edit in some:
-                key = edit.memory.key
-                if key in failures:
-                    results.append(WriteResult(key, failure=failures[key]))
-                elif key.session in sessions:
-                    change = SessionEdit(tables, connection, edit)
-                    results.append(
-                        await change.apply(sessions.pop(key.session), logs.pop(key.session, []))
-                    )
-                else:
-                    results.append(await self._make(connection, edit))
-        return results
-
-    async def _make(self, connection: AsyncConnection, edit: Edit) -> WriteResult:
-        """Create a session with the messages that an edit inserts."""
-        changed, result = apply_edit(edit, Snapshot(Memory(edit.memory.key), exists=False))
-        if changed is None:
-            return result
-        if failure := failure_of(edit.memory, changed.messages):
-            return WriteResult(edit.memory.key, failure=failure)
-        writer = Agentscope2Writer(self._tables, WriteMode.ADD, self._agent)
-        memory = replace(edit.memory, summary=edit.memory.summary or "")
-        [result] = await writer.write_all(connection, [Small(memory, changed.messages, 0)])
-        return result
-
-
-def _name(edit: Edit) -> str:
-    return edit.memory.key.session
-
-
-def _not_owned(edit: Edit, stored: StoredSession) -> Failure:
-    text = f"the session {stored.name!r} belongs to the user {stored.user!r}"
-    changes = any(change.old is not None for change in edit.changes)
-    return Failure("changed" if changes else "bad-name", text)
-
-
-PlacedRow = tuple[str, Any, StoredMessage | None]
-"""A row of the new log: its message id, its time, and the message; None for a row that stays."""
-
-
-def _limits(placed: list[PlacedRow]) -> list[datetime | None]:
-    """Return for each row the time of the next row that stays in the log; None if none follows."""
-    found: list[datetime | None] = []
-    limit: datetime | None = None
-    for _, time, entry in reversed(placed):
-        found.append(limit)
-        limit = _utc(time) if entry is None else limit
-    found.reverse()
-    return found
-
-
-class SessionEdit:
-    """One edit of a session whose row is locked."""
-
-    def __init__(
-        self, tables: Agentscope2Database, connection: AsyncConnection, edit: Edit
-    ) -> None:
-        self._tables = tables
-        self._connection = connection
-        self._edit = edit
-        self._name = edit.memory.key.session
-        self._before = parse_shape(edit.before)
-        self._lost: dict[str, Any] = {}
-        """The parts of the session that the reverse edit would not restore."""
-
-    async def apply(self, session: Session, log: list[LogRow]) -> WriteResult:
-        """Carry out the edit on the stored session and its message log, and return the result.
-
-        Changes nothing if the session is not as the edit expects; the result then has a failure.
-        The caller must not use ``session`` and ``log`` afterwards.
-        """
-        tables, edit, key = self._tables, self._edit, self._edit.memory.key
-        await tables.complete(self._connection, key.session, log)
-        messages, _ = messages_in(session, log)
-        ordered = in_log_order(edit.changes, [one.id for one in messages])
-        there = Snapshot(Memory(key, session.summary_text), messages)
-        changed, result = apply_edit(replace(edit, changes=ordered), there)
-        if changed is None:
-            return result
-        if failure := _mark_failure(changed.messages):
-            return WriteResult(key, failure=failure)
-        self._lost = lost_summary(session, edit.memory.summary)
-        await self._change_log(log, [one for one in changed.messages if not is_unlogged(one)])
-        payload = self._payload(session, messages, changed.messages)
-        del session, log, messages, there, changed  # free memory for the database
-        if payload is not None:
-            await tables.update_payload(self._connection, self._name, payload)
-        if "session" in self._before:
-            await tables.delete_empty(self._connection, key, self._before.get("agent"))
-        return replace(result, before=json.dumps(self._lost) if self._lost else "")
-
-    async def _change_log(self, log: list[LogRow], messages: list[StoredMessage]) -> None:
-        places = {row.id: place for place, row in enumerate(log)}
-        placed: list[PlacedRow] = []
-        stay: set[str] = set()
-        last = -1
-        for one in messages:
-            place = places.get(one.id, -1)
-            if place > last and log[place].text == one.message:
-                placed.append((one.id, log[place].time, None))
-                stay.add(one.id)
-                last = place
-            else:
-                placed.append((one.id, None, one))
-        gone = [row.id for row in log if row.id not in stay]
-        await self._tables.delete_messages(self._connection, self._name, gone)
-        await self._insert(await self._moved_back(placed))
-
-    async def _moved_back(self, placed: list[PlacedRow]) -> list[PlacedRow]:
-        """Restore the times that the undone edit had changed, unless the order breaks."""
-        times = self._before.get("times")
-        if not isinstance(times, dict):
-            return placed
-        back = [(id, _utc(times.get(id)), entry) for id, _, entry in placed]
-        found = [
-            (id, time if again is None else again, entry)
-            for (id, time, entry), (_, again, _) in zip(placed, back, strict=True)
-        ]
-        there = [_utc(time) or datetime.min for _, time, entry in found if entry is None]
-        if any(one > other for one, other in pairwise(there)):
-            return placed
-        for id, time, entry in back:
-            if time is not None and entry is None:
-                await self._tables.move_message(self._connection, self._name, id, time)
-        return found
-
-    async def _insert(self, placed: list[PlacedRow]) -> None:
-        """Insert the new messages of ``placed`` into the stored log."""
-        if not any(entry for _, _, entry in placed):
-            return
-        tables = self._tables
-        clock = Clock(tables.syntax.time_step, tables.zone)
-        rows: list[tuple[Any, ...]] = []
-        moved: list[tuple[str, datetime]] = []
-        fresh = False
-        for (id, time, entry), limit in zip(placed, _limits(placed), strict=True):
-            if entry is not None:
-                stored = tables.syntax.stored_time(self._time(clock, entry, limit))
-                rows.append((self._name, id, stored, entry.message))
-                fresh = True
-                continue
-            there = _utc(time) or datetime.min
-            # Unmoved rows are in order, however the database sorts ids.
-            if not fresh:
-                clock.set(id, there)
-                continue
-            time = clock.next(id, there)
-            fresh = time != there
-            if fresh:
-                moved.append((id, time))
-                self._lost.setdefault("times", {})[id] = _moment_text(there)
-        for id, moment in moved:
-            await tables.move_message(self._connection, self._name, id, moment)
-        await tables.database.insert(self._connection, "messages", MESSAGE_COLUMNS, rows)
-
-    @staticmethod
-    def _time(clock: Clock, entry: StoredMessage, limit: datetime | None) -> datetime:
-        """Return a time for a new message, between the last message and ``limit``."""
-        kept = _time_of(entry.shape)
-        if kept is not None and (limit is None or kept <= limit):
-            return clock.next(entry.id, kept)
-        if limit is None:
-            return clock.time(entry._replace(shape=""))
-        return clock.next(entry.id, clock.before(limit))
-
-    def _payload(
-        self, session: Session, before: list[StoredMessage], after: list[StoredMessage]
-    ) -> bytes | None:
-        """Return the payload of the session after the edit; None if unchanged."""
-        texts = {one.id: one.message for one in before}
-        again = {one.id for one in after if texts.get(one.id) != one.message}
-        # A message that replaces a message with the same id replaces it in the context, too.
-        entries: list[Entry] = [
-            one.id if one.id is not None and one.id in again else one for one in session.context
-        ]
-        context = context_texts(entries, before, after)
-        summary = self._edit.memory.summary
-        same = context == [one.text for one in session.context]
-        if same and summary in (None, session.summary_text):
-            return None
-        with_summary(session, summary, self._edit.before)
-        return session.text(context)
+    Raises:
+        Rejected: the edit does not fit.
+    """
+    changed, result = apply_edit(edit, there)
+    if changed is None:
+        assert result.failure is not None
+        raise Rejected(result.failure.code, result.failure.message)
+    return changed, result
 
 
 # The store
@@ -1274,22 +1205,12 @@ class SqlAgentscope2Store(SqlStore):
         return True
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return where.apply(self._pages(where), self.dialect)
-
-    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
-        failures = self.left_out.failures
-        found = self.damage if self.skips_damage else None
-        reader = Agentscope2Reader(self.tables, where, failures, found)
-        async with aclosing(reader.pages()) as pages:
-            async for page in pages:
-                self.left_out.others |= page.last
-                yield page
-                del page  # a large page must not stay while the next page is read
+        return where.apply(Agentscope2Reader(self, where).pages(), self.dialect)
 
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        return Agentscope2Writer(self.tables, mode, self.agent).write(pages)
+        return Agentscope2Changes(self.tables, self.agent, mode).write(pages)
 
     def maintenance(self) -> Maintenance:
         return Agentscope2Maintenance(self)
@@ -1332,7 +1253,8 @@ class SqlAgentscope2Store(SqlStore):
             async with self.database.read_transaction(connection):
                 counts = await self.tables.counts(connection, sessions)
             sizes = {key: counts.get(key.session, (0,))[0] for key in keys}
-            attempt, most = partial(self._erase_sessions, connection), self.database.batch_changes
+            attempt = partial(self.tables.erase_sessions, connection)
+            most = self.database.batch_changes
             async with aclosing(erase_memories(sizes, attempt, most)) as results:
                 async for result in results:
                     yield result
@@ -1341,29 +1263,8 @@ class SqlAgentscope2Store(SqlStore):
                     await self.tables.erase_user(connection, user)
             await self.database.finish_erasing(connection)
 
-    async def _erase_sessions(
-        self, connection: AsyncConnection, keys: Sequence[MemoryKey]
-    ) -> dict[MemoryKey, int]:
-        async with self.database.transaction(connection):
-            return await self.tables.erase_sessions(connection, keys)
-
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        return Agentscope2Editor(self.tables, self.agent).edit(edits)
-
-
-def failure_of(memory: Memory, messages: list[StoredMessage]) -> Failure | None:
-    """Return why the tables cannot hold a memory with these messages; None if they can.
-
-    Possible reasons are an invalid name, an unknown mark, and a repeated message id.
-    """
-    if failure := name_failure(memory.key):
-        return failure
-    if failure := _mark_failure(messages):
-        return failure
-    ids = [message.id for message in messages]
-    if len(set(ids)) < len(ids):
-        return Failure("repeated-id", "a message id occurs twice")
-    return None
+        return Agentscope2Changes(self.tables, self.agent).edit(edits)
 
 
 def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
@@ -1372,19 +1273,6 @@ def _mark_failure(messages: Iterable[StoredMessage]) -> Failure | None:
             if mark not in MARKS:
                 return Failure("refused", f"AgentScope 2 has no mark {mark!r}, only compressed")
     return None
-
-
-def made_of(draft: Draft, agents: set[str]) -> str:
-    """Return ``WriteResult.before`` for a written draft, as JSON text; empty without such data.
-
-    For a new session, the text tells an undo to delete the session, and the agent of the session if
-    this is in ``agents``, the new agents.  For an existing session, the text has the replaced
-    summary if this was a list of blocks.
-    """
-    if not draft.is_new:
-        return json.dumps(draft.lost) if draft.lost else ""
-    agent = draft.session.record.get("agent_id")
-    return json.dumps({"session": None} | ({"agent": agent} if agent in agents else {}))
 
 
 def _time_of(shape: str) -> datetime | None:
