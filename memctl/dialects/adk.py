@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from memctl.dialects.agentscope import CONTENT, string
-from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
+from memctl.dialects.rows import DocumentView, RowDialect, output_text, utc_of
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -24,6 +24,8 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
     Unread,
+    object_at,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -64,12 +66,12 @@ class AdkView(DocumentView):
     @property
     def actions(self) -> dict[str, Any]:
         """The field ``actions``: the changes that the event makes."""
-        return _object(self.document.get("actions"))
+        return object_at(self.document, "actions")
 
     @property
     def summary(self) -> dict[str, Any]:
         """The content that stands for the events of a range; empty if the event is no summary."""
-        return _object(_object(self.actions.get("compaction")).get("compacted_content"))
+        return object_at(object_at(self.actions, "compaction"), "compacted_content")
 
     @property
     def rewinds(self) -> bool:
@@ -79,7 +81,7 @@ class AdkView(DocumentView):
     @property
     def said(self) -> dict[str, Any]:
         """The content of the event, or the summary in its place."""
-        return _object(self.document.get("content")) or self.summary
+        return object_at(self.document, "content") or self.summary
 
     @property
     def id(self) -> str | None:
@@ -122,7 +124,7 @@ class AdkView(DocumentView):
 
     @property
     def _spoken(self) -> list[Block]:
-        spoken = [_object(self.document.get(field)) for field in _SPOKEN]
+        spoken = [object_at(self.document, field) for field in _SPOKEN]
         return [TextBlock(one["text"], one) for one in spoken if isinstance(one.get("text"), str)]
 
     @property
@@ -140,10 +142,6 @@ class AdkView(DocumentView):
             and any(map(_is_visible, parts))
             and all(block.name not in _HIDDEN for block in calls)
         )
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _is_visible(part: Any) -> bool:

@@ -29,7 +29,6 @@ from memctl.dialects.view import (
     ToolSide,
     UnknownBlock,
     call_text,
-    object_of,
 )
 from memctl.json import jsonio
 
@@ -51,38 +50,10 @@ class AgentScopeView(MessageView):
     """The base class of views of a message in the format of AgentScope."""
 
     __slots__ = ()
-    time_field: ClassVar[str]
-    fields: ClassVar[frozenset[str]]
-    """The fields known to AgentScope."""
-
-    @property
-    def id(self) -> str | None:
-        return self._text(ID)
-
-    @property
-    def role(self) -> str | None:
-        return self._text(ROLE)
-
-    @property
-    def name(self) -> str | None:
-        return self._text(NAME)
 
     @property
     def time(self) -> str | None:
-        return self._text(self.time_field) or None
-
-    def _text(self, field: str) -> str | None:
-        found = self.value.get(field)
-        return found if isinstance(found, str) else None
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def unknown(self) -> dict[str, Any]:
-        return {name: value for name, value in self.value.items() if name not in self.fields}
+        return super().time or None
 
     def texts(self) -> Iterator[str]:
         content = self.value.get(CONTENT)
@@ -191,24 +162,8 @@ def _bytes(value: Any) -> int:
 class AgentScopeDialect(Dialect):
     """The base class of dialects with messages in the format of AgentScope."""
 
-    view: type[AgentScopeView]
     call: ClassVar[str]
     """The block type of a tool call."""
-
-    def view_of(self, value: dict[str, Any]) -> AgentScopeView:
-        return self.view(value)
-
-    def parse(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.loads(text)))
-
-    def outline(self, text: bytes) -> AgentScopeView:
-        return self.view(object_of(jsonio.outline(text)))
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        value = object_of(jsonio.outline(text))
-        role, time = value.get(ROLE), value.get(self.view.time_field)
-        known = time if isinstance(time, str) and time != NO_TIME else None
-        return role if isinstance(role, str) else None, known
 
     def output_bytes(self, result: ToolResultBlock) -> int:
         return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0

@@ -45,7 +45,7 @@ class AgentScope1View(AgentScopeView):
 
     __slots__ = ()
     time_field = TIMESTAMP
-    fields = frozenset({ID, NAME, ROLE, TIMESTAMP, CONTENT, "metadata", "invocation_id"})
+    known = frozenset({ID, NAME, ROLE, TIMESTAMP, CONTENT, "metadata", "invocation_id"})
 
     @property
     def blocks(self) -> list[Block]:

@@ -74,7 +74,7 @@ class AgentScope2View(AgentScopeView):
 
     __slots__ = ()
     time_field = CREATED
-    fields = _FIELDS
+    known = _FIELDS
 
     @property
     def blocks(self) -> list[Block]:

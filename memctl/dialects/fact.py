@@ -28,10 +28,12 @@ from memctl.dialects.view import (
     Block,
     Dialect,
     MessageView,
-    NotAnObject,
     TextBlock,
     ToolResultBlock,
     ToolSide,
+    object_of,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -47,9 +49,7 @@ class FactView(MessageView):
 
     __slots__ = ()
 
-    @property
-    def id(self) -> str | None:
-        return _text_or_none(self.value.get("id"))
+    known = frozenset(FIELDS)
 
     @property
     def role(self) -> str | None:
@@ -62,17 +62,12 @@ class FactView(MessageView):
     @property
     def time(self) -> str | None:
         """The time of the last change; without it, the time of creation; None without both."""
-        return _time(self.value)
+        return text_of(self.value, "updated_at") or text_of(self.value, "created_at")
 
     @property
     def blocks(self) -> list[Block]:
         text = self.value.get("text")
         return [TextBlock(text, text)] if isinstance(text, str) else []
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
 
     @property
     def expiry(self) -> date | None:
@@ -90,17 +85,8 @@ class FactView(MessageView):
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     @property
-    def unknown(self) -> dict[str, Any]:
-        return {name: value for name, value in self.value.items() if name not in FIELDS}
-
-    @property
     def fault(self) -> str:
         return "" if isinstance(self.value.get("text"), str) else "it has no text"
-
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            if isinstance(block, TextBlock):
-                yield block.text
 
 
 class FactDialect(Dialect):
@@ -109,18 +95,13 @@ class FactDialect(Dialect):
     name = "fact"
     facts = True
     noun = "fact"
-
-    def view_of(self, value: dict[str, Any]) -> FactView:
-        return FactView(value)
+    view = FactView
 
     def parse(self, text: bytes) -> FactView:
-        return FactView(_object(jsonio.loads(text)))
+        return FactView(object_of(jsonio.loads(text), self.noun))
 
     def outline(self, text: bytes) -> FactView:
-        return FactView(_object(jsonio.outline(without_vector(text))))
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        return ROLE, _time(_object(jsonio.outline(without_vector(text))))
+        return FactView(object_of(jsonio.outline(without_vector(text)), self.noun))
 
     def author(
         self,
@@ -161,8 +142,7 @@ def vector_of(text: bytes) -> str | None:
     start = _start_of_vector(text)
     if start is not None:
         return text[start + len(_VECTOR) : -len(_END)].decode("ascii")
-    found = _object(jsonio.loads(text)).get("vector") if b'"vector"' in text else None
-    return _text_or_none(found)
+    return text_of(object_of(jsonio.loads(text), "fact"), "vector") if b'"vector"' in text else None
 
 
 def without_vector(text: bytes) -> bytes:
@@ -176,8 +156,7 @@ def without_vector(text: bytes) -> bytes:
         return text[:start] + b"}"
     if b'"vector"' not in text:
         return text
-    value = _object(jsonio.loads(text))
-    return jsonio.dumps({name: one for name, one in value.items() if name != "vector"})
+    return jsonio.dumps(others(object_of(jsonio.loads(text), "fact"), ("vector",)))
 
 
 def with_vector(text: bytes, vector: str) -> bytes:
@@ -229,20 +208,6 @@ def _start_of_vector(text: bytes) -> int | None:
     start = text.rfind(_VECTOR)
     # After the vector, only the end of the object may follow.
     return None if start < 1 or text.find(b'"', start + len(_VECTOR)) != len(text) - 2 else start
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise NotAnObject("a fact is not a JSON object")
-    return value
-
-
-def _time(value: dict[str, Any]) -> str | None:
-    return _text_or_none(value.get("updated_at")) or _text_or_none(value.get("created_at"))
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 FACT = FactDialect()

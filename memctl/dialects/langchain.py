@@ -18,11 +18,9 @@ from memctl.dialects.rows import (
     calls_of,
     media_at,
     named_call,
-    others,
     output_blocks,
     output_text,
     place_of,
-    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -33,7 +31,10 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    object_at,
+    others,
     renamed,
+    text_of,
 )
 from memctl.location import visible
 
@@ -71,14 +72,12 @@ class LangChainView(DocumentView):
     @property
     def data(self) -> dict[str, Any]:
         """The fields of the message; empty if the message has none."""
-        found = self.document.get("data")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.document, "data")
 
     @property
     def _more(self) -> dict[str, Any]:
         """Fields of the model's API that LangChain has no field for."""
-        found = self.data.get("additional_kwargs")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.data, "additional_kwargs")
 
     @property
     def unknown(self) -> dict[str, Any]:

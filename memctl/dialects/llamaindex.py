@@ -18,9 +18,7 @@ from memctl.dialects.rows import (
     calls_of,
     media_at,
     named_call,
-    others,
     output_text,
-    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -32,6 +30,9 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
     Unread,
+    object_at,
+    others,
+    text_of,
 )
 
 _TOOL = ("tool", "function")
@@ -63,8 +64,7 @@ class LlamaIndexView(DocumentView):
 
     @property
     def _more(self) -> dict[str, Any]:
-        found = self.document.get("additional_kwargs")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.document, "additional_kwargs")
 
     @property
     def blocks(self) -> list[Block]:

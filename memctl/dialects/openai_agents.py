@@ -33,6 +33,7 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
     held,
+    object_at,
 )
 from memctl.json import jsonio
 
@@ -73,8 +74,7 @@ class OpenAIAgentsView(DocumentView):
         # All fields of the other items belong to a call, a result or reasoning.
         if self.kind == _MESSAGE:
             return super().unread
-        extra = self.value.get(EXTRA)
-        return held(extra) if isinstance(extra, dict) else {}
+        return held(object_at(self.value, EXTRA))
 
     @property
     def kind(self) -> str:

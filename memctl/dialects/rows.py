@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
@@ -41,13 +41,15 @@ from memctl.dialects.view import (
     MessageView,
     Swap,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
     Unread,
+    object_at,
     object_of,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -123,35 +125,10 @@ def utc_of(seconds: Any) -> str | None:
         return None
 
 
-def text_of(fields: Mapping[str, Any], name: str) -> str | None:
-    """Return the value of the field ``name``; None if the field is missing or not a text."""
-    found = fields.get(name)
-    return found if isinstance(found, str) else None
-
-
 class RowView(MessageView):
     """A view of a message that is a row of a table."""
 
     __slots__ = ()
-
-    @property
-    def id(self) -> str | None:
-        return self._field(ID)
-
-    @property
-    def role(self) -> str | None:
-        return self._field(ROLE)
-
-    @property
-    def name(self) -> str | None:
-        return self._field(NAME)
-
-    @property
-    def time(self) -> str | None:
-        return self._field(TIME)
-
-    def _field(self, name: str) -> str | None:
-        return text_of(self.value, name)
 
     @property
     def content(self) -> Any:
@@ -159,48 +136,27 @@ class RowView(MessageView):
         return self.value.get(CONTENT)
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        found = self.value.get(METADATA)
-        return found if isinstance(found, dict) else {}
-
-    @property
     def unknown(self) -> dict[str, Any]:
-        found = self.value.get(EXTRA)
-        return found if isinstance(found, dict) else {}
+        return object_at(self.value, EXTRA)
 
     @property
     def fault(self) -> str:
         return ""
 
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            match block:
-                case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
-                    yield text
-                case ToolResultBlock(output=output):
-                    yield from (one.text for one in output if isinstance(one, TextBlock))
-
 
 class DocumentView(RowView):
-    """A view of a row whose content is a JSON object of the framework.
-
-    ``known`` has the names of the fields that the view reads, and of fields without meaning for a
-    reader.  Fields not in ``known`` are ``unknown``.
-    """
+    """A view of a row whose content is a JSON object of the framework, with fields ``known``."""
 
     __slots__ = ()
-    known: ClassVar[frozenset[str]]
 
     @property
     def document(self) -> dict[str, Any]:
         """The content; an empty object if the content is not a JSON object."""
-        found = self.value.get(CONTENT)
-        return found if isinstance(found, dict) else {}
+        return object_at(self.value, CONTENT)
 
     @property
     def role(self) -> str | None:
-        found = text_of(self.document, ROLE)
-        return role_of(found)
+        return role_of(text_of(self.document, ROLE))
 
     @property
     def name(self) -> str | None:
@@ -222,7 +178,7 @@ class RowDialect(Dialect):
     contents from blocks.
     """
 
-    view: ClassVar[type[RowView]]
+    view: type[RowView]
     holds_marks = False
     holds_summary = False
     makes_ids = True
@@ -388,19 +344,6 @@ class RowDialect(Dialect):
         value = object_of(jsonio.loads(text))
         return bool(value.keys() & {ID, TIME}) or self.own_id(value.get(CONTENT)) is not None
 
-    def view_of(self, value: dict[str, Any]) -> RowView:
-        return self.view(value)
-
-    def parse(self, text: bytes) -> RowView:
-        return self.view(object_of(jsonio.loads(text)))
-
-    def outline(self, text: bytes) -> RowView:
-        return self.view(object_of(jsonio.outline(text)))
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        view = self.outline(text)
-        return view.role, view.time
-
     def with_id(self, value: Message, id: str) -> str:
         if not self.set_own_id(value.get(CONTENT), id) and ID in self.fields:
             value[ID] = id
@@ -506,11 +449,6 @@ class RowJoint(Joint):
 
 
 # Shared by several frameworks
-
-
-def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Return the fields whose names are not in ``known``."""
-    return {name: value for name, value in fields.items() if name not in known}
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
@@ -643,10 +581,9 @@ class RoleContentView(RowView):
     def blocks(self) -> list[Block]:
         said, calls = self._said, self._calls
         if not calls and self._is_result:
-            name = self._field(CALL_NAME) or self._field(NAME) or ""
+            name = text_of(self.value, CALL_NAME) or self.name or ""
             # Function calls of OpenAI's API before the introduction of tools have no id.
-            role = (self._field(ROLE) or "").casefold()
-            id = self._field(CALL_ID) or (name if role == "function" else "")
+            id = text_of(self.value, CALL_ID) or (name if self._stored_role == "function" else "")
             return [ToolResultBlock(id, name, lambda: said, self.value)]
         if calls and self.content == "":
             return calls
@@ -673,14 +610,18 @@ class RoleContentView(RowView):
 
     @property
     def _is_result(self) -> bool:
-        if self._field(CALL_ID):
+        if text_of(self.value, CALL_ID):
             return True
-        role = (self._field(ROLE) or "").casefold()
+        role = self._stored_role
         return role == "function" or (role == "tool" and CALL_NAME in self.value)
 
     @property
+    def _stored_role(self) -> str:
+        return (text_of(self.value, ROLE) or "").casefold()
+
+    @property
     def role(self) -> str | None:
-        return role_of(self._field(ROLE))
+        return role_of(text_of(self.value, ROLE))
 
 
 class RoleContent(RowDialect):

@@ -23,6 +23,7 @@ from memctl.dialects.view import (
     Block,
     HintBlock,
     MediaBlock,
+    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -30,6 +31,9 @@ from memctl.dialects.view import (
     ToolSide,
     UnknownBlock,
     held,
+    object_at,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -49,8 +53,7 @@ class RuntimeView(AgentScopeView):
     """A view of a message of agentscope-runtime."""
 
     __slots__ = ()
-    time_field = ""
-    fields = frozenset(
+    known = frozenset(
         {
             *(ID, ROLE, CONTENT, "object", "type", "status", "metadata", "usage", "error"),
             *("code", "message", "sequence_number"),
@@ -59,8 +62,7 @@ class RuntimeView(AgentScopeView):
 
     @property
     def name(self) -> str | None:
-        found = self.metadata.get("original_name")
-        return found if isinstance(found, str) else None
+        return text_of(self.metadata, "original_name")
 
     @property
     def time(self) -> None:
@@ -69,9 +71,7 @@ class RuntimeView(AgentScopeView):
     @property
     def unread(self) -> dict[str, Any]:
         about = self.metadata
-        inner = about.get("metadata")
-        others = {name: one for name, one in about.items() if name not in _ABOUT}
-        return held(others, inner if isinstance(inner, dict) else {}, self.unknown)
+        return held(others(about, _ABOUT), object_at(about, "metadata"), self.unknown)
 
     @property
     def kind(self) -> str:
@@ -101,13 +101,7 @@ class RuntimeView(AgentScopeView):
                 return "a part of its content has no type known to agentscope-runtime"
         return ""
 
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            match block:
-                case TextBlock(text) | ThinkingBlock(text):
-                    yield text
-                case ToolResultBlock(output=output):
-                    yield from (one.text for one in output if isinstance(one, TextBlock))
+    texts = MessageView.texts
 
 
 def _block(kind: str, content: Any) -> Block:
@@ -179,9 +173,6 @@ class Runtime(AgentScopeDialect):
 
     def holds_media(self, media: MediaBlock, place: str) -> bool:
         return place != TOOL or AGENTSCOPE1.holds_media(media, place)
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        return super().role_and_time(text)[0], None
 
     def author(
         self,
