@@ -206,6 +206,8 @@ class Adk(RowDialect):
     last_result_counts = True
     skips_empty = True
     leaves_out = depends_on_later = True
+    id_path = ("id",)
+    empty_ids = True
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
@@ -269,14 +271,6 @@ class Adk(RowDialect):
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"text": text}
-
-    def own_id(self, content: Any) -> str | None:
-        found = content.get("id") if isinstance(content, dict) else None
-        return found if isinstance(found, str) else None
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["id"] = id
-        return True
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from memctl.dialects.agentscope import string
+from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     calls_of,
     media_at,
     openai_call,
@@ -100,7 +101,7 @@ def _media(kind: str, value: Any) -> Block:
     return media_at(kind, value.get("url") or value.get("filepath"), value, media_type)
 
 
-class Agno(RowDialect):
+class Agno(ConversationDialect):
     """The dialect of Agno's sessions."""
 
     name = "agno"
@@ -110,15 +111,8 @@ class Agno(RowDialect):
     view = AgnoView
     keeps_extra = True
     tool_words = (b"tool",)
+    id_path = ("id",)
     note_field, note_key = "provider_data", "memctl"
-
-    def own_id(self, content: Any) -> str | None:
-        found = content.get("id") if isinstance(content, dict) else None
-        return found if isinstance(found, str) and found else None
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["id"] = id
-        return True
 
     def is_default(self, extra: str, user: str, session: str) -> bool:
         return not self.settings(extra, user, session)
@@ -161,49 +155,37 @@ class Agno(RowDialect):
                 row["content"]["created_at"] = int(datetime.fromisoformat(time).timestamp())
         return found
 
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[Block] = []
-        for block in blocks:
-            if isinstance(block, ToolResultBlock):
-                found.append(_result(block))
-            else:
-                said.append(block)
-        if said or not found:
-            found.insert(0, _said(role, name, said))
-        return found
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+        thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
+        media = [block for block in blocks if isinstance(block, MediaBlock)]
+        texts = [
+            output_text([block])
+            for block in blocks
+            if not isinstance(block, ToolCallBlock | ThinkingBlock | MediaBlock)
+        ]
+        role = "assistant" if calls else role if role in ROLES else "user"
+        message: dict[str, Any] = {"role": role}
+        if len(texts) > 1:
+            message["content"] = [{"type": "text", "text": text} for text in texts]
+        elif texts or not (calls or thoughts or media):
+            message["content"] = "".join(texts)
+        if name and name != role:
+            message["name"] = name
+        if thoughts:
+            message["reasoning_content"] = "\n".join(thoughts)
+        if calls:
+            message["tool_calls"] = calls
+        return message | _kept(media)
 
-
-def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return an Agno message from blocks without tool results; it has no id and no time."""
-    calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
-    thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
-    media = [block for block in blocks if isinstance(block, MediaBlock)]
-    texts = [
-        output_text([block])
-        for block in blocks
-        if not isinstance(block, ToolCallBlock | ThinkingBlock | MediaBlock)
-    ]
-    role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
-    message: dict[str, Any] = {"role": role}
-    if len(texts) > 1:
-        message["content"] = [{"type": "text", "text": text} for text in texts]
-    elif texts or not (calls or thoughts or media):
-        message["content"] = "".join(texts)
-    if name and name != role:
-        message["name"] = name
-    if thoughts:
-        message["reasoning_content"] = "\n".join(thoughts)
-    if calls:
-        message["tool_calls"] = calls
-    return message | _kept(media)
-
-
-def _result(result: ToolResultBlock) -> dict[str, Any]:
-    media = [block for block in result.output if isinstance(block, MediaBlock)]
-    said = [block for block in result.output if not isinstance(block, MediaBlock)]
-    message = {"role": "tool", "content": output_text(said), "tool_call_id": result.id}
-    return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        media = [block for block in result.output if isinstance(block, MediaBlock)]
+        message = {
+            "role": "tool",
+            "content": output_text(result.output),
+            "tool_call_id": result.id,
+        }
+        return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:

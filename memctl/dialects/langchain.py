@@ -8,13 +8,13 @@ the content blocks), and ``messages_from_dict``.  ``messages_from_dict`` reads o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from memctl.dialects.agentscope import ROLE, string
 from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     calls_of,
     media_at,
     named_call,
@@ -165,13 +165,14 @@ def _block(block: Any) -> Block:
             return UnknownBlock(string(kind) or "?", block)
 
 
-class LangChain(RowDialect):
+class LangChain(ConversationDialect):
     """The dialect of LangChain's chat message histories."""
 
     name = "langchain"
     framework = "LangChain"
     view = LangChainView
     tool_words = (b"tool_call", b"function")
+    id_path: ClassVar[tuple[str, ...]] = ("data", "id")
     note_key = "memctl"
     offloads = True
 
@@ -190,33 +191,18 @@ class LangChain(RowDialect):
             name, kind = "data", {"source_type": "base64"}
         return Swap(media, renamed(media, {"url": name}, {name: data} | kind))
 
-    def own_id(self, content: Any) -> str | None:
-        data = content.get("data") if isinstance(content, dict) else None
-        found = data.get("id") if isinstance(data, dict) else None
-        return found if isinstance(found, str) and found else None
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        said = [block for block in blocks if not isinstance(block, ToolCallBlock)]
+        calls = [_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+        kind = "ai" if calls else _TYPES.get(role, "human")
+        own = {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": None}
+        return _message(kind, _content(said), name or None, own if kind == "ai" else {})
 
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["data"]["id"] = id
-        return True
-
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[Block] = []
-        calls: list[ToolCallBlock] = []
-        for block in blocks:
-            match block:
-                case ToolResultBlock():
-                    found.append(_result(block))
-                case ToolCallBlock():
-                    calls.append(block)
-                case _:
-                    said.append(block)
-        if said or calls or not found:
-            kind = "ai" if calls else _TYPES.get(role, "human")
-            own = {"tool_calls": [_call(one) for one in calls], "invalid_tool_calls": []}
-            more = own | {"usage_metadata": None} if kind == "ai" else {}
-            found.insert(0, _message(kind, _content(said), name or None, more))
-        return found
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        more = {"tool_call_id": result.id, "artifact": None, "status": "success"}
+        media = any(isinstance(block, MediaBlock) for block in result.output)
+        content = _content(result.output) if media else output_text(result.output)
+        return _message("tool", content, result.name or None, more)
 
 
 class LangChainJs(LangChain):
@@ -228,12 +214,7 @@ class LangChainJs(LangChain):
 
     name = "langchain-js"
     view = LangChainJsView
-
-    def own_id(self, content: Any) -> str | None:
-        return super().own_id({"data": content})
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        return super().set_own_id({"data": content}, id)
+    id_path = ("id",)
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         found = super().contents(role, name, blocks)
@@ -248,13 +229,6 @@ def _message(kind: str, content: Any, name: str | None, more: dict[str, Any]) ->
 def _call(call: ToolCallBlock) -> dict[str, Any]:
     args = call.input if isinstance(call.input, dict) else {}
     return {"name": call.name, "args": args, "id": call.id, "type": _CALL}
-
-
-def _result(result: ToolResultBlock) -> dict[str, Any]:
-    more = {"tool_call_id": result.id, "artifact": None, "status": "success"}
-    media = any(isinstance(block, MediaBlock) for block in result.output)
-    content = _content(result.output) if media else output_text(result.output)
-    return _message("tool", content, result.name or None, more)
 
 
 def _content(blocks: Sequence[Block]) -> Any:

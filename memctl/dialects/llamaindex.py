@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from memctl.dialects.agentscope import string
+from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
     EXTRA,
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     arguments_of,
     calls_of,
     media_at,
@@ -108,7 +109,7 @@ def _block(block: Any) -> Block:
             return UnknownBlock(string(kind) or "?", block)
 
 
-class LlamaIndex(RowDialect):
+class LlamaIndex(ConversationDialect):
     """The dialect of LlamaIndex's chat stores."""
 
     name = "llamaindex"
@@ -133,21 +134,17 @@ class LlamaIndex(RowDialect):
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"block_type": "text", "text": text}
 
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[dict[str, Any]] = []
-        for block in blocks:
-            if isinstance(block, ToolResultBlock):
-                more = {"tool_call_id": block.id} | ({"name": block.name} if block.name else {})
-                output = [_stored(one) for one in block.output]
-                found.append({"role": "tool", "additional_kwargs": more, "blocks": output})
-            else:
-                said.append(_stored(block))
-        if said or not found:
-            role = role if role in ("user", "assistant", "system") else "user"
-            more = {"name": name} if name and name != role else {}
-            found.insert(0, {"role": role, "additional_kwargs": more, "blocks": said})
-        return found
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        role = role if role in ROLES else "user"
+        return _message(role, {"name": name} if name and name != role else {}, blocks)
+
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        more = {"tool_call_id": result.id} | ({"name": result.name} if result.name else {})
+        return _message("tool", more, result.output)
+
+
+def _message(role: str, more: dict[str, str], blocks: Sequence[Block]) -> dict[str, Any]:
+    return {"role": role, "additional_kwargs": more, "blocks": [_stored(one) for one in blocks]}
 
 
 def _stored(block: Block) -> dict[str, Any]:

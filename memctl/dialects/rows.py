@@ -219,13 +219,27 @@ class RowDialect(Dialect):
         fault = self.view({CONTENT: content}).fault if self.documents else ""
         return f"is no message of {self.framework}: {fault}" if fault else ""
 
-    def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
-        """Return the id inside a stored content; None if the content has no id."""
-        return None
+    id_path: ClassVar[tuple[str, ...]] = ()
+    """The fields that lead to the id inside a content; empty if a content has no place for it."""
+    empty_ids: ClassVar[bool] = False
+    """True if an empty text is an id."""
 
-    def set_own_id(self, content: Any, id: str) -> bool:  # noqa: ARG002
+    def own_id(self, content: Any) -> str | None:
+        """Return the id inside a stored content; None if the content has no id."""
+        found = content if self.id_path else None
+        for name in self.id_path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found if isinstance(found, str) and (found or self.empty_ids) else None
+
+    def set_own_id(self, content: Any, id: str) -> bool:
         """Put an id into a content and return True; return False if it has no place for an id."""
-        return False
+        if not self.id_path:
+            return False
+        *path, last = self.id_path
+        for name in path:
+            content = content[name]
+        content[last] = id
+        return True
 
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
         """Return whether ``group`` and the next row become one message of AgentScope 1.x.
@@ -396,6 +410,23 @@ class RowDialect(Dialect):
                 yield ToolSide.CALL, block.id
             elif isinstance(block, ToolResultBlock) and block.id:
                 yield ToolSide.RESULT, block.id
+
+
+class ConversationDialect(RowDialect):
+    """The base class of dialects in which each result of a tool is a message of its own."""
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        results = [self.result(block) for block in blocks if isinstance(block, ToolResultBlock)]
+        said = [block for block in blocks if not isinstance(block, ToolResultBlock)]
+        return results if results and not said else [self.said(role, name, said), *results]
+
+    @abstractmethod
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        """Return the content for the blocks of a message that are no results."""
+
+    @abstractmethod
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        """Return the content for the result of a tool."""
 
 
 class RowJoint(Joint):
