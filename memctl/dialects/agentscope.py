@@ -110,6 +110,16 @@ def string(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def decoded(value: Any) -> Any:
+    """Return the value of a JSON text; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return value
+
+
 def block_id(block: dict[str, Any]) -> str:
     """Return the id of a block as a text; an empty text if the block has no id."""
     id = block.get("id")

@@ -73,6 +73,20 @@ class AgentScope1View(AgentScopeView):
         return ""
 
 
+def message_of(
+    id: str, name: str, role: str, content: Any, timestamp: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a message of AgentScope 1.x."""
+    return {
+        ID: id,
+        NAME: name,
+        ROLE: role,
+        CONTENT: content,
+        "metadata": metadata,
+        TIMESTAMP: timestamp,
+    }
+
+
 def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "tool_use":
@@ -133,17 +147,8 @@ class AgentScope1(AgentScopeVersion):
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
         id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
-        message: dict[str, Any] = {
-            ID: id,
-            NAME: name,
-            ROLE: role,
-            CONTENT: content
-            if isinstance(content, str)
-            else [self.stored_block(one) for one in content],
-            "metadata": {},
-            TIMESTAMP: self.timestamp(moment),
-        }
-        return id, jsonio.dumps(message)
+        said = content if isinstance(content, str) else [*map(self.stored_block, content)]
+        return id, jsonio.dumps(message_of(id, name, role, said, self.timestamp(moment), {}))
 
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         match block:

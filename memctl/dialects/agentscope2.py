@@ -33,6 +33,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
     held,
+    others,
     renamed,
 )
 from memctl.json import jsonio
@@ -105,6 +106,25 @@ class AgentScope2View(AgentScopeView):
         return ""
 
 
+def message_of(
+    id: str, name: str, role: str, blocks: list[Any], time: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a message of AgentScope 2.x."""
+    return {
+        NAME: name,
+        CONTENT: blocks,
+        ROLE: role,
+        ID: id,
+        "metadata": metadata,
+        CREATED: time,
+        "usage": None,
+        "finished_at": time,
+        "finished_reason": None,
+        "structured_output": None,
+        "error": None,
+    }
+
+
 def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "hint":
@@ -112,7 +132,8 @@ def _own(block: dict[str, Any]) -> Block | None:
         case "tool_call":
             name = agentscope.string(block.get("name"))
             waits = block.get("state") in WAITING
-            return ToolCallBlock(agentscope.block_id(block), name, _input(block), block, waits)
+            input = agentscope.decoded(block.get("input"))
+            return ToolCallBlock(agentscope.block_id(block), name, input, block, waits)
         case "data":
             return _data(block)
         case _:
@@ -123,17 +144,6 @@ def _texts_of(value: Any) -> Iterator[str]:
     for block in agentscope.blocks(value, _own):
         if isinstance(block, TextBlock):
             yield block.text
-
-
-def _input(block: dict[str, Any]) -> Any:
-    """Return the arguments of a tool call, decoded if they are JSON text."""
-    found = block.get("input")
-    if not isinstance(found, str):
-        return found
-    try:
-        return jsonio.loads(found.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return found
 
 
 def _data(block: dict[str, Any]) -> MediaBlock:
@@ -205,8 +215,7 @@ class AgentScope2(AgentScopeVersion):
         return place != "system"
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:
-        others = {name: one for name, one in media.items() if name not in _OF_DATA}
-        return {"type": "text", "text": text} | others
+        return {"type": "text", "text": text} | others(media, _OF_DATA)
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
         source = media.get("source")
@@ -229,20 +238,7 @@ class AgentScope2(AgentScopeVersion):
         for block in stored:
             block.setdefault(ID, new_id())
             block |= {CREATED: time, "finished_at": time}
-        message: dict[str, Any] = {
-            NAME: name,
-            CONTENT: stored,
-            ROLE: role,
-            ID: id,
-            "metadata": {},
-            CREATED: time,
-            "usage": None,
-            "finished_at": time,
-            "finished_reason": None,
-            "structured_output": None,
-            "error": None,
-        }
-        return id, jsonio.dumps(message)
+        return id, jsonio.dumps(message_of(id, name, role, stored, time, {}))
 
     def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes:
         message = jsonio.loads(text)
@@ -279,24 +275,17 @@ class AgentScope2(AgentScopeVersion):
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
         if not extra:
             return True
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
-            return False
+        found = agentscope.decoded(extra)
         return (
-            _has_default_record(found, session)
+            isinstance(found, dict)  # no text that is nested too deep
+            and _has_default_record(found, session)
             and found.get("state") == default_state(session)
             and found.keys() <= {"record", "payload", "state"}
         )
 
     def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        if not extra:
-            return False
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
-            return True
-        return not _has_default_record(found, session)
+        found = agentscope.decoded(extra)
+        return bool(extra) and not (isinstance(found, dict) and _has_default_record(found, session))
 
     def context(self, extra: str) -> list[str | bytes] | None:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
@@ -308,14 +297,12 @@ class AgentScope2(AgentScopeVersion):
     def settings(self, extra: str, user: str, session: str) -> bytes:
         if self.is_default(extra, user, session):
             return b""
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
+        found = agentscope.decoded(extra)
+        if isinstance(found, str):  # nested too deep
             return extra.encode("utf-8", "surrogatepass")
         record = found.get("record") if isinstance(found, dict) else None
         if isinstance(record, dict):
-            lasting = {name: one for name, one in record.items() if name not in _TIMES}
-            found = found | {"record": lasting}
+            found = found | {"record": others(record, _TIMES)}
         return jsonio.canonical(jsonio.dumps(found))
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
@@ -337,12 +324,8 @@ class AgentScope2(AgentScopeVersion):
         return jsonio.dumps(found).decode() if changed else extra
 
     def other_texts(self, shape: str) -> list[bytes]:
-        if VARIANT not in shape:
-            return []
-        try:
-            found = jsonio.loads(shape.encode("utf-8", "surrogatepass"))
-        except ValueError:  # a shape in the format of a different store
-            return []
+        # The shape may be in the format of a different store.
+        found = agentscope.decoded(shape) if VARIANT in shape else None
         variant = found.get(VARIANT) if isinstance(found, dict) else None
         return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
 
@@ -362,9 +345,8 @@ def _has_default_record(extra: dict[str, Any], session: str) -> bool:
     agent = record.get("agent_id") if isinstance(record, dict) else None
     if not isinstance(record, dict) or not isinstance(agent, str):
         return False
-    others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
     return (
-        not others
+        not any(value is not None for value in others(record, _DEFAULT_COLUMNS).values())
         and record.get("source") in (None, "user")
         and extra.get("payload") == default_payload(session, agent)
     )

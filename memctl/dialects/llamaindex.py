@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import decoded, string
 from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
     EXTRA,
     ConversationDialect,
     DocumentView,
-    arguments_of,
     calls_of,
     media_at,
     named_call,
@@ -93,7 +92,7 @@ def _block(block: Any) -> Block:
         case "thinking":
             return ThinkingBlock(string(block.get("content")), block)
         case "tool_call":
-            input = arguments_of(block.get("tool_kwargs"))
+            input = decoded(block.get("tool_kwargs"))
             id, name = string(block.get("tool_call_id")), string(block.get("tool_name"))
             return ToolCallBlock(id, name, input, block)
         case "image" | "audio" | "video" | "document" as kind:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, string
+from memctl.dialects.agentscope import CONTENT, decoded, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
     EXTRA,
     DocumentView,
     RowDialect,
-    arguments_of,
     arguments_text,
     media_at,
     output_blocks,
@@ -114,7 +113,7 @@ class OpenAIAgentsView(DocumentView):
             case "message":
                 return output_blocks(item.get("content"), _block)
             case "function_call":
-                input = arguments_of(item.get("arguments"))
+                input = decoded(item.get("arguments"))
                 return [
                     ToolCallBlock(
                         string(item.get("call_id")), string(item.get("name")), input, item

@@ -26,8 +26,8 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 
 from memctl.dialects import agentscope
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
-from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
+from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, decoded
+from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View, message_of, passing
 from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.live import Sent
 from memctl.dialects.roles import ROLES, role_of
@@ -461,14 +461,14 @@ class RowJoint(Joint):
         # As in AgentScope: agents answer in blocks, and users in plain text.
         if len(blocks) == len(plain) == 1 and role != "assistant":
             content = plain[0].text
-        return {
-            ID: id,
-            NAME: first.name or (role if results else said or role),
-            ROLE: role,
-            CONTENT: content if blocks else "",
-            METADATA: dict(first.metadata),
-            TIMESTAMP: self._coarse.timestamp(moment) if moment else NO_TIME,
-        }
+        return message_of(
+            id,
+            first.name or (role if results else said or role),
+            role,
+            content if blocks else "",
+            self._coarse.timestamp(moment) if moment else NO_TIME,
+            dict(first.metadata),
+        )
 
     def split(self, whole: Message) -> list[Message]:
         view = self._coarse.view_of(whole)
@@ -509,7 +509,7 @@ def call_of(value: Any) -> Block:
     function, custom = value.get("function"), value.get("custom")
     called = next((one for one in (function, custom) if isinstance(one, dict)), value)
     names = [name for name in ("arguments", "args", "input") if name in called]
-    input = arguments_of(called[names[0]]) if names else None
+    input = decoded(called[names[0]]) if names else None
     if called is custom and isinstance(input, str):  # a free text, not JSON
         input = {"input": input}
     id = value.get("id") or value.get("toolUseId") or value.get("call_id")
@@ -526,17 +526,7 @@ def named_call(value: Any) -> list[Block]:
     if not isinstance(value, dict):
         return []
     name = agentscope.string(value.get("name"))
-    return [ToolCallBlock(name, name, arguments_of(value.get("arguments")), value)]
-
-
-def arguments_of(value: Any) -> Any:
-    """Return the arguments of a tool call, decoded; unchanged if they are not JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return value
+    return [ToolCallBlock(name, name, decoded(value.get("arguments")), value)]
 
 
 def arguments_text(value: Any) -> str:
@@ -597,7 +587,7 @@ def blocks_of(text: str) -> list[Any] | None:
     """Return the objects of a JSON list of message blocks; None if the text is anything else."""
     if not text.startswith("[{"):
         return None
-    found = arguments_of(text)
+    found = decoded(text)
     if isinstance(found, list) and all(isinstance(one, dict) and "type" in one for one in found):
         return found
     return None

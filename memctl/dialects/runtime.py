@@ -15,9 +15,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, AgentScopeView, string
+from memctl.dialects.agentscope import (
+    CONTENT,
+    ID,
+    ROLE,
+    AgentScopeDialect,
+    AgentScopeView,
+    decoded,
+    string,
+)
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
-from memctl.dialects.rows import arguments_of
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -133,13 +140,13 @@ def _block(kind: str, content: Any) -> Block:
 def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -> Block:
     id, name = string(data.get("call_id")), string(data.get("name"))
     if side is ToolSide.CALL:
-        return ToolCallBlock(id, name, arguments_of(data.get("arguments")), content)
+        return ToolCallBlock(id, name, decoded(data.get("arguments")), content)
     return ToolResultBlock(id, name, partial(_output, data.get("output")), content)
 
 
 def _output(value: Any) -> list[Block]:
     """Return the blocks of a tool output."""
-    found = arguments_of(value)
+    found = decoded(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
         return blocks
@@ -159,6 +166,35 @@ def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> Media
         return MediaBlock(kind, place, value=content)
     media_type = format if "/" in format else f"{kind}/{format}" if format else "?"
     return MediaBlock(kind, None, media_type, place, content)
+
+
+def message_of(
+    original: str,
+    name: str | None,
+    role: str,
+    kind: str,
+    contents: list[Any],
+    metadata: dict[str, Any],
+    number: int = 0,
+) -> dict[str, Any]:
+    """Return the message with the number ``number`` of those that stand for an original message.
+
+    ``original``, ``name`` and ``metadata`` are the id, the name and the metadata of the original.
+    """
+    return {
+        "sequence_number": None,
+        "object": "message",
+        "status": "completed",
+        "error": None,
+        ID: f"{original}-{number}" if number else original,
+        "type": kind,
+        ROLE: role,
+        CONTENT: contents,
+        "code": None,
+        "message": None,
+        "usage": None,
+        "metadata": {"original_id": original, "original_name": name, "metadata": metadata},
+    }
 
 
 class Runtime(AgentScopeDialect):
@@ -183,21 +219,9 @@ class Runtime(AgentScopeDialect):
     ) -> tuple[str, bytes]:
         blocks = [TextBlock(content)] if isinstance(content, str) else content
         id = f"msg_{uuid.uuid4()}"
-        message: dict[str, Any] = {
-            "sequence_number": None,
-            "object": "message",
-            "status": "completed",
-            "error": None,
-            ID: id,
-            "type": next(map(type_of, blocks), "message"),
-            ROLE: role,
-            CONTENT: [self.stored_block(one) for one in blocks],
-            "code": None,
-            "message": None,
-            "usage": None,
-            "metadata": {"original_id": id, "original_name": name, "metadata": {}},
-        }
-        return id, jsonio.dumps(message)
+        kind = next(map(type_of, blocks), "message")
+        stored = [self.stored_block(one) for one in blocks]
+        return id, jsonio.dumps(message_of(id, name, role, kind, stored, {}))
 
     def stored_block(self, block: Block) -> dict[str, Any]:
         stored: dict[str, Any]
