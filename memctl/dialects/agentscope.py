@@ -129,7 +129,14 @@ def block_id(block: dict[str, Any]) -> str:
 
 
 OwnBlock = Callable[[dict[str, Any]], Block | None]
-"""Parses a block of a type specific to one version; returns None for any unknown type."""
+"""Parses a block of a type specific to one version or framework; None for any unknown type."""
+
+
+def block_or_unknown(block: Any, own: OwnBlock, key: str = "type") -> Block:
+    """Return the block that ``own`` parses; an unknown one, with its type from ``key``, if none."""
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    return own(block) or UnknownBlock(string(block.get(key)) or "?", block)
 
 
 def blocks(content: Any, own: OwnBlock) -> list[Block]:
@@ -140,12 +147,12 @@ def blocks(content: Any, own: OwnBlock) -> list[Block]:
     """
     if isinstance(content, str):
         return [TextBlock(content, content)]
-    return [_block(block, own) for block in content] if isinstance(content, list) else []
+    known = partial(_block, own=own)
+    found = content if isinstance(content, list) else ()
+    return [block_or_unknown(block, known) for block in found]
 
 
-def _block(block: Any, own: OwnBlock) -> Block:
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _block(block: dict[str, Any], own: OwnBlock) -> Block | None:
     match block.get("type"):
         case "text":
             return TextBlock(string(block.get("text")), block)
@@ -154,8 +161,7 @@ def _block(block: Any, own: OwnBlock) -> Block:
         case "tool_result":
             output = partial(blocks, block.get("output"), own)
             return ToolResultBlock(block_id(block), string(block.get("name")), output, block)
-        case kind:
-            return own(block) or UnknownBlock("?" if kind is None else str(kind), block)
+    return own(block)
 
 
 def _bytes(value: Any) -> int:

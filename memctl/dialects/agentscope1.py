@@ -94,8 +94,7 @@ def _own(block: dict[str, Any]) -> Block | None:
             return ToolCallBlock(agentscope.block_id(block), name, block.get("input"), block)
         case "image" | "audio" | "video" | "file" as kind:
             return _media(kind, block)
-        case _:
-            return None
+    return None
 
 
 def _media(kind: str, block: dict[str, Any]) -> MediaBlock:

@@ -136,8 +136,7 @@ def _own(block: dict[str, Any]) -> Block | None:
             return ToolCallBlock(agentscope.block_id(block), name, input, block, waits)
         case "data":
             return _data(block)
-        case _:
-            return None
+    return None
 
 
 def _texts_of(value: Any) -> Iterator[str]:

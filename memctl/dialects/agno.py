@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from memctl.dialects.agentscope import string
@@ -29,7 +30,6 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 from memctl.json import jsonio
 from memctl.model import Memory
@@ -70,8 +70,8 @@ class AgnoView(DocumentView):
         message = self.document
         found = output_blocks(message.get("content"), _block)
         for field, kind in _MEDIA.items():
-            media = message.get(field)
-            found += [_media(kind, one) for one in (media if isinstance(media, list) else ())]
+            if isinstance(media := message.get(field), list):
+                found += output_blocks(media, partial(_media, kind=kind))
         if message.get("role") == "tool":
             id, name = string(message.get("tool_call_id")), string(message.get("tool_name"))
             return [ToolResultBlock(id, name, lambda: found, message)]
@@ -81,24 +81,18 @@ class AgnoView(DocumentView):
         return [*found, *calls_of(message.get("tool_calls"))]
 
 
-def _block(part: Any) -> Block:
+def _block(part: dict[str, Any]) -> Block | None:
     match part:
         case {"type": "text", "text": str(text)}:
             return TextBlock(text, part)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return media_at("image", url, part)
-        case {"type": str(kind)}:
-            return UnknownBlock(kind, part)
-    return UnknownBlock("?", {"type": "?", "value": part})
+    return None
 
 
-def _media(kind: str, value: Any) -> Block:
-    if not isinstance(value, dict):
-        return UnknownBlock("?", {"type": "?", "value": value})
-    media_type = string(value.get("mime_type")) or None
-    if isinstance(data := value.get("content"), str):
-        return MediaBlock(kind, None, media_type or "?", data, value)
-    return media_at(kind, value.get("url") or value.get("filepath"), value, media_type)
+def _media(value: dict[str, Any], kind: str) -> Block:
+    place, media_type = value.get("url") or value.get("filepath"), value.get("mime_type")
+    return media_at(kind, place, value, string(media_type) or None, value.get("content"))
 
 
 class Agno(ConversationDialect):

@@ -149,38 +149,20 @@ class _Note:
             return None
         if not isinstance(found, dict):
             return None
-        note = cls(
-            found.get("check", ""),
-            found.get("count", 1),
-            found.get("delta"),
-            found.get("ids"),
-            found.get("marks"),
-            found.get("extra", ""),
-            found.get("id"),
-            found.get("metadata"),
-            found.get("before", []),
-            found.get("after", []),
-            found.get("stands", ""),
-            found.get("summary", ""),
-            found.get("later", []),
-            found.get("offloaded"),
-        )
+        note = cls(**{name: found[name] for name in cls.__slots__ if name in found})
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
         ids, marks, metadata = self.ids, self.marks, self.metadata
         return (
-            isinstance(self.check, str)
+            _are_texts([self.check, self.extra, self.stands, self.summary])
             and isinstance(self.offloaded, str | None)
+            and isinstance(self.id, str | None)
             and type(self.count) is int
             and self.count > 0
-            and isinstance(self.extra, str)
-            and (self.id is None or isinstance(self.id, str))
             and (metadata is None or (isinstance(metadata, list) and len(metadata) < 2))
             and _are_aside(self.before)
             and _are_aside(self.after)
-            and isinstance(self.stands, str)
-            and isinstance(self.summary, str)
             and isinstance(self.later, list)
             and all(isinstance(one, list) and type(one[0]) is int for one in self.later)
             and _are_aside([one[1:] for one in self.later])
@@ -216,19 +198,17 @@ class _Note:
             return None
 
     def text(self) -> str:
-        record: dict[str, Any] = {"check": self.check}
-        if self.count > 1:
-            record["count"] = self.count
-        for name in ("delta", "ids", "marks", "id", "metadata", "offloaded"):
-            if (value := getattr(self, name)) is not None:
-                record[name] = value
-        record |= {
+        record = {"check": self.check} | {
             name: value
-            for name in ("extra", "before", "after", "stands", "summary", "later")
-            if (value := getattr(self, name))
+            for name in self.__slots__
+            if (value := getattr(self, name)) != getattr(_EMPTY, name)
         }
         # Sorted, so that the order of the fields in a store does not change the text.
         return json.dumps(record, separators=(",", ":"), sort_keys=True)
+
+
+_EMPTY = _Note()
+"""A note that says nothing: its fields have their defaults."""
 
 
 def _are_texts(value: Any) -> bool:

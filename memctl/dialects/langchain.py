@@ -109,7 +109,7 @@ class LangChainView(DocumentView):
             return [UnknownBlock("?", self.document)]
         data, more = self.data, self._more
         content = data.get("content")
-        found = output_blocks(content, _block) if content != "" else []
+        found = output_blocks(content, _block, texts=True) if content != "" else []
         kind = self.document.get("type")
         if kind in _RESULTS:
             name = string(data.get("name"))
@@ -139,11 +139,7 @@ class LangChainJsView(LangChainView):
         return self.document
 
 
-def _block(block: Any) -> Block:
-    if isinstance(block, str):
-        return TextBlock(block, block)
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _block(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "text":
             return TextBlock(string(block.get("text")), block)
@@ -156,13 +152,9 @@ def _block(block: Any) -> Block:
             place = block.get("image_url")
             return media_at("image", place.get("url") if isinstance(place, dict) else place, block)
         case "image" | "audio" | "video" | "file" as kind:
-            media_type = block.get("mime_type")
             data = block.get("base64") or block.get("data")
-            if isinstance(data, str):
-                return MediaBlock(kind, None, string(media_type) or "?", data, block)
-            return media_at(kind, block.get("url"), block, media_type)
-        case kind:
-            return UnknownBlock(string(kind) or "?", block)
+            return media_at(kind, block.get("url"), block, block.get("mime_type"), data)
+    return None
 
 
 class LangChain(ConversationDialect):

@@ -34,7 +34,6 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 from memctl.json import jsonio
 
@@ -77,9 +76,7 @@ class OpenAIView(DocumentView):
         return [*found, *calls] if calls else [*found, *named_call(message.get("function_call"))]
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block | None:
     match part:
         case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return TextBlock(text, part)
@@ -89,7 +86,7 @@ def _block(part: Any) -> Block:
             return MediaBlock("audio", None, f"audio/{format}", data, part)
         case {"type": "file", "file": {"file_data": str(place)}}:
             return media_at("file", place, part)
-    return UnknownBlock(string(part.get("type")) or "?", part)
+    return None
 
 
 class OpenAI(ConversationDialect):

@@ -185,9 +185,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block | None:
     match part.get("type"):
         case "input_text" | "output_text" | "text":
             return TextBlock(string(part.get("text")), part)
@@ -201,8 +199,7 @@ def _block(part: Any) -> Block:
             return MediaBlock("audio", None, media_type, string(sound.get("data")), part)
         case "input_file" if part.get("file_url") or part.get("file_data"):
             return media_at("file", part.get("file_url") or part.get("file_data"), part)
-        case kind:
-            return UnknownBlock(string(kind) or "?", part)
+    return None
 
 
 class OpenAIAgents(RowDialect):

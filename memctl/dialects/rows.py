@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
@@ -26,7 +26,16 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 
 from memctl.dialects import agentscope
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE, decoded
+from memctl.dialects.agentscope import (
+    CONTENT,
+    ID,
+    NAME,
+    NO_TIME,
+    ROLE,
+    OwnBlock,
+    block_or_unknown,
+    decoded,
+)
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View, message_of, passing
 from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.live import Sent
@@ -534,12 +543,16 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else jsonio.dumps(value).decode()
 
 
-def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
+def media_at(
+    kind: str, place: Any, value: Any, media_type: str | None = None, data: Any = None
+) -> MediaBlock:
     """Return a block for media of a kind, such as ``image``, at the URL ``place``.
 
     A ``data:`` URL is split into media type and base64 data.  ``media_type`` is the type if the URL
-    names none.  ``value`` is the stored block.
+    names none.  ``value`` is the stored block.  If ``data`` is a text, it is the base64 data.
     """
+    if isinstance(data, str):
+        return MediaBlock(kind, None, agentscope.string(media_type) or "?", data, value)
     text = agentscope.string(place)
     if text.startswith("data:") and "," in text:
         head, _, data = text[5:].partition(",")
@@ -560,16 +573,21 @@ def openai_call(call: ToolCallBlock) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
-    """Return the blocks of a content or a tool output; ``block_of`` converts an item of a list.
+def output_blocks(value: Any, block_of: OwnBlock, *, texts: bool = False) -> list[Block]:
+    """Return the blocks of a content or a tool output; ``block_of`` parses an object of a list.
 
-    A text becomes a TextBlock.  A list becomes a block for each item.  Any other JSON value becomes
-    a TextBlock with its JSON, and None no block.
+    A text becomes a TextBlock.  A list becomes a block for each item; with ``texts``, items may be
+    texts, too.  Any other JSON value becomes a TextBlock with its JSON, and None no block.
     """
     if isinstance(value, str):
         return [TextBlock(value, value)]
     if isinstance(value, list):
-        return [block_of(one) for one in value]
+        return [
+            TextBlock(one, one)
+            if texts and isinstance(one, str)
+            else block_or_unknown(one, block_of)
+            for one in value
+        ]
     return [] if value is None else [TextBlock(jsonio.dumps(value).decode(), value)]
 
 
