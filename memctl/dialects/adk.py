@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, string
+from memctl.dialects.agentscope import CONTENT, block_or_unknown, string
+from memctl.dialects.agentscope1 import media_kind
 from memctl.dialects.rows import DocumentView, RowDialect, output_text, utc_of
 from memctl.dialects.view import (
     TOOL,
@@ -112,7 +114,9 @@ class AdkView(DocumentView):
     @property
     def blocks(self) -> list[Block]:
         parts = self.said.get("parts")
-        found = [_block(part) for part in parts] if isinstance(parts, list) else self._spoken
+        found = self._spoken
+        if isinstance(parts, list):
+            found = [block_or_unknown(part, _block) for part in parts]
         stopped = self.document.get("long_running_tool_ids")
         ids = stopped if isinstance(stopped, list) else ()
         return [
@@ -149,38 +153,26 @@ def _is_visible(part: Any) -> bool:
     return isinstance(part, dict) and any(part.get(field) for field in fields)
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block:
     match part:
         case {"text": str(text), "thought": True}:
             return ThinkingBlock(text, part)
         case {"text": str(text)}:
             return TextBlock(text, part)
         case {"function_call": dict(call)}:
-            return ToolCallBlock(_id(call), string(call.get("name")), call.get("args"), part)
+            id, name = string(call.get("id")), string(call.get("name"))
+            return ToolCallBlock(id, name, call.get("args"), part)
         case {"function_response": dict(result)}:
-            output = _output(result.get("response"))
-            return ToolResultBlock(_id(result), string(result.get("name")), lambda: output, part)
+            id, name = string(result.get("id")), string(result.get("name"))
+            return ToolResultBlock(id, name, partial(_output, result.get("response")), part)
         case {"inline_data": dict(blob)}:
             media_type = string(blob.get("mime_type")) or "?"
             data = string(blob.get("data")).replace("-", "+").replace("_", "/")
-            return MediaBlock(_kind(media_type), None, media_type, data, part)
+            return MediaBlock(media_kind(media_type), None, media_type, data, part)
         case {"file_data": dict(file)}:
-            media_type = string(file.get("mime_type"))
-            return MediaBlock(
-                _kind(media_type), string(file.get("file_uri")), media_type or None, None, part
-            )
+            media_type, url = string(file.get("mime_type")), string(file.get("file_uri"))
+            return MediaBlock(media_kind(media_type), url, media_type or None, None, part)
     return UnknownBlock(next(iter(part), "?"), part)
-
-
-def _id(part: dict[str, Any]) -> str:
-    return string(part.get("id"))
-
-
-def _kind(media_type: str) -> str:
-    kind = media_type.partition("/")[0]
-    return kind if kind in ("image", "audio", "video") else "file"
 
 
 def _output(response: Any) -> list[Block]:

@@ -97,6 +97,12 @@ def _own(block: dict[str, Any]) -> Block | None:
     return None
 
 
+def media_kind(media_type: str) -> str:
+    """Return the type of a block of media with this media type."""
+    kind = media_type.partition("/")[0]
+    return kind if kind in MEDIA else "file"
+
+
 def _media(kind: str, block: dict[str, Any]) -> MediaBlock:
     source = block.get("source")
     if not isinstance(source, dict):

@@ -22,7 +22,7 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.agentscope1 import MEDIA
+from memctl.dialects.agentscope1 import media_kind
 from memctl.dialects.roles import ROLES
 from memctl.dialects.view import (
     Block,
@@ -150,8 +150,7 @@ def _data(block: dict[str, Any]) -> MediaBlock:
     if not isinstance(source, dict):
         return MediaBlock("data", value=block)
     media_type = agentscope.string(source.get("media_type")) or "?"
-    kind = media_type.split("/")[0]
-    kind = kind if kind in MEDIA else "file"
+    kind = media_kind(media_type)
     if source.get("type") == "url":
         return MediaBlock(kind, agentscope.string(source.get("url")), media_type, value=block)
     data = source.get("data")

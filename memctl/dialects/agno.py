@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import decoded, string
 from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
     ConversationDialect,
@@ -30,6 +30,8 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    object_at,
+    others,
 )
 from memctl.json import jsonio
 from memctl.model import Memory
@@ -112,27 +114,14 @@ class Agno(ConversationDialect):
         return not self.settings(extra, user, session)
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
-        text = extra.encode("utf-8", "surrogatepass")
-        try:
-            found = jsonio.loads(text) if extra else {}
-        except ValueError:
-            return text
+        found = decoded(extra) if extra else {}
         if not isinstance(found, dict):
-            return text
-        columns = found.get("session")
-        kept = {
-            name: value
-            for name, value in (columns if isinstance(columns, dict) else {}).items()
-            if name not in _TIMES
-        }
-        aside = found.get("aside")
+            return extra.encode("utf-8", "surrogatepass")
+        kept, aside = others(object_at(found, "session"), _TIMES), found.get("aside")
         return jsonio.dumps([kept, aside]) if kept or aside else b""
 
     def waits(self, memory: Memory) -> bool:
-        try:
-            found = jsonio.loads(memory.extra.encode()) if '"PAUSED"' in memory.extra else {}
-        except ValueError:
-            return False
+        found = decoded(memory.extra) if '"PAUSED"' in memory.extra else {}
         aside = found.get("aside") if isinstance(found, dict) else None
         runs = aside if isinstance(aside, list) else ()
         return any(

@@ -30,7 +30,16 @@ import orjson
 
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
-from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, MessageView, TextBlock, Unread
+from memctl.dialects.view import (
+    COMPRESSED,
+    NOTES,
+    Dialect,
+    Live,
+    MessageView,
+    TextBlock,
+    Unread,
+    others,
+)
 from memctl.json import jsonio
 from memctl.model import Memory, StoredMessage
 
@@ -231,21 +240,17 @@ def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
 
     ``Dialect.unsettled`` names these fields.
     """
-    if not dialect.unsettled:
-        return parts
-    return [
-        {name: value for name, value in part.items() if name not in dialect.unsettled}
-        for part in parts
-    ]
+    unsettled = dialect.unsettled
+    return [others(part, unsettled) for part in parts] if unsettled else parts
 
 
-def _check(values: list[Message]) -> str:
-    """Return a digest of messages, the same for equal JSON values."""
+def digest_of(value: Any, size: int = 8) -> str:
+    """Return a digest of ``size`` bytes, the same for equal JSON values."""
     try:
-        text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        text = jsonio.canonical(jsonio.dumps(values))
-    return blake2b(text, digest_size=8).hexdigest()
+        text = jsonio.canonical(jsonio.dumps(value))
+    return blake2b(text, digest_size=size).hexdigest()
 
 
 def _digest(text: str) -> str:
@@ -425,7 +430,7 @@ class Converter(ABC):
         values[0], note = _take_note(values[0], self.target.name)
         if note is not None and note.ids is not None and self.source.makes_ids:
             note.ids = [self.source.message_id(one) or "" for one in values]
-        return note, _check(_settled(self.source, values))
+        return note, digest_of(_settled(self.source, values))
 
     def _take_extra(self) -> str:
         extra, self._extra = self._extra, ""
@@ -682,7 +687,7 @@ class Joiner(Converter):
             known = [self.source.message_id(value) for value in parts]
             new.ids = ids if ids != known else None
         if new.says_something:
-            new.check = _check([whole]) if restored is None else _MADE_OF_NONE
+            new.check = digest_of([whole]) if restored is None else _MADE_OF_NONE
             _put_note(whole, self.source.name, new)
         self._put_extras(whole)
         self._passing = {}
@@ -695,7 +700,7 @@ class Joiner(Converter):
         None if a part has changed since.
         """
         settled = _settled(self.source, parts)
-        if len(parts) != note.count or not note.fits(_check(settled)):
+        if len(parts) != note.count or not note.fits(digest_of(settled)):
             return None
         id = self.source.message_id(parts[0]) or ""
         parts = parts if note.delta is None else settled
@@ -876,7 +881,9 @@ class Splitter(Converter):
                 if marked:
                     new.marks = [list(entry.marks)]
         if self._notes and new.says_something:
-            new.check = _check(_settled(self.target, parts)) if restored is None else _MADE_OF_NONE
+            new.check = (
+                digest_of(_settled(self.target, parts)) if restored is None else _MADE_OF_NONE
+            )
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids
@@ -897,7 +904,7 @@ class Splitter(Converter):
 
         ``parts`` is the result of a split without the note.  None if ``whole`` has changed since.
         """
-        if not note.fits(_check([whole])):
+        if not note.fits(digest_of([whole])):
             return None
         found = note.applied_to(parts)
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -968,7 +975,7 @@ class Conversion:
             plain, note = _take_note(value, step.target.name)
             if note is None or not replace(note, extra="", marks=None).says_something:
                 continue
-            checks = _check([plain]), _check(_settled(step.source, [plain]))
+            checks = digest_of([plain]), digest_of(_settled(step.source, [plain]))
             if number == 0 and note.count == 1 and not any(map(note.fits, checks)):
                 continue  # the message has changed, so the note restores nothing any more
             found = max(found, note.count)

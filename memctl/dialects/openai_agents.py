@@ -7,6 +7,7 @@ Source: ``types/responses/response_input_item_param.py`` of openai 3.  The sessi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from memctl.dialects.agentscope import CONTENT, decoded, string
@@ -33,6 +34,7 @@ from memctl.dialects.view import (
     UnknownBlock,
     held,
     object_at,
+    others,
 )
 from memctl.json import jsonio
 
@@ -107,25 +109,17 @@ class OpenAIAgentsView(DocumentView):
         item = self.document
         if is_envelope(item):
             return [UnknownBlock(_ENCRYPTED)]
+        id, name = string(item.get("call_id")), string(item.get("name"))
+        output = partial(output_blocks, item.get("output"), _block)
         match self.kind:
             case "message" if isinstance(text := item.get("content"), str):
                 return [TextBlock(text, item)]
             case "message":
                 return output_blocks(item.get("content"), _block)
             case "function_call":
-                input = decoded(item.get("arguments"))
-                return [
-                    ToolCallBlock(
-                        string(item.get("call_id")), string(item.get("name")), input, item
-                    )
-                ]
+                return [ToolCallBlock(id, name, decoded(item.get("arguments")), item)]
             case "function_call_output":
-                output = item.get("output")
-                return [
-                    ToolResultBlock(
-                        string(item.get("call_id")), "", lambda: output_blocks(output, _block), item
-                    )
-                ]
+                return [ToolResultBlock(id, "", output, item)]
             case "reasoning":
                 parts = [*_list(item.get("summary")), *_list(item.get("content"))]
                 texts = [string(one.get("text")) for one in parts if isinstance(one, dict)]
@@ -133,8 +127,12 @@ class OpenAIAgentsView(DocumentView):
             case "image_generation_call" if isinstance(item.get("result"), str):
                 media_type = f"image/{string(item.get('output_format')) or 'png'}"
                 return [MediaBlock("image", None, media_type, item["result"], item)]
-            case kind if isinstance(id := item.get("call_id"), str) and kind.endswith(_SUFFIXES):
-                return [_of_tool(kind, id, item)]
+            # Of further tools: custom tools, shell, computer, patches.
+            case kind if kind.endswith("_call_output") and isinstance(item.get("call_id"), str):
+                return [ToolResultBlock(id, "", output, item)]
+            case kind if kind.endswith("_call") and isinstance(item.get("call_id"), str):
+                input = others(item, _ABOUT_CALL)
+                return [ToolCallBlock(id, name or kind.removesuffix("_call"), input, item)]
             case kind:
                 return [UnknownBlock(kind, item)]
 
@@ -161,21 +159,6 @@ def _identity(item: dict[str, Any]) -> str:
         names.insert(0, "call_id")
     found = (item.get(name) for name in names)
     return next((id for id in found if isinstance(id, str) and id != _FAKE_ID), "")
-
-
-_SUFFIXES = ("_call", "_call_output")
-"""The ends of the item types of further tools: custom tools, shell, computer, patches."""
-
-
-def _of_tool(kind: str, id: str, item: dict[str, Any]) -> Block:
-    """Return the block for a call or result of a tool that is not a function.
-
-    ``kind`` is the type of the item, and ``id`` is the id of the call.
-    """
-    if kind.endswith("_output"):
-        return ToolResultBlock(id, "", lambda: output_blocks(item.get("output"), _block), item)
-    input = {name: one for name, one in item.items() if name not in _ABOUT_CALL}
-    return ToolCallBlock(id, string(item.get("name")) or kind.removesuffix("_call"), input, item)
 
 
 _ABOUT_CALL = ("type", "id", "call_id", "name", "status")

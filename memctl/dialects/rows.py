@@ -23,8 +23,6 @@ from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
-import orjson
-
 from memctl.dialects import agentscope
 from memctl.dialects.agentscope import (
     CONTENT,
@@ -37,7 +35,7 @@ from memctl.dialects.agentscope import (
     decoded,
 )
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View, message_of, passing
-from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.conversion import Joint, Message, digest_of
 from memctl.dialects.live import Sent
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
@@ -327,11 +325,7 @@ class RowDialect(Dialect):
             return own
         seconds = str(value.get(TIME, ""))[:19]
         said = [value.get(ROLE), value.get(NAME), seconds, value.get(CONTENT)]
-        try:
-            text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
-        except TypeError:
-            text = jsonio.canonical(jsonio.dumps(said))
-        return blake2b(text, digest_size=_ID_BYTES).hexdigest()
+        return digest_of(said, _ID_BYTES)
 
     # The contract of a dialect
 

@@ -8,7 +8,6 @@ message of AgentScope into several messages.  Their ``metadata`` holds ``origina
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -25,6 +24,7 @@ from memctl.dialects.agentscope import (
     string,
 )
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
+from memctl.dialects.rows import media_at, place_of
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -53,7 +53,6 @@ _ROLES = ("user", "assistant", "system", "tool", None)
 _CONTENTS = ("text", "image", "data", "audio", "file", "refusal")
 _ABOUT = ("original_id", "original_name", "metadata")
 """The metadata fields written by the services themselves."""
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.ASCII)
 
 
 class RuntimeView(AgentScopeView):
@@ -159,13 +158,10 @@ def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> Media
 
     ``place`` is a URL, a ``data:`` URL or base64 data.  ``content`` is the stored part.
     """
-    found = _DATA_URL.match(place)
-    if found is not None:
-        return MediaBlock(kind, None, found[1] or "?", place[found.end() :], content)
-    if "://" in place:
-        return MediaBlock(kind, place, value=content)
-    media_type = format if "/" in format else f"{kind}/{format}" if format else "?"
-    return MediaBlock(kind, None, media_type, place, content)
+    if "://" in place or (place.startswith("data:") and "," in place):
+        return media_at(kind, place, content)
+    media_type = format if "/" in format or not format else f"{kind}/{format}"
+    return media_at(kind, None, content, media_type, place)
 
 
 def message_of(
@@ -195,6 +191,10 @@ def message_of(
         "usage": None,
         "metadata": {"original_id": original, "original_name": name, "metadata": metadata},
     }
+
+
+def _tool_data(id: str, name: str, **more: str) -> dict[str, Any]:
+    return {"type": "data", "data": {"call_id": id, "name": name} | more}
 
 
 class Runtime(AgentScopeDialect):
@@ -229,22 +229,18 @@ class Runtime(AgentScopeDialect):
             case TextBlock(text) | HintBlock(text) | ThinkingBlock(text):
                 stored = {"type": "text", "text": text}
             case ToolCallBlock(id, name, input):
-                arguments = jsonio.dumps(input).decode()
-                data = {"call_id": id, "name": name, "arguments": arguments}
-                stored = {"type": "data", "data": data}
+                stored = _tool_data(id, name, arguments=jsonio.dumps(input).decode())
+            case ToolResultBlock(id, name, [TextBlock(text)]):
+                stored = _tool_data(id, name, output=text)
             case ToolResultBlock(id, name, output):
-                plain = len(output) == 1 and isinstance(output[0], TextBlock)
                 blocks = [AGENTSCOPE1.stored_block(one) for one in output]
-                text = output[0].text if plain else jsonio.dumps(blocks).decode()  # type: ignore[union-attr]
-                stored = {"type": "data", "data": {"call_id": id, "name": name, "output": text}}
-            case MediaBlock(kind, url, media_type, data):
-                place = url if url is not None else f"data:{media_type};base64,{data or ''}"
-                if kind == "image":
-                    stored = {"type": kind, "image_url": place}
-                elif kind == "audio":
-                    stored = {"type": kind, "data": place, "format": media_type}
-                else:
-                    stored = {"type": "file", "file_url": place}
+                stored = _tool_data(id, name, output=jsonio.dumps(blocks).decode())
+            case MediaBlock("image"):
+                stored = {"type": "image", "image_url": place_of(block)}
+            case MediaBlock("audio", _, media_type):
+                stored = {"type": "audio", "data": place_of(block), "format": media_type}
+            case MediaBlock():
+                stored = {"type": "file", "file_url": place_of(block)}
             case UnknownBlock(_, value):
                 stored = {"type": "data", "data": value}
         return {"object": "content", "delta": False, "index": None} | stored

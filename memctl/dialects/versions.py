@@ -98,7 +98,9 @@ class Versions(Joint):
         for block in blocks:
             kind = block.get("type")
             stopped = kind == agentscope2.CALL and block.get("state") in agentscope2.WAITING
-            if stopped and not any(one.get(ID) == block.get(ID) for one in _results(blocks)):
+            if stopped and not any(
+                one.get("type") == RESULT and one.get(ID) == block.get(ID) for one in blocks
+            ):
                 kind, block = "text", _word(waiting(_text_value(block.get(NAME))))
             if kind == RESULT:
                 begins, speaker = len(parts) > 1 or block.get("id") in calls, ("system", "system")
@@ -113,10 +115,6 @@ class Versions(Joint):
         for part in parts:
             _shorten(part)
         return parts
-
-
-def _results(blocks: list[Block]) -> Iterator[Block]:
-    return (block for block in blocks if block.get("type") == RESULT)
 
 
 def _word(kind: str) -> Block:
@@ -345,8 +343,7 @@ def _kind(block: Block) -> str:
     source = block.get("source")
     if block.get("type") != "data" or not isinstance(source, dict):
         return _text_value(block.get("type"))
-    kind = _text_value(source.get("media_type")).split("/")[0]
-    return kind if kind in agentscope1.MEDIA else "file"
+    return agentscope1.media_kind(_text_value(source.get("media_type")))
 
 
 VERSIONS = Versions()
