@@ -7,7 +7,6 @@ unknown fields.  So notes are in ``custom_metadata``, a field for applications.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -194,12 +193,12 @@ class Adk(RowDialect):
     keeps_extra = True
     tool_words = (b"function_",)
     results_follow = False
-    depends_on_later = True
     last_result_counts = True
     skips_empty = True
     leaves_out = depends_on_later = True
     id_path = ("id",)
     empty_ids = True
+    seconds = "timestamp", float
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
@@ -263,15 +262,6 @@ class Adk(RowDialect):
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"text": text}
-
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[dict[str, Any]]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            for row in found:
-                row["content"]["timestamp"] = datetime.fromisoformat(time).timestamp()
-        return found
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]

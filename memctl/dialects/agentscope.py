@@ -15,6 +15,7 @@ from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, ClassVar, Self
 
+from memctl.dialects.roles import ROLES
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -54,6 +55,19 @@ class AgentScopeView(MessageView):
     @property
     def time(self) -> str | None:
         return super().time or None
+
+    @property
+    def fault(self) -> str:
+        for name in (NAME, ROLE, CONTENT):
+            if name not in self.value:
+                return f"no {name}"
+        if self.value[ROLE] not in ROLES:
+            return "its role is not one of user, assistant, system"
+        return self._fault_of(self.value[CONTENT])
+
+    def _fault_of(self, content: Any) -> str:  # noqa: ARG002 - only some versions look into it
+        """Return the reason why AgentScope cannot load a content; empty if it can."""
+        return ""
 
     def texts(self) -> Iterator[str]:
         content = self.value.get(CONTENT)

@@ -23,8 +23,17 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.roles import ROLES
-from memctl.dialects.view import TOOL, Block, HintBlock, MediaBlock, Swap, ToolCallBlock
+from memctl.dialects.view import (
+    TOOL,
+    Block,
+    HintBlock,
+    MediaBlock,
+    Swap,
+    ToolCallBlock,
+    object_at,
+    others,
+    renamed,
+)
 from memctl.json import jsonio
 
 TIMESTAMP = "timestamp"
@@ -51,14 +60,7 @@ class AgentScope1View(AgentScopeView):
     def blocks(self) -> list[Block]:
         return agentscope.blocks(self.value.get(CONTENT), _own)
 
-    @property
-    def fault(self) -> str:
-        for name in (NAME, ROLE, CONTENT):
-            if name not in self.value:
-                return f"no {name}"
-        if self.value[ROLE] not in ROLES:
-            return "its role is not one of user, assistant, system"
-        content = self.value[CONTENT]
+    def _fault_of(self, content: Any) -> str:
         if isinstance(content, str):
             return ""
         if not isinstance(content, list):
@@ -127,12 +129,11 @@ class AgentScope1(AgentScopeVersion):
         return self.stored_time(moment).isoformat(" ", "milliseconds")
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
-        source = media.get("source")
-        if not isinstance(source, dict) or source.keys() != {"type", "media_type", "data"}:
+        source = object_at(media, "source")
+        if source.keys() != {"type", "media_type", "data"}:
             return None
-        first = next(iter(source)) == "data"  # PostgreSQL orders keys by their length
-        new = {"url": url, "type": "url"} if first else {"type": "url", "url": url}
-        return Swap(source, new)
+        kept = others(source, ("media_type",))  # PostgreSQL orders keys by their length
+        return Swap(source, renamed(kept, {"data": "url"}, {"type": "url", "url": url}))
 
     def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
         source = media.get("source")

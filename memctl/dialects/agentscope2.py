@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -23,7 +23,6 @@ from memctl.dialects.agentscope import (
     AgentScopeView,
 )
 from memctl.dialects.agentscope1 import media_kind
-from memctl.dialects.roles import ROLES
 from memctl.dialects.view import (
     Block,
     HintBlock,
@@ -85,14 +84,8 @@ class AgentScope2View(AgentScopeView):
     def unread(self) -> dict[str, Any]:
         return super().unread | held({name: self.value.get(name) for name in _ANSWERS})
 
-    @property
-    def fault(self) -> str:
-        for name in (NAME, ROLE, CONTENT):
-            if name not in self.value:
-                return f"no {name}"
-        role, content = self.value[ROLE], self.value[CONTENT]
-        if role not in ROLES:
-            return "its role is not one of user, assistant, system"
+    def _fault_of(self, content: Any) -> str:
+        role = self.value[ROLE]
         if not isinstance(content, list):
             return "its content is not a list of blocks"
         for block in content:
@@ -128,7 +121,9 @@ def message_of(
 def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "hint":
-            return HintBlock("\n".join(_texts_of(block.get("hint"))), block)
+            said = agentscope.blocks(block.get("hint"), _own)
+            texts = [one.text for one in said if isinstance(one, TextBlock)]
+            return HintBlock("\n".join(texts), block)
         case "tool_call":
             name = agentscope.string(block.get("name"))
             waits = block.get("state") in WAITING
@@ -137,12 +132,6 @@ def _own(block: dict[str, Any]) -> Block | None:
         case "data":
             return _data(block)
     return None
-
-
-def _texts_of(value: Any) -> Iterator[str]:
-    for block in agentscope.blocks(value, _own):
-        if isinstance(block, TextBlock):
-            yield block.text
 
 
 def _data(block: dict[str, Any]) -> MediaBlock:

@@ -7,7 +7,6 @@ fields.  So notes are in ``provider_data``: models ignore keys unknown to them t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -108,6 +107,7 @@ class Agno(ConversationDialect):
     keeps_extra = True
     tool_words = (b"tool",)
     id_path = ("id",)
+    seconds = "created_at", int
     note_field, note_key = "provider_data", "memctl"
 
     def is_default(self, extra: str, user: str, session: str) -> bool:
@@ -128,15 +128,6 @@ class Agno(ConversationDialect):
             isinstance(run, dict) and (run.get("columns") or {}).get("status") == "PAUSED"
             for run in runs
         )
-
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[dict[str, Any]]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            for row in found:
-                row["content"]["created_at"] = int(datetime.fromisoformat(time).timestamp())
-        return found
 
     def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
         calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]

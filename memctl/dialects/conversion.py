@@ -181,14 +181,9 @@ class _Note:
 
     @property
     def says_something(self) -> bool:
-        return (
-            self.count > 1
-            or self.delta is not None
-            or self.ids is not None
-            or self.marks is not None
-            or self.id is not None
-            or bool(self.extra or self.before or self.after or self.stands or self.summary)
-        )
+        said = self.extra or self.before or self.after or self.stands or self.summary
+        some = self.delta, self.ids, self.marks, self.id
+        return self.count > 1 or bool(said) or some != (None, None, None, None)
 
     @property
     def only_marks(self) -> tuple[str, ...]:

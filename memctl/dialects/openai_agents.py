@@ -38,12 +38,8 @@ from memctl.dialects.view import (
 )
 from memctl.json import jsonio
 
-_CALL, _OUTPUT, _REASONING, _MESSAGE = (
-    "function_call",
-    "function_call_output",
-    "reasoning",
-    "message",
-)
+_CALL, _OUTPUT = "function_call", "function_call_output"
+_REASONING, _MESSAGE = "reasoning", "message"
 _COMPACTION = "compaction"
 """An item that stands for earlier items, and that only OpenAI can read."""
 _ENCRYPTED = "encrypted item"
@@ -260,9 +256,7 @@ class OpenAIAgents(RowDialect):
         """
         order = (_REASONING, _MESSAGE, _CALL)
         before, now = OpenAIAgentsView(group[-1]), OpenAIAgentsView(message)
-        if before.role != "assistant" or now.role != "assistant":
-            return False
-        if before.kind not in order or now.kind not in order:
+        if any(one.role != "assistant" or one.kind not in order for one in (before, now)):
             return False
         was, rank = order.index(before.kind), order.index(now.kind)
         return was < rank or was == rank == order.index(_CALL)

@@ -231,6 +231,9 @@ class RowDialect(Dialect):
     empty_ids: ClassVar[bool] = False
     """True if an empty text is an id."""
 
+    seconds: ClassVar[tuple[str, type[int] | type[float]] | None] = None
+    """The field of a content with the time in seconds since 1970, and its type, if there is one."""
+
     def own_id(self, content: Any) -> str | None:
         """Return the id inside a stored content; None if the content has no id."""
         found = content if self.id_path else None
@@ -391,6 +394,9 @@ class RowDialect(Dialect):
                 row[NAME] = name
             if TIME in self.fields and time:
                 row[TIME] = time
+            if self.seconds and time:
+                field, number = self.seconds
+                content[field] = number(datetime.fromisoformat(time).timestamp())
             row[CONTENT] = content
             found.append(row)
         return found
@@ -590,11 +596,6 @@ def output_text(blocks: Sequence[Block]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock | HintBlock))
 
 
-def is_list_of_blocks(text: str) -> bool:
-    """Return whether a text is a JSON list of message blocks, not plain text."""
-    return blocks_of(text) is not None
-
-
 def blocks_of(text: str) -> list[Any] | None:
     """Return the objects of a JSON list of message blocks; None if the text is anything else."""
     if not text.startswith("[{"):
@@ -707,7 +708,7 @@ class RoleContent(RowDialect):
         if not blocks:
             return [""]
         only = blocks[0]
-        if len(blocks) == 1 and isinstance(only, TextBlock) and not is_list_of_blocks(only.text):
+        if len(blocks) == 1 and isinstance(only, TextBlock) and blocks_of(only.text) is None:
             return [only.text]
         return [[AGENTSCOPE1.stored_block(block) for block in blocks]]
 

@@ -246,8 +246,7 @@ class Runtime(AgentScopeDialect):
         return {"object": "content", "delta": False, "index": None} | stored
 
     def output_bytes(self, result: ToolResultBlock) -> int:
-        data = result.value.get("data") if isinstance(result.value, dict) else None
-        output = data.get("output") if isinstance(data, dict) else None
+        output = object_at(result.value or {}, "data").get("output")
         return len(string(output).encode("utf-8", "surrogatepass"))
 
     def summary_message(self, summary: str) -> bytes:
