@@ -95,7 +95,7 @@ def _own(block: dict[str, Any]) -> Block | None:
             name = agentscope.string(block.get("name"))
             return ToolCallBlock(agentscope.block_id(block), name, block.get("input"), block)
         case "image" | "audio" | "video" | "file" as kind:
-            return _media(kind, block)
+            return media_of(block, kind)
     return None
 
 
@@ -105,15 +105,21 @@ def media_kind(media_type: str) -> str:
     return kind if kind in MEDIA else "file"
 
 
-def _media(kind: str, block: dict[str, Any]) -> MediaBlock:
+def media_of(block: dict[str, Any], kind: str | None = None) -> MediaBlock:
+    """Return the media of a block with a source, of this kind.
+
+    In 2.x, ``kind`` is None: the media type decides, which a URL has there, too.
+    """
     source = block.get("source")
     if not isinstance(source, dict):
-        return MediaBlock(kind, value=block)
-    if source.get("type") == "url":
-        return MediaBlock(kind, agentscope.string(source.get("url")), value=block)
-    data = source.get("data")
+        return MediaBlock(kind or "data", value=block)
     media_type = agentscope.string(source.get("media_type")) or "?"
-    return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
+    found = kind or media_kind(media_type)
+    if source.get("type") == "url":
+        known = None if kind else media_type
+        return MediaBlock(found, agentscope.string(source.get("url")), known, value=block)
+    data = source.get("data")
+    return MediaBlock(found, None, media_type, data if isinstance(data, str) else "", block)
 
 
 class AgentScope1(AgentScopeVersion):

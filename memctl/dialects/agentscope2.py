@@ -22,7 +22,7 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.agentscope1 import media_kind
+from memctl.dialects.agentscope1 import media_of
 from memctl.dialects.view import (
     Block,
     HintBlock,
@@ -130,20 +130,8 @@ def _own(block: dict[str, Any]) -> Block | None:
             input = agentscope.decoded(block.get("input"))
             return ToolCallBlock(agentscope.block_id(block), name, input, block, waits)
         case "data":
-            return _data(block)
+            return media_of(block)
     return None
-
-
-def _data(block: dict[str, Any]) -> MediaBlock:
-    source = block.get("source")
-    if not isinstance(source, dict):
-        return MediaBlock("data", value=block)
-    media_type = agentscope.string(source.get("media_type")) or "?"
-    kind = media_kind(media_type)
-    if source.get("type") == "url":
-        return MediaBlock(kind, agentscope.string(source.get("url")), media_type, value=block)
-    data = source.get("data")
-    return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
 
 
 def default_payload(session: str, agent: str) -> dict[str, Any]:
@@ -295,19 +283,17 @@ class AgentScope2(AgentScopeVersion):
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
         changed = False
+
+        def is_without(one: Any) -> bool:
+            id = one if isinstance(one, str) else one.get(ID)
+            return isinstance(id, str) and is_gone(id)  # a message in the context may have no id
+
         for name in "context", "unlogged":
             there = found.get(name)
             if there is None:
                 continue
-            # A message in the context may have no id.
-            ids = [one if isinstance(one, str) else one.get(ID) for one in there]
-            kept = [
-                one
-                for one, id in zip(there, ids, strict=True)
-                if not (isinstance(id, str) and is_gone(id))
-            ]
-            changed |= len(kept) < len(there)
-            found[name] = kept
+            found[name] = [one for one in there if not is_without(one)]
+            changed |= len(found[name]) < len(there)
         return jsonio.dumps(found).decode() if changed else extra
 
     def other_texts(self, shape: str) -> list[bytes]:

@@ -29,7 +29,6 @@ from memctl.dialects.view import (
     Dialect,
     MessageView,
     TextBlock,
-    ToolResultBlock,
     ToolSide,
     object_of,
     others,
@@ -114,9 +113,6 @@ class FactDialect(Dialect):
         text = "\n".join(one.text for one in blocks if isinstance(one, TextBlock))
         id = str(uuid.uuid4())
         return id, build({"id": id, "text": text, "created_at": moment.isoformat()})
-
-    def output_bytes(self, result: ToolResultBlock) -> int:  # noqa: ARG002 - facts have none
-        return 0
 
     def summary_message(self, summary: str) -> bytes:
         return build({"text": summary})

@@ -46,7 +46,6 @@ from memctl.dialects.view import (
     Live,
     MediaBlock,
     MessageView,
-    Swap,
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
@@ -401,10 +400,6 @@ class RowDialect(Dialect):
             found.append(row)
         return found
 
-    def output_bytes(self, result: ToolResultBlock) -> int:
-        texts = [one.text for one in result.output if isinstance(one, TextBlock)]
-        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-
     def summary_message(self, summary: str) -> bytes:
         row = self.rows("user", "user", None, [TextBlock(summary)])[0]
         if self.summary is not None:
@@ -672,14 +667,9 @@ class RoleContent(RowDialect):
     tool_words = (b"tool_", b"call", b"function")
     offloads = True
 
-    def holds_media(self, media: MediaBlock, place: str) -> bool:
-        return AGENTSCOPE1.holds_media(media, place)
-
-    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
-        return AGENTSCOPE1.linked(media, url)
-
-    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
-        return AGENTSCOPE1.inlined(media, media_type, data)
+    holds_media = staticmethod(AGENTSCOPE1.holds_media)
+    linked = staticmethod(AGENTSCOPE1.linked)
+    inlined = staticmethod(AGENTSCOPE1.inlined)
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]

@@ -260,8 +260,7 @@ class Runtime(AgentScopeDialect):
         side = _SIDES.get(str(message.get("type"))) if isinstance(message, dict) else None
         content = message.get(CONTENT) if side is not None else None
         for one in content if isinstance(content, list) else ():
-            data = one.get("data") if isinstance(one, dict) else None
-            id = data.get("call_id") if isinstance(data, dict) else None
+            id = object_at(one, "data").get("call_id") if isinstance(one, dict) else None
             if side is not None and isinstance(id, str) and id:
                 yield side, id
 

@@ -621,9 +621,10 @@ class Dialect(ABC):
         """Return the reverse of ``linked``: what makes a block with a URL one with base64 data."""
         return None
 
-    @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
         """Return the size in bytes of the texts and media in a stored tool result."""
+        texts = [one.text for one in result.output if isinstance(one, TextBlock)]
+        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:
