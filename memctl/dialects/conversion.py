@@ -158,7 +158,7 @@ class _Note:
             return None
         if not isinstance(found, dict):
             return None
-        note = cls(**{name: found[name] for name in cls.__slots__ if name in found})
+        note = cls(**{name: one for name, one in found.items() if name in cls.__slots__})
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
