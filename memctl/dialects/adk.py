@@ -7,11 +7,12 @@ unknown fields.  So notes are in ``custom_metadata``, a field for applications.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from datetime import datetime
+from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, string
-from memctl.dialects.rows import DocumentView, RowDialect, output_text, text_of, utc_of
+from memctl.dialects.agentscope import CONTENT, block_or_unknown, string
+from memctl.dialects.agentscope1 import media_kind
+from memctl.dialects.rows import DocumentView, RowDialect, output_text, utc_of
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -24,6 +25,8 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
     Unread,
+    object_at,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -64,12 +67,12 @@ class AdkView(DocumentView):
     @property
     def actions(self) -> dict[str, Any]:
         """The field ``actions``: the changes that the event makes."""
-        return _object(self.document.get("actions"))
+        return object_at(self.document, "actions")
 
     @property
     def summary(self) -> dict[str, Any]:
         """The content that stands for the events of a range; empty if the event is no summary."""
-        return _object(_object(self.actions.get("compaction")).get("compacted_content"))
+        return object_at(object_at(self.actions, "compaction"), "compacted_content")
 
     @property
     def rewinds(self) -> bool:
@@ -79,7 +82,7 @@ class AdkView(DocumentView):
     @property
     def said(self) -> dict[str, Any]:
         """The content of the event, or the summary in its place."""
-        return _object(self.document.get("content")) or self.summary
+        return object_at(self.document, "content") or self.summary
 
     @property
     def id(self) -> str | None:
@@ -110,7 +113,9 @@ class AdkView(DocumentView):
     @property
     def blocks(self) -> list[Block]:
         parts = self.said.get("parts")
-        found = [_block(part) for part in parts] if isinstance(parts, list) else self._spoken
+        found = self._spoken
+        if isinstance(parts, list):
+            found = [block_or_unknown(part, _block) for part in parts]
         stopped = self.document.get("long_running_tool_ids")
         ids = stopped if isinstance(stopped, list) else ()
         return [
@@ -122,7 +127,7 @@ class AdkView(DocumentView):
 
     @property
     def _spoken(self) -> list[Block]:
-        spoken = [_object(self.document.get(field)) for field in _SPOKEN]
+        spoken = [object_at(self.document, field) for field in _SPOKEN]
         return [TextBlock(one["text"], one) for one in spoken if isinstance(one.get("text"), str)]
 
     @property
@@ -142,47 +147,31 @@ class AdkView(DocumentView):
         )
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _is_visible(part: Any) -> bool:
     fields = _VISIBLE[5:] if isinstance(part, dict) and part.get("thought") else _VISIBLE
     return isinstance(part, dict) and any(part.get(field) for field in fields)
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block:
     match part:
         case {"text": str(text), "thought": True}:
             return ThinkingBlock(text, part)
         case {"text": str(text)}:
             return TextBlock(text, part)
         case {"function_call": dict(call)}:
-            return ToolCallBlock(_id(call), string(call.get("name")), call.get("args"), part)
+            id, name = string(call.get("id")), string(call.get("name"))
+            return ToolCallBlock(id, name, call.get("args"), part)
         case {"function_response": dict(result)}:
-            output = _output(result.get("response"))
-            return ToolResultBlock(_id(result), string(result.get("name")), lambda: output, part)
+            id, name = string(result.get("id")), string(result.get("name"))
+            return ToolResultBlock(id, name, partial(_output, result.get("response")), part)
         case {"inline_data": dict(blob)}:
             media_type = string(blob.get("mime_type")) or "?"
             data = string(blob.get("data")).replace("-", "+").replace("_", "/")
-            return MediaBlock(_kind(media_type), None, media_type, data, part)
+            return MediaBlock(media_kind(media_type), None, media_type, data, part)
         case {"file_data": dict(file)}:
-            media_type = string(file.get("mime_type"))
-            return MediaBlock(
-                _kind(media_type), string(file.get("file_uri")), media_type or None, None, part
-            )
+            media_type, url = string(file.get("mime_type")), string(file.get("file_uri"))
+            return MediaBlock(media_kind(media_type), url, media_type or None, None, part)
     return UnknownBlock(next(iter(part), "?"), part)
-
-
-def _id(part: dict[str, Any]) -> str:
-    return string(part.get("id"))
-
-
-def _kind(media_type: str) -> str:
-    kind = media_type.partition("/")[0]
-    return kind if kind in ("image", "audio", "video") else "file"
 
 
 def _output(response: Any) -> list[Block]:
@@ -204,10 +193,12 @@ class Adk(RowDialect):
     keeps_extra = True
     tool_words = (b"function_",)
     results_follow = False
-    depends_on_later = True
     last_result_counts = True
     skips_empty = True
     leaves_out = depends_on_later = True
+    id_path = ("id",)
+    empty_ids = True
+    seconds = "timestamp", float
     note_field, note_key = "custom_metadata", "memctl"
     offloads = True
 
@@ -271,23 +262,6 @@ class Adk(RowDialect):
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"text": text}
-
-    def own_id(self, content: Any) -> str | None:
-        found = content.get("id") if isinstance(content, dict) else None
-        return found if isinstance(found, str) else None
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["id"] = id
-        return True
-
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[dict[str, Any]]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            for row in found:
-                row["content"]["timestamp"] = datetime.fromisoformat(time).timestamp()
-        return found
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]

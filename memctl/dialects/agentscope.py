@@ -15,6 +15,7 @@ from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, ClassVar, Self
 
+from memctl.dialects.roles import ROLES
 from memctl.dialects.view import (
     Block,
     Dialect,
@@ -29,7 +30,6 @@ from memctl.dialects.view import (
     ToolSide,
     UnknownBlock,
     call_text,
-    object_of,
 )
 from memctl.json import jsonio
 
@@ -51,17 +51,23 @@ class AgentScopeView(MessageView):
     """The base class of views of a message in the format of AgentScope."""
 
     __slots__ = ()
-    time_field: ClassVar[str]
-    fields: ClassVar[frozenset[str]]
-    """The fields known to AgentScope."""
 
     @property
     def time(self) -> str | None:
-        return self.text_field(self.time_field) or None
+        return super().time or None
 
     @property
-    def unknown(self) -> dict[str, Any]:
-        return {name: value for name, value in self.value.items() if name not in self.fields}
+    def fault(self) -> str:
+        for name in (NAME, ROLE, CONTENT):
+            if name not in self.value:
+                return f"no {name}"
+        if self.value[ROLE] not in ROLES:
+            return "its role is not one of user, assistant, system"
+        return self._fault_of(self.value[CONTENT])
+
+    def _fault_of(self, content: Any) -> str:  # noqa: ARG002 - only some versions look into it
+        """Return the reason why AgentScope cannot load a content; empty if it can."""
+        return ""
 
     def texts(self) -> Iterator[str]:
         content = self.value.get(CONTENT)
@@ -118,6 +124,16 @@ def string(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def decoded(value: Any) -> Any:
+    """Return the value of a JSON text; anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return value
+
+
 def block_id(block: dict[str, Any]) -> str:
     """Return the id of a block as a text; an empty text if the block has no id."""
     id = block.get("id")
@@ -127,7 +143,14 @@ def block_id(block: dict[str, Any]) -> str:
 
 
 OwnBlock = Callable[[dict[str, Any]], Block | None]
-"""Parses a block of a type specific to one version; returns None for any unknown type."""
+"""Parses a block of a type specific to one version or framework; None for any unknown type."""
+
+
+def block_or_unknown(block: Any, own: OwnBlock, key: str = "type") -> Block:
+    """Return the block that ``own`` parses; an unknown one, with its type from ``key``, if none."""
+    if not isinstance(block, dict):
+        return UnknownBlock("?", {"type": "?", "value": block})
+    return own(block) or UnknownBlock(string(block.get(key)) or "?", block)
 
 
 def blocks(content: Any, own: OwnBlock) -> list[Block]:
@@ -138,12 +161,12 @@ def blocks(content: Any, own: OwnBlock) -> list[Block]:
     """
     if isinstance(content, str):
         return [TextBlock(content, content)]
-    return [_block(block, own) for block in content] if isinstance(content, list) else []
+    known = partial(_block, own=own)
+    found = content if isinstance(content, list) else ()
+    return [block_or_unknown(block, known) for block in found]
 
 
-def _block(block: Any, own: OwnBlock) -> Block:
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _block(block: dict[str, Any], own: OwnBlock) -> Block | None:
     match block.get("type"):
         case "text":
             return TextBlock(string(block.get("text")), block)
@@ -152,8 +175,7 @@ def _block(block: Any, own: OwnBlock) -> Block:
         case "tool_result":
             output = partial(blocks, block.get("output"), own)
             return ToolResultBlock(block_id(block), string(block.get("name")), output, block)
-        case kind:
-            return own(block) or UnknownBlock("?" if kind is None else str(kind), block)
+    return own(block)
 
 
 def _bytes(value: Any) -> int:
@@ -170,15 +192,8 @@ def _bytes(value: Any) -> int:
 class AgentScopeDialect(Dialect):
     """The base class of dialects with messages in the format of AgentScope."""
 
-    view: type[AgentScopeView]
     call: ClassVar[str]
     """The block type of a tool call."""
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        value = object_of(jsonio.outline(text))
-        role, time = value.get(ROLE), value.get(self.view.time_field)
-        known = time if isinstance(time, str) and time != NO_TIME else None
-        return role if isinstance(role, str) else None, known
 
     def output_bytes(self, result: ToolResultBlock) -> int:
         return _bytes(result.value.get("output")) if isinstance(result.value, dict) else 0
@@ -281,6 +296,7 @@ class _PairMatcher:
                 yield index
 
     def _candidates(self, messages: Sequence[bytes]) -> list[int]:
+        """Return the indexes of the messages that may match."""
         # The search for one byte is much faster, and most texts contain no backslash.
         slashed = [index for index, text in enumerate(messages) if b"\\" in text]
         escaped = [index for index in slashed if _ESCAPED in messages[index]]

@@ -23,8 +23,17 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.roles import ROLES
-from memctl.dialects.view import TOOL, Block, HintBlock, MediaBlock, Swap, ToolCallBlock
+from memctl.dialects.view import (
+    TOOL,
+    Block,
+    HintBlock,
+    MediaBlock,
+    Swap,
+    ToolCallBlock,
+    object_at,
+    others,
+    renamed,
+)
 from memctl.json import jsonio
 
 TIMESTAMP = "timestamp"
@@ -45,20 +54,13 @@ class AgentScope1View(AgentScopeView):
 
     __slots__ = ()
     time_field = TIMESTAMP
-    fields = frozenset({ID, NAME, ROLE, TIMESTAMP, CONTENT, "metadata", "invocation_id"})
+    known = frozenset({ID, NAME, ROLE, TIMESTAMP, CONTENT, "metadata", "invocation_id"})
 
     @property
     def blocks(self) -> list[Block]:
         return agentscope.blocks(self.value.get(CONTENT), _own)
 
-    @property
-    def fault(self) -> str:
-        for name in (NAME, ROLE, CONTENT):
-            if name not in self.value:
-                return f"no {name}"
-        if self.value[ROLE] not in ROLES:
-            return "its role is not one of user, assistant, system"
-        content = self.value[CONTENT]
+    def _fault_of(self, content: Any) -> str:
         if isinstance(content, str):
             return ""
         if not isinstance(content, list):
@@ -73,26 +75,51 @@ class AgentScope1View(AgentScopeView):
         return ""
 
 
+def message_of(
+    id: str, name: str, role: str, content: Any, timestamp: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a message of AgentScope 1.x."""
+    return {
+        ID: id,
+        NAME: name,
+        ROLE: role,
+        CONTENT: content,
+        "metadata": metadata,
+        TIMESTAMP: timestamp,
+    }
+
+
 def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "tool_use":
             name = agentscope.string(block.get("name"))
             return ToolCallBlock(agentscope.block_id(block), name, block.get("input"), block)
         case "image" | "audio" | "video" | "file" as kind:
-            return _media(kind, block)
-        case _:
-            return None
+            return media_of(block, kind)
+    return None
 
 
-def _media(kind: str, block: dict[str, Any]) -> MediaBlock:
+def media_kind(media_type: str) -> str:
+    """Return the type of a block of media with this media type."""
+    kind = media_type.partition("/")[0]
+    return kind if kind in MEDIA else "file"
+
+
+def media_of(block: dict[str, Any], kind: str | None = None) -> MediaBlock:
+    """Return the media of a block with a source, of this kind.
+
+    In 2.x, ``kind`` is None: the media type decides, which a URL has there, too.
+    """
     source = block.get("source")
     if not isinstance(source, dict):
-        return MediaBlock(kind, value=block)
-    if source.get("type") == "url":
-        return MediaBlock(kind, agentscope.string(source.get("url")), value=block)
-    data = source.get("data")
+        return MediaBlock(kind or "data", value=block)
     media_type = agentscope.string(source.get("media_type")) or "?"
-    return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
+    found = kind or media_kind(media_type)
+    if source.get("type") == "url":
+        known = None if kind else media_type
+        return MediaBlock(found, agentscope.string(source.get("url")), known, value=block)
+    data = source.get("data")
+    return MediaBlock(found, None, media_type, data if isinstance(data, str) else "", block)
 
 
 class AgentScope1(AgentScopeVersion):
@@ -108,12 +135,11 @@ class AgentScope1(AgentScopeVersion):
         return self.stored_time(moment).isoformat(" ", "milliseconds")
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
-        source = media.get("source")
-        if not isinstance(source, dict) or source.keys() != {"type", "media_type", "data"}:
+        source = object_at(media, "source")
+        if source.keys() != {"type", "media_type", "data"}:
             return None
-        first = next(iter(source)) == "data"  # PostgreSQL orders keys by their length
-        new = {"url": url, "type": "url"} if first else {"type": "url", "url": url}
-        return Swap(source, new)
+        kept = others(source, ("media_type",))  # PostgreSQL orders keys by their length
+        return Swap(source, renamed(kept, {"data": "url"}, {"type": "url", "url": url}))
 
     def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
         source = media.get("source")
@@ -133,17 +159,8 @@ class AgentScope1(AgentScopeVersion):
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
         id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
-        message: dict[str, Any] = {
-            ID: id,
-            NAME: name,
-            ROLE: role,
-            CONTENT: content
-            if isinstance(content, str)
-            else [self.stored_block(one) for one in content],
-            "metadata": {},
-            TIMESTAMP: self.timestamp(moment),
-        }
-        return id, jsonio.dumps(message)
+        said = content if isinstance(content, str) else [*map(self.stored_block, content)]
+        return id, jsonio.dumps(message_of(id, name, role, said, self.timestamp(moment), {}))
 
     def _stored(self, block: HintBlock | ToolCallBlock | MediaBlock) -> dict[str, Any]:
         match block:

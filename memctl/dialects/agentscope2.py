@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -22,8 +22,7 @@ from memctl.dialects.agentscope import (
     AgentScopeVersion,
     AgentScopeView,
 )
-from memctl.dialects.agentscope1 import MEDIA
-from memctl.dialects.roles import ROLES
+from memctl.dialects.agentscope1 import media_of
 from memctl.dialects.view import (
     Block,
     HintBlock,
@@ -33,6 +32,7 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
     held,
+    others,
     renamed,
 )
 from memctl.json import jsonio
@@ -74,7 +74,7 @@ class AgentScope2View(AgentScopeView):
 
     __slots__ = ()
     time_field = CREATED
-    fields = _FIELDS
+    known = _FIELDS
 
     @property
     def blocks(self) -> list[Block]:
@@ -84,14 +84,8 @@ class AgentScope2View(AgentScopeView):
     def unread(self) -> dict[str, Any]:
         return super().unread | held({name: self.value.get(name) for name in _ANSWERS})
 
-    @property
-    def fault(self) -> str:
-        for name in (NAME, ROLE, CONTENT):
-            if name not in self.value:
-                return f"no {name}"
-        role, content = self.value[ROLE], self.value[CONTENT]
-        if role not in ROLES:
-            return "its role is not one of user, assistant, system"
+    def _fault_of(self, content: Any) -> str:
+        role = self.value[ROLE]
         if not isinstance(content, list):
             return "its content is not a list of blocks"
         for block in content:
@@ -105,48 +99,39 @@ class AgentScope2View(AgentScopeView):
         return ""
 
 
+def message_of(
+    id: str, name: str, role: str, blocks: list[Any], time: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a message of AgentScope 2.x."""
+    return {
+        NAME: name,
+        CONTENT: blocks,
+        ROLE: role,
+        ID: id,
+        "metadata": metadata,
+        CREATED: time,
+        "usage": None,
+        "finished_at": time,
+        "finished_reason": None,
+        "structured_output": None,
+        "error": None,
+    }
+
+
 def _own(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "hint":
-            return HintBlock("\n".join(_texts_of(block.get("hint"))), block)
+            said = agentscope.blocks(block.get("hint"), _own)
+            texts = [one.text for one in said if isinstance(one, TextBlock)]
+            return HintBlock("\n".join(texts), block)
         case "tool_call":
             name = agentscope.string(block.get("name"))
             waits = block.get("state") in WAITING
-            return ToolCallBlock(agentscope.block_id(block), name, _input(block), block, waits)
+            input = agentscope.decoded(block.get("input"))
+            return ToolCallBlock(agentscope.block_id(block), name, input, block, waits)
         case "data":
-            return _data(block)
-        case _:
-            return None
-
-
-def _texts_of(value: Any) -> Iterator[str]:
-    for block in agentscope.blocks(value, _own):
-        if isinstance(block, TextBlock):
-            yield block.text
-
-
-def _input(block: dict[str, Any]) -> Any:
-    """Return the arguments of a tool call, decoded if they are JSON text."""
-    found = block.get("input")
-    if not isinstance(found, str):
-        return found
-    try:
-        return jsonio.loads(found.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return found
-
-
-def _data(block: dict[str, Any]) -> MediaBlock:
-    source = block.get("source")
-    if not isinstance(source, dict):
-        return MediaBlock("data", value=block)
-    media_type = agentscope.string(source.get("media_type")) or "?"
-    kind = media_type.split("/")[0]
-    kind = kind if kind in MEDIA else "file"
-    if source.get("type") == "url":
-        return MediaBlock(kind, agentscope.string(source.get("url")), media_type, value=block)
-    data = source.get("data")
-    return MediaBlock(kind, None, media_type, data if isinstance(data, str) else "", block)
+            return media_of(block)
+    return None
 
 
 def default_payload(session: str, agent: str) -> dict[str, Any]:
@@ -205,8 +190,7 @@ class AgentScope2(AgentScopeVersion):
         return place != "system"
 
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:
-        others = {name: one for name, one in media.items() if name not in _OF_DATA}
-        return {"type": "text", "text": text} | others
+        return {"type": "text", "text": text} | others(media, _OF_DATA)
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
         source = media.get("source")
@@ -229,20 +213,7 @@ class AgentScope2(AgentScopeVersion):
         for block in stored:
             block.setdefault(ID, new_id())
             block |= {CREATED: time, "finished_at": time}
-        message: dict[str, Any] = {
-            NAME: name,
-            CONTENT: stored,
-            ROLE: role,
-            ID: id,
-            "metadata": {},
-            CREATED: time,
-            "usage": None,
-            "finished_at": time,
-            "finished_reason": None,
-            "structured_output": None,
-            "error": None,
-        }
-        return id, jsonio.dumps(message)
+        return id, jsonio.dumps(message_of(id, name, role, stored, time, {}))
 
     def answer(self, text: bytes, results: Sequence[ToolResultBlock]) -> bytes:
         message = jsonio.loads(text)
@@ -279,24 +250,17 @@ class AgentScope2(AgentScopeVersion):
     def is_default(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
         if not extra:
             return True
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
-            return False
+        found = agentscope.decoded(extra)
         return (
-            _has_default_record(found, session)
+            isinstance(found, dict)  # no text that is nested too deep
+            and _has_default_record(found, session)
             and found.get("state") == default_state(session)
             and found.keys() <= {"record", "payload", "state"}
         )
 
     def has_record(self, extra: str, user: str, session: str) -> bool:  # noqa: ARG002
-        if not extra:
-            return False
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
-            return True
-        return not _has_default_record(found, session)
+        found = agentscope.decoded(extra)
+        return bool(extra) and not (isinstance(found, dict) and _has_default_record(found, session))
 
     def context(self, extra: str) -> list[str | bytes] | None:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
@@ -308,41 +272,33 @@ class AgentScope2(AgentScopeVersion):
     def settings(self, extra: str, user: str, session: str) -> bytes:
         if self.is_default(extra, user, session):
             return b""
-        try:
-            found = jsonio.loads(extra.encode("utf-8", "surrogatepass"))
-        except ValueError:  # nested too deep
+        found = agentscope.decoded(extra)
+        if isinstance(found, str):  # nested too deep
             return extra.encode("utf-8", "surrogatepass")
         record = found.get("record") if isinstance(found, dict) else None
         if isinstance(record, dict):
-            lasting = {name: one for name, one in record.items() if name not in _TIMES}
-            found = found | {"record": lasting}
+            found = found | {"record": others(record, _TIMES)}
         return jsonio.canonical(jsonio.dumps(found))
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}
         changed = False
+
+        def is_without(one: Any) -> bool:
+            id = one if isinstance(one, str) else one.get(ID)
+            return isinstance(id, str) and is_gone(id)  # a message in the context may have no id
+
         for name in "context", "unlogged":
             there = found.get(name)
             if there is None:
                 continue
-            # A message in the context may have no id.
-            ids = [one if isinstance(one, str) else one.get(ID) for one in there]
-            kept = [
-                one
-                for one, id in zip(there, ids, strict=True)
-                if not (isinstance(id, str) and is_gone(id))
-            ]
-            changed |= len(kept) < len(there)
-            found[name] = kept
+            found[name] = [one for one in there if not is_without(one)]
+            changed |= len(found[name]) < len(there)
         return jsonio.dumps(found).decode() if changed else extra
 
     def other_texts(self, shape: str) -> list[bytes]:
-        if VARIANT not in shape:
-            return []
-        try:
-            found = jsonio.loads(shape.encode("utf-8", "surrogatepass"))
-        except ValueError:  # a shape in the format of a different store
-            return []
+        # The shape may be in the format of a different store.
+        found = agentscope.decoded(shape) if VARIANT in shape else None
         variant = found.get(VARIANT) if isinstance(found, dict) else None
         return [jsonio.dumps(variant)] if isinstance(variant, dict) else []
 
@@ -362,9 +318,8 @@ def _has_default_record(extra: dict[str, Any], session: str) -> bool:
     agent = record.get("agent_id") if isinstance(record, dict) else None
     if not isinstance(record, dict) or not isinstance(agent, str):
         return False
-    others = {name for name, value in record.items() if value is not None} - _DEFAULT_COLUMNS
     return (
-        not others
+        not any(value is not None for value in others(record, _DEFAULT_COLUMNS).values())
         and record.get("source") in (None, "user")
         and extra.get("payload") == default_payload(session, agent)
     )

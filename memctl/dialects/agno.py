@@ -7,13 +7,14 @@ fields.  So notes are in ``provider_data``: models ignore keys unknown to them t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import decoded, string
+from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     calls_of,
     media_at,
     openai_call,
@@ -28,7 +29,8 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
+    object_at,
+    others,
 )
 from memctl.json import jsonio
 from memctl.model import Memory
@@ -69,8 +71,8 @@ class AgnoView(DocumentView):
         message = self.document
         found = output_blocks(message.get("content"), _block)
         for field, kind in _MEDIA.items():
-            media = message.get(field)
-            found += [_media(kind, one) for one in (media if isinstance(media, list) else ())]
+            if isinstance(media := message.get(field), list):
+                found += output_blocks(media, partial(_media, kind=kind))
         if message.get("role") == "tool":
             id, name = string(message.get("tool_call_id")), string(message.get("tool_name"))
             return [ToolResultBlock(id, name, lambda: found, message)]
@@ -80,27 +82,21 @@ class AgnoView(DocumentView):
         return [*found, *calls_of(message.get("tool_calls"))]
 
 
-def _block(part: Any) -> Block:
+def _block(part: dict[str, Any]) -> Block | None:
     match part:
         case {"type": "text", "text": str(text)}:
             return TextBlock(text, part)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return media_at("image", url, part)
-        case {"type": str(kind)}:
-            return UnknownBlock(kind, part)
-    return UnknownBlock("?", {"type": "?", "value": part})
+    return None
 
 
-def _media(kind: str, value: Any) -> Block:
-    if not isinstance(value, dict):
-        return UnknownBlock("?", {"type": "?", "value": value})
-    media_type = string(value.get("mime_type")) or None
-    if isinstance(data := value.get("content"), str):
-        return MediaBlock(kind, None, media_type or "?", data, value)
-    return media_at(kind, value.get("url") or value.get("filepath"), value, media_type)
+def _media(value: dict[str, Any], kind: str) -> Block:
+    place, media_type = value.get("url") or value.get("filepath"), value.get("mime_type")
+    return media_at(kind, place, value, string(media_type) or None, value.get("content"))
 
 
-class Agno(RowDialect):
+class Agno(ConversationDialect):
     """The dialect of Agno's sessions."""
 
     name = "agno"
@@ -110,41 +106,22 @@ class Agno(RowDialect):
     view = AgnoView
     keeps_extra = True
     tool_words = (b"tool",)
+    id_path = ("id",)
+    seconds = "created_at", int
     note_field, note_key = "provider_data", "memctl"
-
-    def own_id(self, content: Any) -> str | None:
-        found = content.get("id") if isinstance(content, dict) else None
-        return found if isinstance(found, str) and found else None
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["id"] = id
-        return True
 
     def is_default(self, extra: str, user: str, session: str) -> bool:
         return not self.settings(extra, user, session)
 
     def settings(self, extra: str, user: str, session: str) -> bytes:  # noqa: ARG002
-        text = extra.encode("utf-8", "surrogatepass")
-        try:
-            found = jsonio.loads(text) if extra else {}
-        except ValueError:
-            return text
+        found = decoded(extra) if extra else {}
         if not isinstance(found, dict):
-            return text
-        columns = found.get("session")
-        kept = {
-            name: value
-            for name, value in (columns if isinstance(columns, dict) else {}).items()
-            if name not in _TIMES
-        }
-        aside = found.get("aside")
+            return extra.encode("utf-8", "surrogatepass")
+        kept, aside = others(object_at(found, "session"), _TIMES), found.get("aside")
         return jsonio.dumps([kept, aside]) if kept or aside else b""
 
     def waits(self, memory: Memory) -> bool:
-        try:
-            found = jsonio.loads(memory.extra.encode()) if '"PAUSED"' in memory.extra else {}
-        except ValueError:
-            return False
+        found = decoded(memory.extra) if '"PAUSED"' in memory.extra else {}
         aside = found.get("aside") if isinstance(found, dict) else None
         runs = aside if isinstance(aside, list) else ()
         return any(
@@ -152,61 +129,41 @@ class Agno(RowDialect):
             for run in runs
         )
 
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[dict[str, Any]]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            for row in found:
-                row["content"]["created_at"] = int(datetime.fromisoformat(time).timestamp())
-        return found
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+        thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
+        media = [block for block in blocks if isinstance(block, MediaBlock)]
+        texts = [
+            output_text([block])
+            for block in blocks
+            if not isinstance(block, ToolCallBlock | ThinkingBlock | MediaBlock)
+        ]
+        role = "assistant" if calls else role if role in ROLES else "user"
+        message: dict[str, Any] = {"role": role}
+        if len(texts) > 1:
+            message["content"] = [{"type": "text", "text": text} for text in texts]
+        elif texts or not (calls or thoughts or media):
+            message["content"] = "".join(texts)
+        if name and name != role:
+            message["name"] = name
+        if thoughts:
+            message["reasoning_content"] = "\n".join(thoughts)
+        if calls:
+            message["tool_calls"] = calls
+        return message | _kept(media)
 
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[Block] = []
-        for block in blocks:
-            if isinstance(block, ToolResultBlock):
-                found.append(_result(block))
-            else:
-                said.append(block)
-        if said or not found:
-            found.insert(0, _said(role, name, said))
-        return found
-
-
-def _said(role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return an Agno message from blocks without tool results; it has no id and no time."""
-    calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
-    thoughts = [block.text for block in blocks if isinstance(block, ThinkingBlock)]
-    media = [block for block in blocks if isinstance(block, MediaBlock)]
-    texts = [
-        output_text([block])
-        for block in blocks
-        if not isinstance(block, ToolCallBlock | ThinkingBlock | MediaBlock)
-    ]
-    role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
-    message: dict[str, Any] = {"role": role}
-    if len(texts) > 1:
-        message["content"] = [{"type": "text", "text": text} for text in texts]
-    elif texts or not (calls or thoughts or media):
-        message["content"] = "".join(texts)
-    if name and name != role:
-        message["name"] = name
-    if thoughts:
-        message["reasoning_content"] = "\n".join(thoughts)
-    if calls:
-        message["tool_calls"] = calls
-    return message | _kept(media)
-
-
-def _result(result: ToolResultBlock) -> dict[str, Any]:
-    media = [block for block in result.output if isinstance(block, MediaBlock)]
-    said = [block for block in result.output if not isinstance(block, MediaBlock)]
-    message = {"role": "tool", "content": output_text(said), "tool_call_id": result.id}
-    return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        media = [block for block in result.output if isinstance(block, MediaBlock)]
+        message = {
+            "role": "tool",
+            "content": output_text(result.output),
+            "tool_call_id": result.id,
+        }
+        return message | ({"tool_name": result.name} if result.name else {}) | _kept(media)
 
 
 def _kept(media: Sequence[MediaBlock]) -> dict[str, Any]:
+    """Return the fields of an Agno message that hold media."""
     fields: dict[str, Any] = {}
     for one in media:
         stored: dict[str, Any] = {"mime_type": one.media_type} if one.media_type else {}

@@ -30,7 +30,16 @@ import orjson
 
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
-from memctl.dialects.view import COMPRESSED, NOTES, Dialect, Live, MessageView, TextBlock, Unread
+from memctl.dialects.view import (
+    COMPRESSED,
+    NOTES,
+    Dialect,
+    Live,
+    MessageView,
+    TextBlock,
+    Unread,
+    others,
+)
 from memctl.json import jsonio
 from memctl.model import Memory, StoredMessage
 
@@ -149,38 +158,20 @@ class _Note:
             return None
         if not isinstance(found, dict):
             return None
-        note = cls(
-            found.get("check", ""),
-            found.get("count", 1),
-            found.get("delta"),
-            found.get("ids"),
-            found.get("marks"),
-            found.get("extra", ""),
-            found.get("id"),
-            found.get("metadata"),
-            found.get("before", []),
-            found.get("after", []),
-            found.get("stands", ""),
-            found.get("summary", ""),
-            found.get("later", []),
-            found.get("offloaded"),
-        )
+        note = cls(**{name: one for name, one in found.items() if name in cls.__slots__})
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
         ids, marks, metadata = self.ids, self.marks, self.metadata
         return (
-            isinstance(self.check, str)
+            _are_texts([self.check, self.extra, self.stands, self.summary])
             and isinstance(self.offloaded, str | None)
+            and isinstance(self.id, str | None)
             and type(self.count) is int
             and self.count > 0
-            and isinstance(self.extra, str)
-            and (self.id is None or isinstance(self.id, str))
             and (metadata is None or (isinstance(metadata, list) and len(metadata) < 2))
             and _are_aside(self.before)
             and _are_aside(self.after)
-            and isinstance(self.stands, str)
-            and isinstance(self.summary, str)
             and isinstance(self.later, list)
             and all(isinstance(one, list) and type(one[0]) is int for one in self.later)
             and _are_aside([one[1:] for one in self.later])
@@ -190,14 +181,9 @@ class _Note:
 
     @property
     def says_something(self) -> bool:
-        return (
-            self.count > 1
-            or self.delta is not None
-            or self.ids is not None
-            or self.marks is not None
-            or self.id is not None
-            or bool(self.extra or self.before or self.after or self.stands or self.summary)
-        )
+        said = self.extra or self.before or self.after or self.stands or self.summary
+        some = self.delta, self.ids, self.marks, self.id
+        return self.count > 1 or bool(said) or some != (None, None, None, None)
 
     @property
     def only_marks(self) -> tuple[str, ...]:
@@ -216,19 +202,17 @@ class _Note:
             return None
 
     def text(self) -> str:
-        record: dict[str, Any] = {"check": self.check}
-        if self.count > 1:
-            record["count"] = self.count
-        for name in ("delta", "ids", "marks", "id", "metadata", "offloaded"):
-            if (value := getattr(self, name)) is not None:
-                record[name] = value
-        record |= {
+        record = {"check": self.check} | {
             name: value
-            for name in ("extra", "before", "after", "stands", "summary", "later")
-            if (value := getattr(self, name))
+            for name in self.__slots__
+            if (value := getattr(self, name)) != getattr(_EMPTY, name)
         }
         # Sorted, so that the order of the fields in a store does not change the text.
         return json.dumps(record, separators=(",", ":"), sort_keys=True)
+
+
+_EMPTY = _Note()
+"""A note that says nothing: its fields have their defaults."""
 
 
 def _are_texts(value: Any) -> bool:
@@ -251,21 +235,17 @@ def _settled(dialect: Dialect, parts: list[Message]) -> list[Message]:
 
     ``Dialect.unsettled`` names these fields.
     """
-    if not dialect.unsettled:
-        return parts
-    return [
-        {name: value for name, value in part.items() if name not in dialect.unsettled}
-        for part in parts
-    ]
+    unsettled = dialect.unsettled
+    return [others(part, unsettled) for part in parts] if unsettled else parts
 
 
-def _check(values: list[Message]) -> str:
-    """Return a digest of messages, the same for equal JSON values."""
+def digest_of(value: Any, size: int = 8) -> str:
+    """Return a digest of ``size`` bytes, the same for equal JSON values."""
     try:
-        text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        text = jsonio.canonical(jsonio.dumps(values))
-    return blake2b(text, digest_size=8).hexdigest()
+        text = jsonio.canonical(jsonio.dumps(value))
+    return blake2b(text, digest_size=size).hexdigest()
 
 
 def _digest(text: str) -> str:
@@ -273,6 +253,7 @@ def _digest(text: str) -> str:
 
 
 def _noted(value: Message) -> list[str]:
+    """Return the names of the dialects for which a message has a note."""
     metadata = value.get("metadata")
     notes = metadata.get(NOTES) if isinstance(metadata, dict) else None
     return list(notes) if isinstance(notes, dict) else []
@@ -444,13 +425,14 @@ class Converter(ABC):
         values[0], note = _take_note(values[0], self.target.name)
         if note is not None and note.ids is not None and self.source.makes_ids:
             note.ids = [self.source.message_id(one) or "" for one in values]
-        return note, _check(_settled(self.source, values))
+        return note, digest_of(_settled(self.source, values))
 
     def _take_extra(self) -> str:
         extra, self._extra = self._extra, ""
         return extra
 
     def _without_extras(self, value: Message) -> Message:
+        """Return a message without the extras of further dialects."""
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
@@ -700,7 +682,7 @@ class Joiner(Converter):
             known = [self.source.message_id(value) for value in parts]
             new.ids = ids if ids != known else None
         if new.says_something:
-            new.check = _check([whole]) if restored is None else _MADE_OF_NONE
+            new.check = digest_of([whole]) if restored is None else _MADE_OF_NONE
             _put_note(whole, self.source.name, new)
         self._put_extras(whole)
         self._passing = {}
@@ -713,7 +695,7 @@ class Joiner(Converter):
         None if a part has changed since.
         """
         settled = _settled(self.source, parts)
-        if len(parts) != note.count or not note.fits(_check(settled)):
+        if len(parts) != note.count or not note.fits(digest_of(settled)):
             return None
         id = self.source.message_id(parts[0]) or ""
         parts = parts if note.delta is None else settled
@@ -723,6 +705,7 @@ class Joiner(Converter):
 
 
 def _split(joint: Joint, whole: Message) -> list[Message]:
+    """Split a message of the coarse dialect into messages with ids."""
     parts = joint.split(whole)
     for value, name in zip(parts, _names(parts, whole), strict=True):
         joint.fine.with_id(value, name)
@@ -834,6 +817,7 @@ class Splitter(Converter):
         return [StoredMessage(id, jsonio.compact(part))]
 
     def _split(self, entry: Entry) -> list[StoredMessage]:
+        """Return the new messages of a message, among those that its note has kept aside."""
         whole, note = _take_note(entry.value, self.target.name)
         if note is None:
             return self._woven(self._parts(entry, whole, None))
@@ -892,7 +876,9 @@ class Splitter(Converter):
                 if marked:
                     new.marks = [list(entry.marks)]
         if self._notes and new.says_something:
-            new.check = _check(_settled(self.target, parts)) if restored is None else _MADE_OF_NONE
+            new.check = (
+                digest_of(_settled(self.target, parts)) if restored is None else _MADE_OF_NONE
+            )
             new.count = len(parts)
             if len(parts) > 1:
                 new.ids = ids
@@ -913,7 +899,7 @@ class Splitter(Converter):
 
         ``parts`` is the result of a split without the note.  None if ``whole`` has changed since.
         """
-        if not note.fits(_check([whole])):
+        if not note.fits(digest_of([whole])):
             return None
         found = note.applied_to(parts)
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -984,7 +970,7 @@ class Conversion:
             plain, note = _take_note(value, step.target.name)
             if note is None or not replace(note, extra="", marks=None).says_something:
                 continue
-            checks = _check([plain]), _check(_settled(step.source, [plain]))
+            checks = digest_of([plain]), digest_of(_settled(step.source, [plain]))
             if number == 0 and note.count == 1 and not any(map(note.fits, checks)):
                 continue  # the message has changed, so the note restores nothing any more
             found = max(found, note.count)

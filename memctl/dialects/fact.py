@@ -28,10 +28,11 @@ from memctl.dialects.view import (
     Block,
     Dialect,
     MessageView,
-    NotAnObject,
     TextBlock,
-    ToolResultBlock,
     ToolSide,
+    object_of,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -47,6 +48,8 @@ class FactView(MessageView):
 
     __slots__ = ()
 
+    known = frozenset(FIELDS)
+
     @property
     def role(self) -> str | None:
         return ROLE
@@ -58,7 +61,7 @@ class FactView(MessageView):
     @property
     def time(self) -> str | None:
         """The time of the last change; without it, the time of creation; None without both."""
-        return _time(self.value)
+        return text_of(self.value, "updated_at") or text_of(self.value, "created_at")
 
     @property
     def blocks(self) -> list[Block]:
@@ -81,17 +84,8 @@ class FactView(MessageView):
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     @property
-    def unknown(self) -> dict[str, Any]:
-        return {name: value for name, value in self.value.items() if name not in FIELDS}
-
-    @property
     def fault(self) -> str:
         return "" if isinstance(self.value.get("text"), str) else "it has no text"
-
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            if isinstance(block, TextBlock):
-                yield block.text
 
 
 class FactDialect(Dialect):
@@ -103,13 +97,10 @@ class FactDialect(Dialect):
     view = FactView
 
     def parse(self, text: bytes) -> FactView:
-        return FactView(_object(jsonio.loads(text)))
+        return FactView(object_of(jsonio.loads(text), self.noun))
 
     def outline(self, text: bytes) -> FactView:
-        return FactView(_object(jsonio.outline(without_vector(text))))
-
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        return ROLE, _time(_object(jsonio.outline(without_vector(text))))
+        return FactView(object_of(jsonio.outline(without_vector(text)), self.noun))
 
     def author(
         self,
@@ -122,9 +113,6 @@ class FactDialect(Dialect):
         text = "\n".join(one.text for one in blocks if isinstance(one, TextBlock))
         id = str(uuid.uuid4())
         return id, build({"id": id, "text": text, "created_at": moment.isoformat()})
-
-    def output_bytes(self, result: ToolResultBlock) -> int:  # noqa: ARG002 - facts have none
-        return 0
 
     def summary_message(self, summary: str) -> bytes:
         return build({"text": summary})
@@ -150,8 +138,7 @@ def vector_of(text: bytes) -> str | None:
     start = _start_of_vector(text)
     if start is not None:
         return text[start + len(_VECTOR) : -len(_END)].decode("ascii")
-    found = _object(jsonio.loads(text)).get("vector") if b'"vector"' in text else None
-    return _text_or_none(found)
+    return text_of(object_of(jsonio.loads(text), "fact"), "vector") if b'"vector"' in text else None
 
 
 def without_vector(text: bytes) -> bytes:
@@ -165,8 +152,7 @@ def without_vector(text: bytes) -> bytes:
         return text[:start] + b"}"
     if b'"vector"' not in text:
         return text
-    value = _object(jsonio.loads(text))
-    return jsonio.dumps({name: one for name, one in value.items() if name != "vector"})
+    return jsonio.dumps(others(object_of(jsonio.loads(text), "fact"), ("vector",)))
 
 
 def with_vector(text: bytes, vector: str) -> bytes:
@@ -212,25 +198,12 @@ def dimensions(vector: str) -> int:
 
 
 def _start_of_vector(text: bytes) -> int | None:
+    """Return the position of the vector at the end of a fact, or None."""
     if not text.endswith(_END):
         return None
     start = text.rfind(_VECTOR)
     # After the vector, only the end of the object may follow.
     return None if start < 1 or text.find(b'"', start + len(_VECTOR)) != len(text) - 2 else start
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise NotAnObject("a fact is not a JSON object")
-    return value
-
-
-def _time(value: dict[str, Any]) -> str | None:
-    return _text_or_none(value.get("updated_at")) or _text_or_none(value.get("created_at"))
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 FACT = FactDialect()

@@ -8,21 +8,19 @@ the content blocks), and ``messages_from_dict``.  ``messages_from_dict`` reads o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from memctl.dialects.agentscope import ROLE, string
 from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     calls_of,
     media_at,
     named_call,
-    others,
     output_blocks,
     output_text,
     place_of,
-    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -33,7 +31,10 @@ from memctl.dialects.view import (
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    object_at,
+    others,
     renamed,
+    text_of,
 )
 from memctl.location import visible
 
@@ -71,14 +72,12 @@ class LangChainView(DocumentView):
     @property
     def data(self) -> dict[str, Any]:
         """The fields of the message; empty if the message has none."""
-        found = self.document.get("data")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.document, "data")
 
     @property
     def _more(self) -> dict[str, Any]:
         """Fields of the model's API that LangChain has no field for."""
-        found = self.data.get("additional_kwargs")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.data, "additional_kwargs")
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -110,7 +109,7 @@ class LangChainView(DocumentView):
             return [UnknownBlock("?", self.document)]
         data, more = self.data, self._more
         content = data.get("content")
-        found = output_blocks(content, _block) if content != "" else []
+        found = output_blocks(content, _block, texts=True) if content != "" else []
         kind = self.document.get("type")
         if kind in _RESULTS:
             name = string(data.get("name"))
@@ -140,11 +139,7 @@ class LangChainJsView(LangChainView):
         return self.document
 
 
-def _block(block: Any) -> Block:
-    if isinstance(block, str):
-        return TextBlock(block, block)
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _block(block: dict[str, Any]) -> Block | None:
     match block.get("type"):
         case "text":
             return TextBlock(string(block.get("text")), block)
@@ -157,22 +152,19 @@ def _block(block: Any) -> Block:
             place = block.get("image_url")
             return media_at("image", place.get("url") if isinstance(place, dict) else place, block)
         case "image" | "audio" | "video" | "file" as kind:
-            media_type = block.get("mime_type")
             data = block.get("base64") or block.get("data")
-            if isinstance(data, str):
-                return MediaBlock(kind, None, string(media_type) or "?", data, block)
-            return media_at(kind, block.get("url"), block, media_type)
-        case kind:
-            return UnknownBlock(string(kind) or "?", block)
+            return media_at(kind, block.get("url"), block, block.get("mime_type"), data)
+    return None
 
 
-class LangChain(RowDialect):
+class LangChain(ConversationDialect):
     """The dialect of LangChain's chat message histories."""
 
     name = "langchain"
     framework = "LangChain"
     view = LangChainView
     tool_words = (b"tool_call", b"function")
+    id_path: ClassVar[tuple[str, ...]] = ("data", "id")
     note_key = "memctl"
     offloads = True
 
@@ -191,33 +183,18 @@ class LangChain(RowDialect):
             name, kind = "data", {"source_type": "base64"}
         return Swap(media, renamed(media, {"url": name}, {name: data} | kind))
 
-    def own_id(self, content: Any) -> str | None:
-        data = content.get("data") if isinstance(content, dict) else None
-        found = data.get("id") if isinstance(data, dict) else None
-        return found if isinstance(found, str) and found else None
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        said = [block for block in blocks if not isinstance(block, ToolCallBlock)]
+        calls = [_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+        kind = "ai" if calls else _TYPES.get(role, "human")
+        own = {"tool_calls": calls, "invalid_tool_calls": [], "usage_metadata": None}
+        return _message(kind, _content(said), name or None, own if kind == "ai" else {})
 
-    def set_own_id(self, content: Any, id: str) -> bool:
-        content["data"]["id"] = id
-        return True
-
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[Block] = []
-        calls: list[ToolCallBlock] = []
-        for block in blocks:
-            match block:
-                case ToolResultBlock():
-                    found.append(_result(block))
-                case ToolCallBlock():
-                    calls.append(block)
-                case _:
-                    said.append(block)
-        if said or calls or not found:
-            kind = "ai" if calls else _TYPES.get(role, "human")
-            own = {"tool_calls": [_call(one) for one in calls], "invalid_tool_calls": []}
-            more = own | {"usage_metadata": None} if kind == "ai" else {}
-            found.insert(0, _message(kind, _content(said), name or None, more))
-        return found
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        more = {"tool_call_id": result.id, "artifact": None, "status": "success"}
+        media = any(isinstance(block, MediaBlock) for block in result.output)
+        content = _content(result.output) if media else output_text(result.output)
+        return _message("tool", content, result.name or None, more)
 
 
 class LangChainJs(LangChain):
@@ -229,12 +206,7 @@ class LangChainJs(LangChain):
 
     name = "langchain-js"
     view = LangChainJsView
-
-    def own_id(self, content: Any) -> str | None:
-        return super().own_id({"data": content})
-
-    def set_own_id(self, content: Any, id: str) -> bool:
-        return super().set_own_id({"data": content}, id)
+    id_path = ("id",)
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
         found = super().contents(role, name, blocks)
@@ -251,14 +223,8 @@ def _call(call: ToolCallBlock) -> dict[str, Any]:
     return {"name": call.name, "args": args, "id": call.id, "type": _CALL}
 
 
-def _result(result: ToolResultBlock) -> dict[str, Any]:
-    more = {"tool_call_id": result.id, "artifact": None, "status": "success"}
-    media = any(isinstance(block, MediaBlock) for block in result.output)
-    content = _content(result.output) if media else output_text(result.output)
-    return _message("tool", content, result.name or None, more)
-
-
 def _content(blocks: Sequence[Block]) -> Any:
+    """Return blocks as the content of a LangChain message."""
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], TextBlock):

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memctl.dialects.agentscope import string
+from memctl.dialects.agentscope import block_or_unknown, decoded, string
+from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
     EXTRA,
+    ConversationDialect,
     DocumentView,
-    RowDialect,
-    arguments_of,
     calls_of,
     media_at,
     named_call,
-    others,
     output_text,
-    text_of,
 )
 from memctl.dialects.view import (
     Block,
@@ -30,13 +28,17 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
     Unread,
+    object_at,
+    others,
+    text_of,
 )
 
 _TOOL = ("tool", "function")
 _ROLES_READ = ("system", "developer", "user", "assistant", *_TOOL, "chatbot", "model")
 """The roles of ``MessageRole``; LlamaIndex fails to load a message with another one."""
+_DATA = {"image": "image", "audio": "audio", "video": "video", "document": "data"}
+"""The field with the base64 data, by the type of a block of media."""
 _MORE = frozenset({"name", "tool_call_id", "tool_calls", "function_call"})
 """The fields of ``additional_kwargs`` read by the view."""
 
@@ -63,15 +65,14 @@ class LlamaIndexView(DocumentView):
 
     @property
     def _more(self) -> dict[str, Any]:
-        found = self.document.get("additional_kwargs")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.document, "additional_kwargs")
 
     @property
     def blocks(self) -> list[Block]:
         document, more = self.document, self._more
         stored = document.get("blocks")
         if isinstance(stored, list):
-            found = [_block(one) for one in stored]
+            found = [block_or_unknown(one, _block, "block_type") for one in stored]
         else:  # the format before 0.12
             found = [TextBlock(string(document.get("content")), document.get("content"))]
         if document.get("role") in _TOOL:
@@ -83,32 +84,27 @@ class LlamaIndexView(DocumentView):
         return [*found, *calls] or [TextBlock("", "")]
 
 
-def _block(block: Any) -> Block:
-    if not isinstance(block, dict):
-        return UnknownBlock("?", {"type": "?", "value": block})
+def _block(block: dict[str, Any]) -> Block | None:
     match block.get("block_type"):
         case "text":
             return TextBlock(string(block.get("text")), block)
         case "thinking":
             return ThinkingBlock(string(block.get("content")), block)
         case "tool_call":
-            input = arguments_of(block.get("tool_kwargs"))
+            input = decoded(block.get("tool_kwargs"))
             id, name = string(block.get("tool_call_id")), string(block.get("tool_name"))
             return ToolCallBlock(id, name, input, block)
-        case "image" | "audio" | "video" | "document" as kind:
+        case str(kind) if kind in _DATA:
             media_type = string(block.get(f"{kind}_mimetype")) or None
             if kind == "audio" and isinstance(block.get("format"), str):
                 media_type = f"audio/{block['format']}"
-            data = block.get("data" if kind == "document" else kind)
+            data, place = block.get(_DATA[kind]), block.get("url") or block.get("path")
             kind = "file" if kind == "document" else kind
-            if isinstance(data, str):
-                return MediaBlock(kind, None, media_type or "?", data, block)
-            return media_at(kind, block.get("url") or block.get("path"), block, media_type)
-        case kind:
-            return UnknownBlock(string(kind) or "?", block)
+            return media_at(kind, place, block, media_type, data)
+    return None
 
 
-class LlamaIndex(RowDialect):
+class LlamaIndex(ConversationDialect):
     """The dialect of LlamaIndex's chat stores."""
 
     name = "llamaindex"
@@ -133,21 +129,17 @@ class LlamaIndex(RowDialect):
     def text_block(self, text: str, media: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         return {"block_type": "text", "text": text}
 
-    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[dict[str, Any]] = []
-        for block in blocks:
-            if isinstance(block, ToolResultBlock):
-                more = {"tool_call_id": block.id} | ({"name": block.name} if block.name else {})
-                output = [_stored(one) for one in block.output]
-                found.append({"role": "tool", "additional_kwargs": more, "blocks": output})
-            else:
-                said.append(_stored(block))
-        if said or not found:
-            role = role if role in ("user", "assistant", "system") else "user"
-            more = {"name": name} if name and name != role else {}
-            found.insert(0, {"role": role, "additional_kwargs": more, "blocks": said})
-        return found
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        role = role if role in ROLES else "user"
+        return _message(role, {"name": name} if name and name != role else {}, blocks)
+
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        more = {"tool_call_id": result.id} | ({"name": result.name} if result.name else {})
+        return _message("tool", more, result.output)
+
+
+def _message(role: str, more: dict[str, str], blocks: Sequence[Block]) -> dict[str, Any]:
+    return {"role": role, "additional_kwargs": more, "blocks": [_stored(one) for one in blocks]}
 
 
 def _stored(block: Block) -> dict[str, Any]:
@@ -158,16 +150,12 @@ def _stored(block: Block) -> dict[str, Any]:
         case ToolCallBlock(id, name, input):
             called = {"tool_call_id": id, "tool_name": name, "tool_kwargs": input}
             return {"block_type": "tool_call"} | called
-        case MediaBlock("audio", url, media_type, data):
-            stored = {"audio": data, "path": None, "url": url}
-            format = media_type.partition("/")[2] if media_type else None
-            return {"block_type": "audio"} | stored | {"format": format}
-        case MediaBlock(kind, url, media_type, data) if kind in ("image", "video"):
-            stored = {kind: data, "path": None, "url": url, f"{kind}_mimetype": media_type}
-            return {"block_type": kind} | stored
-        case MediaBlock(_, url, media_type, data):
-            stored = {"data": data, "path": None, "url": url, "document_mimetype": media_type}
-            return {"block_type": "document"} | stored
+        case MediaBlock(kind, url, media_type, data):
+            kind = kind if kind in _DATA else "document"
+            about = {f"{kind}_mimetype": media_type}
+            if kind == "audio":
+                about = {"format": media_type.partition("/")[2] if media_type else None}
+            return {"block_type": kind, _DATA[kind]: data, "path": None, "url": url} | about
         case _:
             return {"block_type": "text", "text": output_text([block])}
 

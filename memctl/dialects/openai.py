@@ -12,11 +12,12 @@ from typing import Any
 
 from memctl.dialects.agentscope import ID, string
 from memctl.dialects.conversion import Message
+from memctl.dialects.roles import ROLES
 from memctl.dialects.rows import (
     METADATA,
     TIME,
+    ConversationDialect,
     DocumentView,
-    RowDialect,
     calls_of,
     media_at,
     named_call,
@@ -33,7 +34,6 @@ from memctl.dialects.view import (
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
 )
 from memctl.json import jsonio
 
@@ -76,9 +76,7 @@ class OpenAIView(DocumentView):
         return [*found, *calls] if calls else [*found, *named_call(message.get("function_call"))]
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block | None:
     match part:
         case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return TextBlock(text, part)
@@ -88,10 +86,10 @@ def _block(part: Any) -> Block:
             return MediaBlock("audio", None, f"audio/{format}", data, part)
         case {"type": "file", "file": {"file_data": str(place)}}:
             return media_at("file", place, part)
-    return UnknownBlock(string(part.get("type")) or "?", part)
+    return None
 
 
-class OpenAI(RowDialect):
+class OpenAI(ConversationDialect):
     """The dialect of OpenAI's chat completions.
 
     ``Memory.extra`` is a JSON object with the keys of a conversation except the messages, such as
@@ -139,40 +137,26 @@ class OpenAI(RowDialect):
         return found | {"content": content}
 
     def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
-        found: list[Any] = []
-        said: list[Block] = []
-        calls: list[ToolCallBlock] = []
-        for block in blocks:
-            match block:
-                case ToolResultBlock(id, _, output):
-                    text = output_text(output)
-                    found.append({"role": "tool", "tool_call_id": id, "content": text})
-                case ToolCallBlock():
-                    calls.append(block)
-                case ThinkingBlock():
-                    continue  # OpenAI's messages have no field for reasoning
-                case _:
-                    said.append(block)
-        if said or calls or not found:
-            found.insert(0, _message(role, name, said, calls))
-        return found
+        # OpenAI's messages have no field for reasoning.
+        kept = [block for block in blocks if not isinstance(block, ThinkingBlock)]
+        return super().contents(role, name, kept)
 
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        said = [block for block in blocks if not isinstance(block, ToolCallBlock)]
+        calls = [openai_call(block) for block in blocks if isinstance(block, ToolCallBlock)]
+        role = "assistant" if calls else role if role in ROLES else "user"
+        plain = role != "user" or all(isinstance(block, TextBlock) for block in said)
+        content: Any = [_part(block) for block in said]
+        if plain and (len(said) < 2 or role == "system"):
+            content = output_text(said) if said or not calls else None
+        message: dict[str, Any] = {"role": role, "content": content}
+        if name and name != role:
+            message["name"] = name
+        return message | ({"tool_calls": calls} if calls else {})
 
-def _message(
-    role: str, name: str, said: Sequence[Block], calls: Sequence[ToolCallBlock]
-) -> dict[str, Any]:
-    role = "assistant" if calls else role if role in ("user", "assistant", "system") else "user"
-    plain = role != "user" or all(isinstance(block, TextBlock) for block in said)
-    text = output_text(said) if len(said) < 2 or role == "system" else None
-    content: Any = text if plain and text is not None else [_part(block) for block in said]
-    message: dict[str, Any] = {"role": role, "content": content}
-    if name and name != role:
-        message["name"] = name
-    if calls:
-        if not said:
-            message["content"] = None
-        message["tool_calls"] = [openai_call(call) for call in calls]
-    return message
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        text = output_text(result.output)
+        return {"role": "tool", "tool_call_id": result.id, "content": text}
 
 
 def _part(block: Block) -> dict[str, Any]:

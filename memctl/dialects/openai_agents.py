@@ -7,16 +7,16 @@ Source: ``types/responses/response_input_item_param.py`` of openai 3.  The sessi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, string
+from memctl.dialects.agentscope import CONTENT, decoded, string
 from memctl.dialects.conversion import Message
 from memctl.dialects.roles import role_of
 from memctl.dialects.rows import (
     EXTRA,
     DocumentView,
     RowDialect,
-    arguments_of,
     arguments_text,
     media_at,
     output_blocks,
@@ -33,15 +33,13 @@ from memctl.dialects.view import (
     ToolResultBlock,
     UnknownBlock,
     held,
+    object_at,
+    others,
 )
 from memctl.json import jsonio
 
-_CALL, _OUTPUT, _REASONING, _MESSAGE = (
-    "function_call",
-    "function_call_output",
-    "reasoning",
-    "message",
-)
+_CALL, _OUTPUT = "function_call", "function_call_output"
+_REASONING, _MESSAGE = "reasoning", "message"
 _COMPACTION = "compaction"
 """An item that stands for earlier items, and that only OpenAI can read."""
 _ENCRYPTED = "encrypted item"
@@ -73,8 +71,7 @@ class OpenAIAgentsView(DocumentView):
         # All fields of the other items belong to a call, a result or reasoning.
         if self.kind == _MESSAGE:
             return super().unread
-        extra = self.value.get(EXTRA)
-        return held(extra) if isinstance(extra, dict) else {}
+        return held(object_at(self.value, EXTRA))
 
     @property
     def kind(self) -> str:
@@ -108,25 +105,17 @@ class OpenAIAgentsView(DocumentView):
         item = self.document
         if is_envelope(item):
             return [UnknownBlock(_ENCRYPTED)]
+        id, name = string(item.get("call_id")), string(item.get("name"))
+        output = partial(output_blocks, item.get("output"), _block)
         match self.kind:
             case "message" if isinstance(text := item.get("content"), str):
                 return [TextBlock(text, item)]
             case "message":
                 return output_blocks(item.get("content"), _block)
             case "function_call":
-                input = arguments_of(item.get("arguments"))
-                return [
-                    ToolCallBlock(
-                        string(item.get("call_id")), string(item.get("name")), input, item
-                    )
-                ]
+                return [ToolCallBlock(id, name, decoded(item.get("arguments")), item)]
             case "function_call_output":
-                output = item.get("output")
-                return [
-                    ToolResultBlock(
-                        string(item.get("call_id")), "", lambda: output_blocks(output, _block), item
-                    )
-                ]
+                return [ToolResultBlock(id, "", output, item)]
             case "reasoning":
                 parts = [*_list(item.get("summary")), *_list(item.get("content"))]
                 texts = [string(one.get("text")) for one in parts if isinstance(one, dict)]
@@ -134,8 +123,12 @@ class OpenAIAgentsView(DocumentView):
             case "image_generation_call" if isinstance(item.get("result"), str):
                 media_type = f"image/{string(item.get('output_format')) or 'png'}"
                 return [MediaBlock("image", None, media_type, item["result"], item)]
-            case kind if isinstance(id := item.get("call_id"), str) and kind.endswith(_SUFFIXES):
-                return [_of_tool(kind, id, item)]
+            # Of further tools: custom tools, shell, computer, patches.
+            case kind if kind.endswith("_call_output") and isinstance(item.get("call_id"), str):
+                return [ToolResultBlock(id, "", output, item)]
+            case kind if kind.endswith("_call") and isinstance(item.get("call_id"), str):
+                input = others(item, _ABOUT_CALL)
+                return [ToolCallBlock(id, name or kind.removesuffix("_call"), input, item)]
             case kind:
                 return [UnknownBlock(kind, item)]
 
@@ -164,21 +157,6 @@ def _identity(item: dict[str, Any]) -> str:
     return next((id for id in found if isinstance(id, str) and id != _FAKE_ID), "")
 
 
-_SUFFIXES = ("_call", "_call_output")
-"""The ends of the item types of further tools: custom tools, shell, computer, patches."""
-
-
-def _of_tool(kind: str, id: str, item: dict[str, Any]) -> Block:
-    """Return the block for a call or result of a tool that is not a function.
-
-    ``kind`` is the type of the item, and ``id`` is the id of the call.
-    """
-    if kind.endswith("_output"):
-        return ToolResultBlock(id, "", lambda: output_blocks(item.get("output"), _block), item)
-    input = {name: one for name, one in item.items() if name not in _ABOUT_CALL}
-    return ToolCallBlock(id, string(item.get("name")) or kind.removesuffix("_call"), input, item)
-
-
 _ABOUT_CALL = ("type", "id", "call_id", "name", "status")
 
 
@@ -186,9 +164,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _block(part: Any) -> Block:
-    if not isinstance(part, dict):
-        return UnknownBlock("?", {"type": "?", "value": part})
+def _block(part: dict[str, Any]) -> Block | None:
     match part.get("type"):
         case "input_text" | "output_text" | "text":
             return TextBlock(string(part.get("text")), part)
@@ -202,8 +178,7 @@ def _block(part: Any) -> Block:
             return MediaBlock("audio", None, media_type, string(sound.get("data")), part)
         case "input_file" if part.get("file_url") or part.get("file_data"):
             return media_at("file", part.get("file_url") or part.get("file_data"), part)
-        case kind:
-            return UnknownBlock(string(kind) or "?", part)
+    return None
 
 
 class OpenAIAgents(RowDialect):
@@ -281,9 +256,7 @@ class OpenAIAgents(RowDialect):
         """
         order = (_REASONING, _MESSAGE, _CALL)
         before, now = OpenAIAgentsView(group[-1]), OpenAIAgentsView(message)
-        if before.role != "assistant" or now.role != "assistant":
-            return False
-        if before.kind not in order or now.kind not in order:
+        if any(one.role != "assistant" or one.kind not in order for one in (before, now)):
             return False
         was, rank = order.index(before.kind), order.index(now.kind)
         return was < rank or was == rank == order.index(_CALL)
@@ -338,6 +311,7 @@ def _part(block: Block, role: str) -> dict[str, Any]:
 
 
 def _output(blocks: Sequence[Block]) -> Any:
+    """Return the output of a tool as a text, or as parts if it has media."""
     if any(isinstance(block, MediaBlock) for block in blocks):
         return [_part(block, "user") for block in blocks]
     return output_text(blocks)

@@ -17,18 +17,25 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
-import orjson
-
 from memctl.dialects import agentscope
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
-from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
-from memctl.dialects.conversion import Joint, Message
+from memctl.dialects.agentscope import (
+    CONTENT,
+    ID,
+    NAME,
+    NO_TIME,
+    ROLE,
+    OwnBlock,
+    block_or_unknown,
+    decoded,
+)
+from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View, message_of, passing
+from memctl.dialects.conversion import Joint, Message, digest_of
 from memctl.dialects.live import Sent
 from memctl.dialects.roles import ROLES, role_of
 from memctl.dialects.view import (
@@ -39,15 +46,16 @@ from memctl.dialects.view import (
     Live,
     MediaBlock,
     MessageView,
-    Swap,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
     ToolSide,
     UnknownBlock,
     Unread,
+    object_at,
     object_of,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -123,20 +131,10 @@ def utc_of(seconds: Any) -> str | None:
         return None
 
 
-def text_of(fields: Mapping[str, Any], name: str) -> str | None:
-    """Return the value of the field ``name``; None if the field is missing or not a text."""
-    found = fields.get(name)
-    return found if isinstance(found, str) else None
-
-
 class RowView(MessageView):
     """A view of a message that is a row of a table."""
 
     __slots__ = ()
-
-    @property
-    def time(self) -> str | None:
-        return self.text_field(TIME)
 
     @property
     def content(self) -> Any:
@@ -145,42 +143,26 @@ class RowView(MessageView):
 
     @property
     def unknown(self) -> dict[str, Any]:
-        found = self.value.get(EXTRA)
-        return found if isinstance(found, dict) else {}
+        return object_at(self.value, EXTRA)
 
     @property
     def fault(self) -> str:
         return ""
 
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            match block:
-                case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
-                    yield text
-                case ToolResultBlock(output=output):
-                    yield from (one.text for one in output if isinstance(one, TextBlock))
-
 
 class DocumentView(RowView):
-    """A view of a row whose content is a JSON object of the framework.
-
-    ``known`` has the names of the fields that the view reads, and of fields without meaning for a
-    reader.  Fields not in ``known`` are ``unknown``.
-    """
+    """A view of a row whose content is a JSON object of the framework, with fields ``known``."""
 
     __slots__ = ()
-    known: ClassVar[frozenset[str]]
 
     @property
     def document(self) -> dict[str, Any]:
         """The content; an empty object if the content is not a JSON object."""
-        found = self.value.get(CONTENT)
-        return found if isinstance(found, dict) else {}
+        return object_at(self.value, CONTENT)
 
     @property
     def role(self) -> str | None:
-        found = text_of(self.document, ROLE)
-        return role_of(found)
+        return role_of(text_of(self.document, ROLE))
 
     @property
     def name(self) -> str | None:
@@ -243,13 +225,30 @@ class RowDialect(Dialect):
         fault = self.view({CONTENT: content}).fault if self.documents else ""
         return f"is no message of {self.framework}: {fault}" if fault else ""
 
-    def own_id(self, content: Any) -> str | None:  # noqa: ARG002 - most have none
-        """Return the id inside a stored content; None if the content has no id."""
-        return None
+    id_path: ClassVar[tuple[str, ...]] = ()
+    """The fields that lead to the id inside a content; empty if a content has no place for it."""
+    empty_ids: ClassVar[bool] = False
+    """True if an empty text is an id."""
 
-    def set_own_id(self, content: Any, id: str) -> bool:  # noqa: ARG002
+    seconds: ClassVar[tuple[str, type[int] | type[float]] | None] = None
+    """The field of a content with the time in seconds since 1970, and its type, if there is one."""
+
+    def own_id(self, content: Any) -> str | None:
+        """Return the id inside a stored content; None if the content has no id."""
+        found = content if self.id_path else None
+        for name in self.id_path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found if isinstance(found, str) and (found or self.empty_ids) else None
+
+    def set_own_id(self, content: Any, id: str) -> bool:
         """Put an id into a content and return True; return False if it has no place for an id."""
-        return False
+        if not self.id_path:
+            return False
+        *path, last = self.id_path
+        for name in path:
+            content = content[name]
+        content[last] = id
+        return True
 
     def continues(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
         """Return whether ``group`` and the next row become one message of AgentScope 1.x.
@@ -328,11 +327,7 @@ class RowDialect(Dialect):
             return own
         seconds = str(value.get(TIME, ""))[:19]
         said = [value.get(ROLE), value.get(NAME), seconds, value.get(CONTENT)]
-        try:
-            text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
-        except TypeError:
-            text = jsonio.canonical(jsonio.dumps(said))
-        return blake2b(text, digest_size=_ID_BYTES).hexdigest()
+        return digest_of(said, _ID_BYTES)
 
     # The contract of a dialect
 
@@ -368,10 +363,6 @@ class RowDialect(Dialect):
         value = object_of(jsonio.loads(text))
         return bool(value.keys() & {ID, TIME}) or self.own_id(value.get(CONTENT)) is not None
 
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        view = self.outline(text)
-        return view.role, view.time
-
     def with_id(self, value: Message, id: str) -> str:
         if not self.set_own_id(value.get(CONTENT), id) and ID in self.fields:
             value[ID] = id
@@ -402,13 +393,12 @@ class RowDialect(Dialect):
                 row[NAME] = name
             if TIME in self.fields and time:
                 row[TIME] = time
+            if self.seconds and time:
+                field, number = self.seconds
+                content[field] = number(datetime.fromisoformat(time).timestamp())
             row[CONTENT] = content
             found.append(row)
         return found
-
-    def output_bytes(self, result: ToolResultBlock) -> int:
-        texts = [one.text for one in result.output if isinstance(one, TextBlock)]
-        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     def summary_message(self, summary: str) -> bytes:
         row = self.rows("user", "user", None, [TextBlock(summary)])[0]
@@ -424,6 +414,23 @@ class RowDialect(Dialect):
                 yield ToolSide.CALL, block.id
             elif isinstance(block, ToolResultBlock) and block.id:
                 yield ToolSide.RESULT, block.id
+
+
+class ConversationDialect(RowDialect):
+    """The base class of dialects in which each result of a tool is a message of its own."""
+
+    def contents(self, role: str, name: str, blocks: Sequence[Block]) -> list[Any]:
+        results = [self.result(block) for block in blocks if isinstance(block, ToolResultBlock)]
+        said = [block for block in blocks if not isinstance(block, ToolResultBlock)]
+        return results if results and not said else [self.said(role, name, said), *results]
+
+    @abstractmethod
+    def said(self, role: str, name: str, blocks: Sequence[Block]) -> dict[str, Any]:
+        """Return the content for the blocks of a message that are no results."""
+
+    @abstractmethod
+    def result(self, result: ToolResultBlock) -> dict[str, Any]:
+        """Return the content for the result of a tool."""
 
 
 class RowJoint(Joint):
@@ -458,14 +465,14 @@ class RowJoint(Joint):
         # As in AgentScope: agents answer in blocks, and users in plain text.
         if len(blocks) == len(plain) == 1 and role != "assistant":
             content = plain[0].text
-        return {
-            ID: id,
-            NAME: first.name or (role if results else said or role),
-            ROLE: role,
-            CONTENT: content if blocks else "",
-            METADATA: dict(first.metadata),
-            TIMESTAMP: self._coarse.timestamp(moment) if moment else NO_TIME,
-        }
+        return message_of(
+            id,
+            first.name or (role if results else said or role),
+            role,
+            content if blocks else "",
+            self._coarse.timestamp(moment) if moment else NO_TIME,
+            dict(first.metadata),
+        )
 
     def split(self, whole: Message) -> list[Message]:
         view = self._coarse.view_of(whole)
@@ -477,11 +484,6 @@ class RowJoint(Joint):
 
 
 # Shared by several frameworks
-
-
-def others(fields: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Return the fields whose names are not in ``known``."""
-    return {name: value for name, value in fields.items() if name not in known}
 
 
 def calls_of(calls: Any, seen: Iterable[Block] = ()) -> list[Block]:
@@ -511,7 +513,7 @@ def call_of(value: Any) -> Block:
     function, custom = value.get("function"), value.get("custom")
     called = next((one for one in (function, custom) if isinstance(one, dict)), value)
     names = [name for name in ("arguments", "args", "input") if name in called]
-    input = arguments_of(called[names[0]]) if names else None
+    input = decoded(called[names[0]]) if names else None
     if called is custom and isinstance(input, str):  # a free text, not JSON
         input = {"input": input}
     id = value.get("id") or value.get("toolUseId") or value.get("call_id")
@@ -528,17 +530,7 @@ def named_call(value: Any) -> list[Block]:
     if not isinstance(value, dict):
         return []
     name = agentscope.string(value.get("name"))
-    return [ToolCallBlock(name, name, arguments_of(value.get("arguments")), value)]
-
-
-def arguments_of(value: Any) -> Any:
-    """Return the arguments of a tool call, decoded; unchanged if they are not JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return jsonio.loads(value.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return value
+    return [ToolCallBlock(name, name, decoded(value.get("arguments")), value)]
 
 
 def arguments_text(value: Any) -> str:
@@ -546,12 +538,16 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else jsonio.dumps(value).decode()
 
 
-def media_at(kind: str, place: Any, value: Any, media_type: str | None = None) -> MediaBlock:
+def media_at(
+    kind: str, place: Any, value: Any, media_type: str | None = None, data: Any = None
+) -> MediaBlock:
     """Return a block for media of a kind, such as ``image``, at the URL ``place``.
 
     A ``data:`` URL is split into media type and base64 data.  ``media_type`` is the type if the URL
-    names none.  ``value`` is the stored block.
+    names none.  ``value`` is the stored block.  If ``data`` is a text, it is the base64 data.
     """
+    if isinstance(data, str):
+        return MediaBlock(kind, None, agentscope.string(media_type) or "?", data, value)
     text = agentscope.string(place)
     if text.startswith("data:") and "," in text:
         head, _, data = text[5:].partition(",")
@@ -572,16 +568,21 @@ def openai_call(call: ToolCallBlock) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def output_blocks(value: Any, block_of: Callable[[Any], Block]) -> list[Block]:
-    """Return the blocks of a content or a tool output; ``block_of`` converts an item of a list.
+def output_blocks(value: Any, block_of: OwnBlock, *, texts: bool = False) -> list[Block]:
+    """Return the blocks of a content or a tool output; ``block_of`` parses an object of a list.
 
-    A text becomes a TextBlock.  A list becomes a block for each item.  Any other JSON value becomes
-    a TextBlock with its JSON, and None no block.
+    A text becomes a TextBlock.  A list becomes a block for each item; with ``texts``, items may be
+    texts, too.  Any other JSON value becomes a TextBlock with its JSON, and None no block.
     """
     if isinstance(value, str):
         return [TextBlock(value, value)]
     if isinstance(value, list):
-        return [block_of(one) for one in value]
+        return [
+            TextBlock(one, one)
+            if texts and isinstance(one, str)
+            else block_or_unknown(one, block_of)
+            for one in value
+        ]
     return [] if value is None else [TextBlock(jsonio.dumps(value).decode(), value)]
 
 
@@ -590,16 +591,11 @@ def output_text(blocks: Sequence[Block]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock | HintBlock))
 
 
-def is_list_of_blocks(text: str) -> bool:
-    """Return whether a text is a JSON list of message blocks, not plain text."""
-    return blocks_of(text) is not None
-
-
 def blocks_of(text: str) -> list[Any] | None:
     """Return the objects of a JSON list of message blocks; None if the text is anything else."""
     if not text.startswith("[{"):
         return None
-    found = arguments_of(text)
+    found = decoded(text)
     if isinstance(found, list) and all(isinstance(one, dict) and "type" in one for one in found):
         return found
     return None
@@ -614,10 +610,9 @@ class RoleContentView(RowView):
     def blocks(self) -> list[Block]:
         said, calls = self._said, self._calls
         if not calls and self._is_result:
-            name = self.text_field(CALL_NAME) or self.text_field(NAME) or ""
+            name = text_of(self.value, CALL_NAME) or self.name or ""
             # Function calls of OpenAI's API before the introduction of tools have no id.
-            role = (self.text_field(ROLE) or "").casefold()
-            id = self.text_field(CALL_ID) or (name if role == "function" else "")
+            id = text_of(self.value, CALL_ID) or (name if self._stored_role == "function" else "")
             return [ToolResultBlock(id, name, lambda: said, self.value)]
         if calls and self.content == "":
             return calls
@@ -644,14 +639,18 @@ class RoleContentView(RowView):
 
     @property
     def _is_result(self) -> bool:
-        if self.text_field(CALL_ID):
+        if text_of(self.value, CALL_ID):
             return True
-        role = (self.text_field(ROLE) or "").casefold()
+        role = self._stored_role
         return role == "function" or (role == "tool" and CALL_NAME in self.value)
 
     @property
+    def _stored_role(self) -> str:
+        return (text_of(self.value, ROLE) or "").casefold()
+
+    @property
     def role(self) -> str | None:
-        return role_of(self.text_field(ROLE))
+        return role_of(text_of(self.value, ROLE))
 
 
 class RoleContent(RowDialect):
@@ -668,14 +667,9 @@ class RoleContent(RowDialect):
     tool_words = (b"tool_", b"call", b"function")
     offloads = True
 
-    def holds_media(self, media: MediaBlock, place: str) -> bool:
-        return AGENTSCOPE1.holds_media(media, place)
-
-    def linked(self, media: dict[str, Any], url: str) -> Swap | None:
-        return AGENTSCOPE1.linked(media, url)
-
-    def inlined(self, media: dict[str, Any], media_type: str, data: str) -> Swap | None:
-        return AGENTSCOPE1.inlined(media, media_type, data)
+    holds_media = staticmethod(AGENTSCOPE1.holds_media)
+    linked = staticmethod(AGENTSCOPE1.linked)
+    inlined = staticmethod(AGENTSCOPE1.inlined)
 
     def rows(
         self, role: str, name: str, time: str | None, blocks: Sequence[Block]
@@ -704,7 +698,7 @@ class RoleContent(RowDialect):
         if not blocks:
             return [""]
         only = blocks[0]
-        if len(blocks) == 1 and isinstance(only, TextBlock) and not is_list_of_blocks(only.text):
+        if len(blocks) == 1 and isinstance(only, TextBlock) and blocks_of(only.text) is None:
             return [only.text]
         return [[AGENTSCOPE1.stored_block(block) for block in blocks]]
 

@@ -8,21 +8,29 @@ message of AgentScope into several messages.  Their ``metadata`` holds ``origina
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, ID, ROLE, AgentScopeDialect, AgentScopeView, string
+from memctl.dialects.agentscope import (
+    CONTENT,
+    ID,
+    ROLE,
+    AgentScopeDialect,
+    AgentScopeView,
+    decoded,
+    string,
+)
 from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View
-from memctl.dialects.rows import arguments_of
+from memctl.dialects.rows import media_at, place_of
 from memctl.dialects.view import (
     TOOL,
     Block,
     HintBlock,
     MediaBlock,
+    MessageView,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -30,6 +38,9 @@ from memctl.dialects.view import (
     ToolSide,
     UnknownBlock,
     held,
+    object_at,
+    others,
+    text_of,
 )
 from memctl.json import jsonio
 
@@ -42,15 +53,13 @@ _ROLES = ("user", "assistant", "system", "tool", None)
 _CONTENTS = ("text", "image", "data", "audio", "file", "refusal")
 _ABOUT = ("original_id", "original_name", "metadata")
 """The metadata fields written by the services themselves."""
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.ASCII)
 
 
 class RuntimeView(AgentScopeView):
     """A view of a message of agentscope-runtime."""
 
     __slots__ = ()
-    time_field = ""
-    fields = frozenset(
+    known = frozenset(
         {
             *(ID, ROLE, CONTENT, "object", "type", "status", "metadata", "usage", "error"),
             *("code", "message", "sequence_number"),
@@ -59,8 +68,7 @@ class RuntimeView(AgentScopeView):
 
     @property
     def name(self) -> str | None:
-        found = self.metadata.get("original_name")
-        return found if isinstance(found, str) else None
+        return text_of(self.metadata, "original_name")
 
     @property
     def time(self) -> None:
@@ -69,9 +77,7 @@ class RuntimeView(AgentScopeView):
     @property
     def unread(self) -> dict[str, Any]:
         about = self.metadata
-        inner = about.get("metadata")
-        others = {name: one for name, one in about.items() if name not in _ABOUT}
-        return held(others, inner if isinstance(inner, dict) else {}, self.unknown)
+        return held(others(about, _ABOUT), object_at(about, "metadata"), self.unknown)
 
     @property
     def kind(self) -> str:
@@ -101,13 +107,7 @@ class RuntimeView(AgentScopeView):
                 return "a part of its content has no type known to agentscope-runtime"
         return ""
 
-    def texts(self) -> Iterator[str]:
-        for block in self.blocks:
-            match block:
-                case TextBlock(text) | ThinkingBlock(text):
-                    yield text
-                case ToolResultBlock(output=output):
-                    yield from (one.text for one in output if isinstance(one, TextBlock))
+    texts = MessageView.texts
 
 
 def _block(kind: str, content: Any) -> Block:
@@ -139,13 +139,13 @@ def _block(kind: str, content: Any) -> Block:
 def _tool_block(side: ToolSide, data: dict[str, Any], content: dict[str, Any]) -> Block:
     id, name = string(data.get("call_id")), string(data.get("name"))
     if side is ToolSide.CALL:
-        return ToolCallBlock(id, name, arguments_of(data.get("arguments")), content)
+        return ToolCallBlock(id, name, decoded(data.get("arguments")), content)
     return ToolResultBlock(id, name, partial(_output, data.get("output")), content)
 
 
 def _output(value: Any) -> list[Block]:
     """Return the blocks of a tool output."""
-    found = arguments_of(value)
+    found = decoded(value)
     blocks = AgentScope1View({CONTENT: found}).blocks if isinstance(found, list) else []
     if blocks and not any(isinstance(block, UnknownBlock) for block in blocks):
         return blocks
@@ -158,13 +158,43 @@ def _media(kind: str, place: str, format: str, content: dict[str, Any]) -> Media
 
     ``place`` is a URL, a ``data:`` URL or base64 data.  ``content`` is the stored part.
     """
-    found = _DATA_URL.match(place)
-    if found is not None:
-        return MediaBlock(kind, None, found[1] or "?", place[found.end() :], content)
-    if "://" in place:
-        return MediaBlock(kind, place, value=content)
-    media_type = format if "/" in format else f"{kind}/{format}" if format else "?"
-    return MediaBlock(kind, None, media_type, place, content)
+    if "://" in place or (place.startswith("data:") and "," in place):
+        return media_at(kind, place, content)
+    media_type = format if "/" in format or not format else f"{kind}/{format}"
+    return media_at(kind, None, content, media_type, place)
+
+
+def message_of(
+    original: str,
+    name: str | None,
+    role: str,
+    kind: str,
+    contents: list[Any],
+    metadata: dict[str, Any],
+    number: int = 0,
+) -> dict[str, Any]:
+    """Return the message with the number ``number`` of those that stand for an original message.
+
+    ``original``, ``name`` and ``metadata`` are the id, the name and the metadata of the original.
+    """
+    return {
+        "sequence_number": None,
+        "object": "message",
+        "status": "completed",
+        "error": None,
+        ID: f"{original}-{number}" if number else original,
+        "type": kind,
+        ROLE: role,
+        CONTENT: contents,
+        "code": None,
+        "message": None,
+        "usage": None,
+        "metadata": {"original_id": original, "original_name": name, "metadata": metadata},
+    }
+
+
+def _tool_data(id: str, name: str, **more: str) -> dict[str, Any]:
+    return {"type": "data", "data": {"call_id": id, "name": name} | more}
 
 
 class Runtime(AgentScopeDialect):
@@ -180,9 +210,6 @@ class Runtime(AgentScopeDialect):
     def holds_media(self, media: MediaBlock, place: str) -> bool:
         return place != TOOL or AGENTSCOPE1.holds_media(media, place)
 
-    def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
-        return super().role_and_time(text)[0], None
-
     def author(
         self,
         role: str,
@@ -192,21 +219,9 @@ class Runtime(AgentScopeDialect):
     ) -> tuple[str, bytes]:
         blocks = [TextBlock(content)] if isinstance(content, str) else content
         id = f"msg_{uuid.uuid4()}"
-        message: dict[str, Any] = {
-            "sequence_number": None,
-            "object": "message",
-            "status": "completed",
-            "error": None,
-            ID: id,
-            "type": next(map(type_of, blocks), "message"),
-            ROLE: role,
-            CONTENT: [self.stored_block(one) for one in blocks],
-            "code": None,
-            "message": None,
-            "usage": None,
-            "metadata": {"original_id": id, "original_name": name, "metadata": {}},
-        }
-        return id, jsonio.dumps(message)
+        kind = next(map(type_of, blocks), "message")
+        stored = [self.stored_block(one) for one in blocks]
+        return id, jsonio.dumps(message_of(id, name, role, kind, stored, {}))
 
     def stored_block(self, block: Block) -> dict[str, Any]:
         stored: dict[str, Any]
@@ -214,29 +229,24 @@ class Runtime(AgentScopeDialect):
             case TextBlock(text) | HintBlock(text) | ThinkingBlock(text):
                 stored = {"type": "text", "text": text}
             case ToolCallBlock(id, name, input):
-                arguments = jsonio.dumps(input).decode()
-                data = {"call_id": id, "name": name, "arguments": arguments}
-                stored = {"type": "data", "data": data}
+                stored = _tool_data(id, name, arguments=jsonio.dumps(input).decode())
+            case ToolResultBlock(id, name, [TextBlock(text)]):
+                stored = _tool_data(id, name, output=text)
             case ToolResultBlock(id, name, output):
-                plain = len(output) == 1 and isinstance(output[0], TextBlock)
                 blocks = [AGENTSCOPE1.stored_block(one) for one in output]
-                text = output[0].text if plain else jsonio.dumps(blocks).decode()  # type: ignore[union-attr]
-                stored = {"type": "data", "data": {"call_id": id, "name": name, "output": text}}
-            case MediaBlock(kind, url, media_type, data):
-                place = url if url is not None else f"data:{media_type};base64,{data or ''}"
-                if kind == "image":
-                    stored = {"type": kind, "image_url": place}
-                elif kind == "audio":
-                    stored = {"type": kind, "data": place, "format": media_type}
-                else:
-                    stored = {"type": "file", "file_url": place}
+                stored = _tool_data(id, name, output=jsonio.dumps(blocks).decode())
+            case MediaBlock("image"):
+                stored = {"type": "image", "image_url": place_of(block)}
+            case MediaBlock("audio", _, media_type):
+                stored = {"type": "audio", "data": place_of(block), "format": media_type}
+            case MediaBlock():
+                stored = {"type": "file", "file_url": place_of(block)}
             case UnknownBlock(_, value):
                 stored = {"type": "data", "data": value}
         return {"object": "content", "delta": False, "index": None} | stored
 
     def output_bytes(self, result: ToolResultBlock) -> int:
-        data = result.value.get("data") if isinstance(result.value, dict) else None
-        output = data.get("output") if isinstance(data, dict) else None
+        output = object_at(result.value or {}, "data").get("output")
         return len(string(output).encode("utf-8", "surrogatepass"))
 
     def summary_message(self, summary: str) -> bytes:
@@ -250,8 +260,7 @@ class Runtime(AgentScopeDialect):
         side = _SIDES.get(str(message.get("type"))) if isinstance(message, dict) else None
         content = message.get(CONTENT) if side is not None else None
         for one in content if isinstance(content, list) else ():
-            data = one.get("data") if isinstance(one, dict) else None
-            id = data.get("call_id") if isinstance(data, dict) else None
+            id = object_at(one, "data").get("call_id") if isinstance(one, dict) else None
             if side is not None and isinstance(id, str) and id:
                 yield side, id
 

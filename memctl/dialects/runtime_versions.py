@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, ID, NAME, NO_TIME, ROLE
-from memctl.dialects.agentscope1 import AGENTSCOPE1, TIMESTAMP, AgentScope1View, passing
+from memctl.dialects import agentscope1
+from memctl.dialects.agentscope import CONTENT, NO_TIME
+from memctl.dialects.agentscope1 import AGENTSCOPE1, AgentScope1View, passing
 from memctl.dialects.conversion import Joint, Message
 from memctl.dialects.roles import ROLES
-from memctl.dialects.runtime import RUNTIME, RuntimeView, type_of
-from memctl.dialects.view import TextBlock
+from memctl.dialects.runtime import RUNTIME, RuntimeView, message_of, type_of
+from memctl.dialects.view import TextBlock, object_at
 
 
 class RuntimeVersions(Joint):
@@ -37,15 +38,10 @@ class RuntimeVersions(Joint):
         content: Any = [AGENTSCOPE1.stored_block(block) for block in blocks]
         if role == "user" and len(blocks) == 1 and isinstance(blocks[0], TextBlock):
             content = blocks[0].text
-        metadata = views[0].metadata.get("metadata")
-        return {
-            ID: id,
-            NAME: views[0].name or role,
-            ROLE: role,
-            CONTENT: content,
-            "metadata": dict(metadata) if isinstance(metadata, dict) else {},
-            TIMESTAMP: NO_TIME,  # the runtime keeps no time
-        }
+        metadata = object_at(views[0].metadata, "metadata")
+        # The runtime keeps no time.
+        name = views[0].name or role
+        return agentscope1.message_of(id, name, role, content, NO_TIME, dict(metadata))
 
     def split(self, whole: Message) -> list[Message]:
         view = AgentScope1View(whole)
@@ -67,25 +63,8 @@ def _original_id(message: Message) -> str | None:
 
 
 def _part(view: AgentScope1View, kind: str, number: int) -> Message:
-    id = view.id or ""
-    return {
-        "sequence_number": None,
-        "object": "message",
-        "status": "completed",
-        "error": None,
-        ID: f"{id}-{number}" if number else id,
-        "type": kind,
-        ROLE: view.role or "assistant",
-        CONTENT: [],
-        "code": None,
-        "message": None,
-        "usage": None,
-        "metadata": {
-            "original_id": id,
-            "original_name": view.name,
-            "metadata": dict(view.metadata),
-        },
-    }
+    role, metadata = view.role or "assistant", dict(view.metadata)
+    return message_of(view.id or "", view.name, role, kind, [], metadata, number)
 
 
 RUNTIME_VERSIONS = RuntimeVersions()

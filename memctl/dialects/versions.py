@@ -79,67 +79,42 @@ class Versions(Joint):
                 block["state"] = "finished" if block["id"] in answered else "pending"
         name = first.get(NAME)
         metadata = first.get("metadata")
-        return {
-            NAME: _clean(name) if isinstance(name, str) else role,
-            CONTENT: blocks,
-            ROLE: role,
-            ID: _clean(id),
-            "metadata": _clean_value(metadata) if isinstance(metadata, dict) else {},
-            agentscope2.CREATED: time,
-            "usage": None,
-            "finished_at": time,
-            "finished_reason": None,
-            "structured_output": None,
-            "error": None,
-        }
+        name = _clean(name) if isinstance(name, str) else role
+        metadata = _clean_value(metadata) if isinstance(metadata, dict) else {}
+        return agentscope2.message_of(_clean(id), name, role, blocks, time, metadata)
 
     def split(self, whole: Message) -> list[Message]:
         id, name, role = whole.get(ID), whole.get(NAME), whole.get(ROLE)
         metadata, content = whole.get("metadata"), whole.get(CONTENT)
         time = _from_iso(whole.get(agentscope2.CREATED))
         id = id if isinstance(id, str) else ""
-        role = role if role in ROLES else "user"
-        name = name if isinstance(name, str) else str(role)
-        first = _part(id, name, str(role), time)
-        if isinstance(metadata, dict):
-            first["metadata"] = dict(metadata)
-        parts, calls = [first], set[str]()
+        role = str(role) if role in ROLES else "user"
+        name = name if isinstance(name, str) else role
+        about = dict(metadata) if isinstance(metadata, dict) else {}
+        parts, calls = [agentscope1.message_of(id, name, role, [], time, about)], set[str]()
         blocks = [
             one for one in (content if isinstance(content, list) else ()) if isinstance(one, dict)
         ]
         for block in blocks:
             kind = block.get("type")
             stopped = kind == agentscope2.CALL and block.get("state") in agentscope2.WAITING
-            if stopped and not any(one.get(ID) == block.get(ID) for one in _results(blocks)):
+            if stopped and not any(
+                one.get("type") == RESULT and one.get(ID) == block.get(ID) for one in blocks
+            ):
                 kind, block = "text", _word(waiting(_text_value(block.get(NAME))))
-            if kind == RESULT and (len(parts) > 1 or block.get("id") in calls):
+            if kind == RESULT:
+                begins, speaker = len(parts) > 1 or block.get("id") in calls, ("system", "system")
+            else:
+                begins, speaker = len(parts) > 1 and parts[-1][ROLE] == "system", (name, role)
+            if begins:
                 when = _from_iso(block.get(agentscope2.CREATED))
-                part = _part(f"{id}-{len(parts)}", "system", "system", when)
-                parts.append(part)
-            elif kind != RESULT and len(parts) > 1 and parts[-1][ROLE] == "system":
-                when = _from_iso(block.get(agentscope2.CREATED))
-                parts.append(_part(f"{id}-{len(parts)}", name, str(role), when))
+                parts.append(agentscope1.message_of(f"{id}-{len(parts)}", *speaker, [], when, {}))
             if kind == agentscope2.CALL and isinstance(block.get("id"), str):
                 calls.add(block["id"])
             parts[-1][CONTENT].append(_downgraded(block))
         for part in parts:
             _shorten(part)
         return parts
-
-
-def _part(id: str, name: str, role: str, time: str) -> Message:
-    return {
-        ID: id,
-        NAME: name,
-        ROLE: role,
-        CONTENT: [],
-        "metadata": {},
-        agentscope1.TIMESTAMP: time,
-    }
-
-
-def _results(blocks: list[Block]) -> Iterator[Block]:
-    return (block for block in blocks if block.get("type") == RESULT)
 
 
 def _word(kind: str) -> Block:
@@ -237,7 +212,7 @@ def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block:
                 "type": agentscope2.CALL,
                 ID: _text_value(block.get("id")),
                 NAME: _text_value(block.get("name")),
-                "input": _input(block.get("input")),
+                "input": jsonio.compact(block.get("input"), odd=True).decode(),
                 "state": "pending",
                 "suggested_rules": [],
             }
@@ -261,21 +236,6 @@ def _upgraded_block(block: Block, id: str, number: int, time: str) -> Block:
             return _word(kind) if source is None else {"type": "data", "source": source} | named
         case kind:
             return _word("?" if kind is None else str(kind))
-
-
-def _input(value: Any) -> str:
-    if not value and isinstance(value, dict):
-        return "{}"
-    text = jsonio.compact(value) if _is_finite(value) else jsonio.dumps(value)
-    return text.decode()
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return value - value == 0
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    return not isinstance(value, list) or all(map(_is_finite, value))
 
 
 def _upgraded_source(kind: str, source: Any) -> Block | None:
@@ -383,8 +343,7 @@ def _kind(block: Block) -> str:
     source = block.get("source")
     if block.get("type") != "data" or not isinstance(source, dict):
         return _text_value(block.get("type"))
-    kind = _text_value(source.get("media_type")).split("/")[0]
-    return kind if kind in agentscope1.MEDIA else "file"
+    return agentscope1.media_kind(_text_value(source.get("media_type")))
 
 
 VERSIONS = Versions()

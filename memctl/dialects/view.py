@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime, tzinfo
 from enum import StrEnum
@@ -22,15 +22,32 @@ class NotAnObject(ValueError):
     """A message is valid JSON, but not a JSON object."""
 
 
-def object_of(value: Any) -> dict[str, Any]:
-    """Return ``value``, which must be a JSON object, unchanged.
+def object_of(value: Any, noun: str = "message") -> dict[str, Any]:
+    """Return ``value``, which must be a JSON object, unchanged; ``noun`` is the word for it.
 
     Raises:
         NotAnObject: the value is not a JSON object.
     """
     if not isinstance(value, dict):
-        raise NotAnObject("a message is not a JSON object")
+        raise NotAnObject(f"a {noun} is not a JSON object")
     return value
+
+
+def text_of(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return the value of the field ``name``; None if the field is missing or not a text."""
+    found = fields.get(name)
+    return found if isinstance(found, str) else None
+
+
+def object_at(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the object in the field ``name``; an empty one if the field holds no object."""
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def others(fields: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the fields whose names are not in ``known``."""
+    return {name: value for name, value in fields.items() if name not in known}
 
 
 TOOL = "tool"
@@ -205,34 +222,32 @@ class MessageView(ABC):
     __slots__ = ("value",)
     zone: ClassVar[tzinfo | None] = None
     """See ``Dialect.zone``."""
+    time_field: ClassVar[str] = "time"
+    known: ClassVar[frozenset[str]] = frozenset()
+    """The fields that the view reads, and fields without meaning for a reader."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.value = value
 
-    def text_field(self, name: str) -> str | None:
-        """Return the value of the field ``name``; None if it is missing or not a text."""
-        found = self.value.get(name)
-        return found if isinstance(found, str) else None
-
     @property
     def id(self) -> str | None:
         """The id in the message; None if the message contains no id."""
-        return self.text_field("id")
+        return text_of(self.value, "id")
 
     @property
     def role(self) -> str | None:
         """The role, usually ``user``, ``assistant`` or ``system``; None if it is not a text."""
-        return self.text_field("role")
+        return text_of(self.value, "role")
 
     @property
     def name(self) -> str | None:
         """The name of the speaker; None if it is missing or not a text."""
-        return self.text_field("name")
+        return text_of(self.value, "name")
 
     @property
-    @abstractmethod
     def time(self) -> str | None:
         """The stored timestamp; None if it is missing or not a text."""
+        return text_of(self.value, self.time_field)
 
     @property
     def moment(self) -> datetime | None:
@@ -247,13 +262,12 @@ class MessageView(ABC):
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata that the application has attached; empty if there are none."""
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
+        return object_at(self.value, "metadata")
 
     @property
-    @abstractmethod
     def unknown(self) -> dict[str, Any]:
         """The fields of the message that the dialect does not know."""
+        return others(self.value, self.known)
 
     @property
     def unread(self) -> dict[str, Any]:
@@ -265,9 +279,14 @@ class MessageView(ABC):
     def fault(self) -> str:
         """The reason why the framework cannot load or send the message; empty if it can."""
 
-    @abstractmethod
     def texts(self) -> Iterator[str]:
         """Yield the texts of the message: spoken text, thinking, hints and tool outputs."""
+        for block in self.blocks:
+            match block:
+                case TextBlock(text) | ThinkingBlock(text) | HintBlock(text):
+                    yield text
+                case ToolResultBlock(output=output):
+                    yield from (one.text for one in output if isinstance(one, TextBlock))
 
     def searchable(self) -> str:
         """Return the text in which searches look: all ``texts`` and the tool calls."""
@@ -354,7 +373,7 @@ class Dialect(ABC):
 
     name: ClassVar[str]
     view: type[MessageView]
-    """The class of the views of messages."""
+    """The view of a decoded message."""
     local_times: ClassVar[bool] = False
     """True if the framework writes local times without a zone."""
     zone: tzinfo | None = None
@@ -442,7 +461,7 @@ class Dialect(ABC):
             NotAnObject: the text is not a JSON object.
             ValueError: the text is not JSON.
         """
-        return self.view_of(object_of(jsonio.loads(text)))
+        return self.view_of(object_of(jsonio.loads(text), self.noun))
 
     def outline(self, text: bytes) -> MessageView:
         """Return the view of a stored message; faster than ``parse`` and with less RAM.
@@ -452,15 +471,16 @@ class Dialect(ABC):
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
-        return self.view_of(object_of(jsonio.outline(text)))
+        return self.view_of(object_of(jsonio.outline(text), self.noun))
 
-    @abstractmethod
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         """Return ``role`` and ``time`` of the view of a stored message, faster than ``parse``.
 
         Raises:
             NotAnObject, ValueError: as ``parse``.
         """
+        view = self.outline(text)
+        return view.role, view.time
 
     def superseded(self, views: Sequence[MessageView], order: Sequence[int]) -> set[int]:  # noqa: ARG002
         """Return the indexes of messages that the framework does not send beside later ones.
@@ -601,9 +621,10 @@ class Dialect(ABC):
         """Return the reverse of ``linked``: what makes a block with a URL one with base64 data."""
         return None
 
-    @abstractmethod
     def output_bytes(self, result: ToolResultBlock) -> int:
         """Return the size in bytes of the texts and media in a stored tool result."""
+        texts = [one.text for one in result.output if isinstance(one, TextBlock)]
+        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     @abstractmethod
     def summary_message(self, summary: str) -> bytes:

@@ -23,13 +23,12 @@ from memctl.model import (
     MemoryInfo,
     MemoryKey,
     Page,
-    ServiceHit,
     StoredMessage,
     WriteMode,
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Matches, Store
+from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Store
 from memctl.storekit.batching import Group, PageBuilder, Small, page_size
 from memctl.storekit.catalog import catalog
 from memctl.storekit.edits import Snapshot, apply_edit, is_same_text, whole_edits, without_summary
@@ -208,27 +207,13 @@ class ConvertedStore(StoreWrapper):
     def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         return catalog(self.read(where), self._dialect)
 
-    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
-        async with aclosing(self.read(where)) as pages:
-            async for page in pages:
-                if page.offset == 0:
-                    yield page.memory
-
-    async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
-        # The conversion joins or splits messages: the places of shown messages are its result.
-        return await Store.window(self, key, start, count)
-
-    def duplicates(self, where: Selection) -> AsyncGenerator[tuple[Memory, int]]:
-        return Store.duplicates(self, where)
-
-    async def search(self, query: str, where: Selection, top: int) -> list[ServiceHit]:
-        # A single hit cannot be converted: one shown message may stand for several stored messages.
-        return await Store.search(self, query, where, top)
-
-    def find_messages(
-        self, where: Selection, matches: Matches
-    ) -> AsyncGenerator[tuple[MemoryKey, StoredMessage]]:
-        return Store.find_messages(self, where, matches)
+    # The conversion joins or splits messages: the store inside does not know their places and ids,
+    # and a single hit of its search cannot be converted.
+    headers = Store.headers
+    window = Store.window
+    duplicates = Store.duplicates
+    search = Store.search
+    find_messages = Store.find_messages
 
     # Writing
 
@@ -310,8 +295,7 @@ class ConvertedStore(StoreWrapper):
                 if growing is None:
                     tail = missing.pop(page.memory.key)
                     growing = _Growing(
-                        *(tail, self._dialect, self._reading, self._writing),
-                        repeats=self._store.features.duplicate_ids,
+                        tail, self._reading, self._writing, self._store.features.duplicate_ids
                     )
                 growing.add(page)
                 if page.last:
@@ -382,8 +366,7 @@ class ConvertedStore(StoreWrapper):
             memory = replace(stored.memory, summary=None if summary == had else summary)
         difference = _Difference(repeats=self._store.features.duplicate_ids)
         difference.add(stored.messages, wanted.messages)
-        changes = difference.changes()
-        return Edit(memory, changes, before=before, shared_ids=difference.shared_ids(changes))
+        return difference.edit(memory, before)
 
     async def _change(self, changes: list[tuple[Edit, WriteResult]]) -> AsyncGenerator[WriteResult]:
         """Apply edits to the store inside; yield the result for each, or its failure."""
@@ -494,16 +477,9 @@ class _Growing:
     """
 
     def __init__(
-        self,
-        tail: Small,
-        dialect: Dialect,
-        reading: Conversion,
-        writing: Conversion,
-        *,
-        repeats: bool,
+        self, tail: Small, reading: Conversion, writing: Conversion, repeats: bool
     ) -> None:
         self.tail = tail
-        self._dialect = dialect
         self._ways = reading, writing
         self._converters = reading.converter(), writing.converter()
         self._stored = self._shown = tail.memory
@@ -563,7 +539,7 @@ class _Growing:
         given, memory = self.tail.memory, self._shown
         if given.summary is not None:
             memory = replace(memory, summary=given.summary)
-        self._settings = _Settings.between(self._dialect, memory, given)
+        self._settings = _Settings.between(self._converters[1].source, memory, given)
         return memory if self._settings is None else replace(memory, extra=self._settings.new)
 
     def end(self) -> _Growth | Failure:
@@ -574,9 +550,7 @@ class _Growing:
         summary = self._wanted.summary
         summary = None if summary == self._stored.summary else summary
         try:
-            changes = self._difference.changes()
-            memory = replace(self._stored, summary=summary)
-            change = Edit(memory, changes, shared_ids=self._difference.shared_ids(changes))
+            change = self._difference.edit(replace(self._stored, summary=summary))
         except _Unconvertible as error:
             return Failure("refused", str(error))
         return _Growth(change, self.tail.memory, self._stored_messages, self._settings)
@@ -742,8 +716,10 @@ class _Difference:
             self._after = one.id
             self._alike += 1
 
-    def changes(self) -> list[Change]:
-        """Return the changes, after the last message was added.
+    def edit(self, memory: Memory, before: str = "") -> Edit:
+        """Return the edit of ``memory`` with the changes, after the last message was added.
+
+        ``before`` is as for ``Edit``.  The ids of inserted messages are shared if ids may repeat.
 
         Raises:
             _Unconvertible: two messages cannot be compared.
@@ -753,14 +729,8 @@ class _Difference:
             rest = list(_changes([*self._old], [*self._new], self._after, place))
         except (ValueError, RecursionError) as error:
             raise _Unconvertible(_why(error)) from error
-        return self._marked + rest
-
-    def shared_ids(self, changes: Iterable[Change]) -> frozenset[str]:
-        """Return the ids of inserted messages that other messages of the store may have.
-
-        The result is empty if ids never repeat.
-        """
-        return frozenset(one.id for one in changes if one.old is None and self._repeats)
+        shared = frozenset(one.id for one in rest if one.old is None and self._repeats)
+        return Edit(memory, self._marked + rest, before=before, shared_ids=shared)
 
 
 def _changes(
