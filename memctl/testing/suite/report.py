@@ -48,10 +48,10 @@ class ReportTests:
         for name in ("users", "without_user", "memories", "messages", "first", "last", "summaries"):
             assert getattr(report, name) == getattr(totals, name), name
         assert report.roles == totals.roles
-        assert report.marks == {one.name: one.messages for one in groups[GroupBy.MARK]}
+        assert report.marks == {one.value: one.messages for one in groups[GroupBy.MARK]}
         assert report.bytes == sum(one.bytes for one in groups[GroupBy.USER])
         assert {row.user: (row.memories, row.messages, row.bytes) for row in report.user_rows} == {
-            one.name: (one.memories, one.messages, one.bytes) for one in groups[GroupBy.USER]
+            one.value: (one.memories, one.messages, one.bytes) for one in groups[GroupBy.USER]
         }
         days = sum(day.user + day.assistant + day.other for day in report.days)
         assert days + report.untimed + report.odd_times == report.messages
