@@ -253,27 +253,6 @@ class IndexFile:
         index._begin_new()
         return index
 
-    @classmethod
-    def resumed(cls, path: Path) -> IndexFile:
-        """Open an unfinished search index of another process, to write it.
-
-        Raises:
-            Unavailable: the file cannot be opened.
-        """
-        index = cls(path, _connect(path))
-        index._begin_new()
-        return index
-
-    def pause(self) -> None:
-        """Close an unfinished search index; another process can write it until ``resume``."""
-        self.commit()
-        self.close()
-
-    def resume(self) -> None:
-        """Reopen an unfinished search index after ``pause``."""
-        self._connection = _connect(self.path)
-        self._begin_new()
-
     def _begin_new(self) -> None:
         with self._errors():
             self._connection.execute("PRAGMA journal_mode = OFF")

@@ -10,13 +10,13 @@ import asyncio
 import os
 import time
 from contextlib import aclosing
+from functools import partial
 from hashlib import sha256
 
 from memctl.dialects.live import tags, understood
 from memctl.index import folder
 from memctl.index.database import FORMAT, Batch, BlockMark, IndexFile, MemoryRow, NewBlock
-from memctl.index.entries import source
-from memctl.index.writer import Writer, WriterProcess
+from memctl.index.entries import pack, source
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey, Page, StoredMessage
@@ -32,8 +32,6 @@ BLOCK_BYTES = 64 * 1024
 
 _BATCH_BYTES = 4096 * 1024
 """The bytes of messages that a thread writes at once, while the next messages are read."""
-_ALONE_BYTES = 8 * 1024 * 1024
-"""The bytes of messages above which a second process writes: this is faster despite its start."""
 
 
 class IndexBuilder:
@@ -45,14 +43,10 @@ class IndexBuilder:
         self._index = index
         self._progress = progress
         self._batch = Batch()
-        self._written_bytes = 0
-        self._writer: Writer | WriterProcess = Writer(index)
         self._writing: asyncio.Task[None] | None = None
         self._last_memory = index.last_number("memory")
         self._last_block = index.last_number("block")
         self._form = Precision.OUTLINE if store.features.cheap_outline else Precision.TEXT
-        self._may_fork = False
-        """True if a second process may write the next batches."""
         self._forgets = False
         """True if the file of the index must lose texts that the store has lost."""
 
@@ -82,15 +76,7 @@ class IndexBuilder:
         Raises:
             MemctlError: as ``Store.read``; or the disk has no room.
         """
-        self._may_fork = True
-        try:
-            await self._write_memories(where, {})
-            if isinstance(self._writer, WriterProcess):
-                await self._writer.finish()
-                self._index.resume()
-        finally:
-            if isinstance(self._writer, WriterProcess):
-                self._writer.kill()
+        await self._write_memories(where, {})
 
     async def update(self, *, checksum: bool) -> None:
         """Write new and changed memories into the index, and remove deleted memories.
@@ -196,12 +182,11 @@ class IndexBuilder:
         """Wait for the last write, then begin to write the batch."""
         await self._written()
         batch, self._batch = self._batch, Batch()
-        self._written_bytes += batch.size
-        if self._may_fork and self._written_bytes > _ALONE_BYTES:
-            self._may_fork = False
-            self._index.pause()
-            self._writer = WriterProcess(self._index.path)
-        self._writing = asyncio.create_task(self._writer.write(batch))
+        writing = in_thread(partial(self._apply, batch), self._index.interrupt)
+        self._writing = asyncio.create_task(writing)
+
+    def _apply(self, batch: Batch) -> None:
+        self._index.apply(batch, pack(batch))
 
     async def _written(self) -> None:
         writing, self._writing = self._writing, None

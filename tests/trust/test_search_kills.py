@@ -26,7 +26,7 @@ KILLS = 12
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose first index takes a while, and a second process."""
+    """A store whose first index takes a while."""
     path = tmp_path_factory.mktemp("killed") / "a.db"
     texts = [f"umbrella {number} " + "wet " * 200 for number in range(MESSAGES)]
     halves = {ADA: talk(texts[::2]), MemoryKey("bob", "b-1"): talk(texts[1::2])}
