@@ -6,6 +6,7 @@ unknown fields.  So notes are in ``custom_metadata``, a field for applications.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
@@ -230,26 +231,34 @@ class Adk(RowDialect):
     def superseded(self, views: Sequence[MessageView], order: Sequence[int]) -> set[int]:
         """Return the replies between two results of one call, of one turn and one author.
 
+        A result belongs to the newest call of its id before it, else to the first; a result without
+        a call does not count.
+
         Source: ``flows/llm_flows/tools/_rearranger.py`` of google-adk 2.13.
         """
         events = [(at, view) for at in order if isinstance(view := views[at], AdkView)]
-        calls: dict[str, int] = {}
+        results = [
+            [one.id for one in event.blocks if isinstance(one, ToolResultBlock)]
+            for _, event in events
+        ]
+        calls: dict[str, list[int]] = {}
+        for place, (_, event) in enumerate(events):
+            if not results[place]:
+                for call in (one for one in event.blocks if isinstance(one, ToolCallBlock)):
+                    calls.setdefault(call.id, []).append(place)
         latest: dict[tuple[str, int], int] = {}
         """The place in ``events`` of the latest result of each call, by its id and its place."""
         found: set[int] = set()
         for place, (_, event) in enumerate(events):
-            results = [block.id for block in event.blocks if isinstance(block, ToolResultBlock)]
-            for id in results:
-                before = latest.get((id, calls.get(id, -1)), place)
+            for id in (id for id in results[place] if id in calls):
+                call_at = calls[id][max(bisect_left(calls[id], place) - 1, 0)]
+                before = latest.get((id, call_at), place)
                 between = events[before + 1 : place]
                 if _go_on(events[before][1], event) and all(
                     _is_reply(view, event) for _, view in between
                 ):
                     found.update(at for at, _ in between)
-                latest[id, calls.get(id, -1)] = place
-            if not results:
-                ids = (block.id for block in event.blocks if isinstance(block, ToolCallBlock))
-                calls |= dict.fromkeys(ids, place)
+                latest[id, call_at] = place
         return found
 
     def is_summary(self, view: MessageView) -> bool:

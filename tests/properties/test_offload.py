@@ -550,3 +550,15 @@ def check_migrated(
         assert plain(whole) == plain(wanted)
     elif plain(whole) != plain(wanted):
         assert rehydrate.rewritten.failures or not any(map(origins, texts))
+
+
+def test_reply_between_results_of_no_call_stays_in_adk() -> None:
+    """ADK leaves out replies between two results of one call, and not between other results."""
+    result = ToolResultBlock("c", "", lambda: [TextBlock("done")])
+    entries = []
+    for number, (role, block) in enumerate(
+        [("user", result), ("assistant", TextBlock("Booked.")), ("user", result)]
+    ):
+        value = jsonio.loads(AGENTSCOPE1.author(role, "x", [block], MOMENT)[1])
+        entries.append(StoredMessage(f"m{number}", jsonio.dumps(value | {"id": f"m{number}"})))
+    assert plain(there_and_back(ADK, entries)) == plain(entries)
