@@ -914,9 +914,9 @@ async def prune_blobs(
 ) -> dict[str, int]:
     """Remove the offloaded contents to which nothing refers; return their sizes in bytes, by name.
 
-    ``stores`` are all stores whose messages may refer to the contents; undo runs on them keep what
-    they need.  ``blobs`` is the folder or the URL of the contents.  Contents younger than ``grace``
-    stay.  Of ``run``, the dry run and the observer apply.
+    ``stores`` are all stores whose messages may refer to the contents.  Contents that an undo of a
+    run on these stores would need stay, too.  ``blobs`` is the folder or the URL of the contents.
+    Contents younger than ``grace`` stay.  Of ``run``, the dry run and the observer apply.
 
     Raises:
         Busy: another run writes to a store.

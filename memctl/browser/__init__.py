@@ -5,7 +5,7 @@ package, because Textual takes time to load.
 
 A screen is a list on the left (``pane.ListPane``, or ``pane.Folded`` with groups); a conversation
 or a text is on the right.  ``screens.SCREENS`` names the lists by their keys, 1 to 5.  A list draws
-its rows, and has the source and the catalogue.  It says what it wants by messages of ``Pane``: to
+its rows, has the source and the catalogue, and asks the application by messages of ``Pane``: to
 open a memory at a message (``Opened``), to show a text on the right (``Described``), to ask for a
 line of text (``Asked``), to tell something in the status line (``Told``), to go back (``Left``).
 ``entered`` is called when it is shown, and ``read_anew`` for the key r.  To read the store, it

@@ -35,7 +35,7 @@ Row = TypeVar("Row")
 Hint = tuple[str, str]
 """A key and what it does, for the last line of the screen."""
 ASCII = str.maketrans(dict(zip("▾▸▌│█…─↵·–", "-+>|#~-E--", strict=True)) | {"↵": "Enter"})
-"""What stands for signs on a terminal without box drawing and block characters."""
+"""The letters for signs on a terminal without box drawing and block characters."""
 
 
 class Subject(NamedTuple):
@@ -304,7 +304,7 @@ class ListPane(Drawn, Generic[Row]):
     BINDINGS: ClassVar[list[BindingType]] = [("right", "enter")]
     TITLE: ClassVar[str]
     AGAIN: ClassVar[str] = ""
-    """What is said after work in the background was stopped."""
+    """The hint after work in the background was stopped."""
     height: ClassVar[int] = 1
     """The number of lines of a row."""
 
@@ -318,7 +318,7 @@ class ListPane(Drawn, Generic[Row]):
         self.cursor = 0
         self.top = 0
         self.work: Background | None = None
-        """What runs in the background."""
+        """The work in the background; None without."""
         self._room = 1
 
     # What a subclass defines

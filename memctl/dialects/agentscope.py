@@ -147,7 +147,7 @@ OwnBlock = Callable[[dict[str, Any]], Block | None]
 
 
 def block_or_unknown(block: Any, own: OwnBlock, key: str = "type") -> Block:
-    """Return the block that ``own`` parses; an unknown one, with its type from ``key``, if none."""
+    """Return the block that ``own`` parses, else an unknown block with its type from ``key``."""
     if not isinstance(block, dict):
         return UnknownBlock("?", {"type": "?", "value": block})
     return own(block) or UnknownBlock(string(block.get(key)) or "?", block)

@@ -107,7 +107,8 @@ class RuntimeView(AgentScopeView):
                 return "a part of its content has no type known to agentscope-runtime"
         return ""
 
-    texts = MessageView.texts
+    texts, searchable = MessageView.texts, MessageView.searchable
+    is_tool_output = MessageView.is_tool_output
 
 
 def _block(kind: str, content: Any) -> Block:

@@ -1,4 +1,4 @@
-"""What summarizers and embedders have in common."""
+"""The base of summarizers and embedders."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Command = Annotated[
 
 
 class Requests(Table, kw_only=True, frozen=True, tag_field="kind"):
-    """What every model has that answers requests; a ``concurrency`` of 0 is that of its family."""
+    """The limits of requests to a model; a ``concurrency`` of 0 is the default of the family."""
 
     timeout: Seconds = 120.0
     max_retries: Natural = 4

@@ -1,4 +1,4 @@
-"""What memctl asks of the operating system, which is Linux or macOS; see ``docs/platforms.md``."""
+"""Files, users and terminals of the operating system: Linux or macOS; see ``docs/platforms.md``."""
 
 from __future__ import annotations
 

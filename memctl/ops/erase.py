@@ -301,9 +301,10 @@ class EraseRun:
 
 @dataclass(slots=True)
 class EraseTarget:
-    """A store to erase from: the erase there, and the error that stopped it.
+    """A store to erase from.
 
-    ``open`` opens the store.
+    ``run`` is the erase in this store, ``error`` the error that stopped the erase.  ``open`` opens
+    the store.
     """
 
     location: Location

@@ -1,4 +1,4 @@
-"""What a run prints at its end: a report for programs or a table for people."""
+"""The end of a run: a report for programs or a table for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Printout:
-    """What a run prints at its end.
+    """The output of a run at its end.
 
     ``report`` returns the report as it is then.
     ``table`` returns the table for people; None if there is nothing to show.  ``of_run`` is True if

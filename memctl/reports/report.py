@@ -239,7 +239,7 @@ def _schema(name: str) -> str:
 
 
 class Report(Row, tag_field="schema", tag=_schema):
-    """What a command reports, without the warnings and the error that a run adds.
+    """The report of a command, without the warnings and the error that a run adds.
 
     Its rows are the objects in its fields ``lists``, or in fields of these, such as
     ``rotation.files``.
@@ -275,7 +275,7 @@ def _rows(items: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class Divisible(Report, kw_only=True):
-    """What a command reports that can run in parts, each of which reports as much."""
+    """The report of a command that can run in parts; each part has such a report."""
 
     rules: ClassVar = dict.fromkeys(("run", "undoes", "quarantine", "parts"), left_out)
     failures_total: Maybe[Count] = UNSET
@@ -306,7 +306,7 @@ LAST = Divisible.__struct_fields__
 
 
 class PartsReport(Divisible, kw_only=True):
-    """What a command reports none of whose parts came to its work."""
+    """The report of a run in parts if every part ended before its work began."""
 
     command: str
 

@@ -38,7 +38,7 @@ class VersionReport(Report):
     packages: Maybe[list[PackageRow]] = UNSET
     paths: Maybe[Paths] = UNSET
     conflicts: Maybe[list[str]] = UNSET
-    """Other distributions that install files of the same names."""
+    """Other distributions that install files with the names of memctl's files."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return memctl and the packages as rows."""

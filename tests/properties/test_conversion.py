@@ -15,7 +15,7 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.agentscope2 import AGENTSCOPE2
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.runtime import RUNTIME
-from memctl.dialects.view import Dialect
+from memctl.dialects.view import Dialect, MessageView
 from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, StoredMessage
 from tests.properties.strategies import any_text, few_marks, names, times, values
@@ -249,3 +249,17 @@ def test_conversion_from_the_runtime_and_back(
     assert len({one.id for one in converted}) == len(converted)
     assert not {target.parse(one.message).fault for one in converted} - {""}
     assert plain(convert(target, RUNTIME, memory, converted)[1]) == plain(entries)
+
+
+def test_calls_and_results_of_the_runtime_are_searched() -> None:
+    """The calls and results of agentscope-runtime are found, as those of AgentScope are."""
+
+    def view(kind: str, data: dict[str, str]) -> MessageView:
+        content = [{"type": "data", "data": {"call_id": "c", "name": "weather", **data}}]
+        return RUNTIME.view_of({"role": "assistant", "type": kind, "content": content})
+
+    call = view("plugin_call", {"arguments": '{"city": "Kyoto"}'})
+    result = view("plugin_call_output", {"output": "18 degrees"})
+    assert "Kyoto" in call.searchable()
+    assert "18 degrees" in result.searchable()
+    assert (call.is_tool_output, result.is_tool_output) == (False, True)

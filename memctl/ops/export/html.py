@@ -132,7 +132,7 @@ class HtmlFolder(FolderFormat):
 
 
 class _Message(NamedTuple):
-    """What a template shows of a message or a fact.
+    """A message or a fact as a template shows it.
 
     ``id`` is its id in the page, ``css`` its class.  ``role`` is empty if it is the speaker.
     ``day`` is the day that begins with it.  ``moment`` is its time for programs, empty if ``time``

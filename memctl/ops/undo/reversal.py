@@ -124,7 +124,7 @@ def reversing(
     """Return a context manager with the run that undoes ``undone``.
 
     ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
-    purpose: it need not be the one that the run changed.
+    purpose, perhaps another store than the run changed.
     """
     folder, report = runs.folder / undone.id, ChangeReport()
     parts, archive = runs.parts(undone), runs.replaced(undone)

@@ -361,7 +361,7 @@ class Agentscope2Database:
         return owners
 
     async def insert_agents(self, connection: AsyncConnection, agents: Mapping[str, str]) -> None:
-        """Insert agents, each with its user by its id, unless another program has inserted them."""
+        """Insert missing agents; ``agents`` maps the id of an agent to its user."""
         now = datetime.now(UTC)
         moment = self.syntax.stored_time(now.replace(tzinfo=None))
         sql = self.syntax.insert_free(
