@@ -51,7 +51,7 @@ class Shell:
         self.name = name
         self.noted = folder / f"noted-{name}"
         binaries = folder / f"bin-{name}"
-        binaries.mkdir()
+        binaries.mkdir(exist_ok=True)  # the tests of a shell may come in two runs
         (binaries / "memctl").write_text(WRAPPER.format(python=sys.executable, patient=PATIENT))
         (binaries / "memctl").chmod(0o755)
         self.environment = {
