@@ -107,6 +107,7 @@ def test_browser_is_whole_again_after_the_shell(agents: str) -> None:
     process.expect("by name")
     process.send("\x1a")
     process.expect_exact(LEAVE)
+    process.wait_until_stopped()
     process.kill(signal.SIGCONT)
     process.expect_exact(ENTER)
     process.expect("parcel")

@@ -39,5 +39,16 @@ def wait_until_it_waits(pid: int) -> None:
 
     Python loses a signal that comes between its last look for signals and the call that waits.
     """
-    state = Path(f"/proc/{pid}/stat")
-    wait_until(lambda: state.read_text().rpartition(") ")[2][0] == "S")
+    wait_until(lambda: _state(pid) == "S")
+
+
+def wait_until_it_is_stopped(pid: int) -> None:
+    """Wait until a process has stopped itself, as a shell does before it goes on.
+
+    A SIGCONT that comes between its SIGTSTP and its SIGSTOP leaves the process stopped for ever.
+    """
+    wait_until(lambda: _state(pid) == "T")
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]

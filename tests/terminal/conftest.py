@@ -20,6 +20,7 @@ from memctl.model import MemoryKey
 from memctl.testing import samples
 from tests.support.cli import fill
 from tests.support.forkserver import TerminalProcess
+from tests.support.processes import wait_until_it_is_stopped
 
 ROOT = Path(__file__).parents[2]
 MEMCTL = [sys.executable, "-m", "memctl"]
@@ -47,6 +48,9 @@ class Screen(fdspawn):
 
     def kill(self, number: int) -> None:
         self._process.send_signal(number)
+
+    def wait_until_stopped(self) -> None:
+        wait_until_it_is_stopped(self._process.pid)
 
     def close(self) -> None:
         super().close()
