@@ -29,8 +29,8 @@ from memctl.storekit.files import recognise, translated
 from memctl.storekit.named_file import File
 from memctl.stores.archive.file import file_of as file_of
 from memctl.stores.archive.file import refuse_missing as refuse_missing
-from memctl.stores.archive.rotation import LATEST, latest
-from memctl.stores.archive.rotation import newest as newest
+from memctl.stores.archive.rotation import chosen as chosen
+from memctl.stores.archive.rotation import chosen_path, split_choice
 from memctl.stores.reme.layouts import layout_of
 from memctl.text.values import time_zone
 from memctl.wrappers.detected import DetectedStore
@@ -802,14 +802,14 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
 
 
 def _parse_object(text: str) -> Location:
-    """Return the location of an archive in object storage; see ``newest`` for a rotation.
+    """Return the location of an archive in object storage; see ``chosen`` for a rotation.
 
     Raises:
         UsageError: the URL is not valid, or does not name an archive.
     """
     address = parse_address(text)
-    name = address.name.removesuffix(LATEST).lower()
-    if not name.endswith(_BY_KIND["archive"].suffixes):
+    name, _ = split_choice(address.name)
+    if not name.lower().endswith(_BY_KIND["archive"].suffixes):
         raise UsageError(
             f"{address.label} is not the name of an archive",
             "in object storage, a store is an archive: .ndjson .ndjson.gz .ndjson.zst, with .age "
@@ -819,8 +819,8 @@ def _parse_object(text: str) -> Location:
 
 
 def _parse_path(text: str) -> Location:
-    if newest := latest(text):
-        text = str(newest)
+    if chosen := chosen_path(text):
+        text = str(chosen)
     path = Path(text).expanduser()
     before, mark, _ = text.partition("?")
     if mark and before.lower().endswith(SUFFIXES) and not os.path.exists(path):

@@ -16,7 +16,7 @@ from memctl.errors import MemctlError, NotFound, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
 from memctl.location import Location, visible
 from memctl.ops.compress.chunks import ChunkedSummarizer
-from memctl.registry import make_store, newest, title_of
+from memctl.registry import chosen, make_store, title_of
 from memctl.reports.config import (
     CheckError,
     CheckRow,
@@ -96,7 +96,7 @@ class _Trial:
         location = await asyncio.to_thread(alias.locate, self.environment, self.seconds)
         location = self.config.with_keys(location, self.environment)
         check.kind = location.kind
-        location = await asyncio.to_thread(newest, location)
+        location = await asyncio.to_thread(chosen, location)
         store = await asyncio.to_thread(make_store, location)
         check.capabilities = store.features.capabilities()
         try:

@@ -12,6 +12,7 @@ from memctl.location import Location
 from memctl.ops import same_store as places
 from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
+from memctl.stores.archive.rotation import lasting, split_choice
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
@@ -42,7 +43,11 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
     ``argument`` is the name, URL or path of the store that the user wrote.
     """
-    found = runs.describe_run(command, run.named(argument), location, run.configuration().stores)
+    name, aliases = run.named(argument), {*run.configuration().stores}
+    if name not in aliases and split_choice(name)[0] in aliases:
+        name = lasting(name, location)
+        aliases.add(name)
+    found = runs.describe_run(command, name, location, aliases)
     found.job, found.shard = run.job, str(run.shard or "")
     found.stores = 1 if run.shard is None else run.shard.stores
     found.state = run.orders.state if run.orders is not None else ""

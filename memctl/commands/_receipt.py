@@ -4,72 +4,147 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
 from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._journal import runs_on
 from memctl.commands._run import files_of, wait_for
-from memctl.errors import Different, NotFound, Partial, Unavailable
-from memctl.location import Location, visible
+from memctl.errors import (
+    Different,
+    Interrupted,
+    MemctlError,
+    NotFound,
+    Partial,
+    Unavailable,
+)
+from memctl.location import Location, redact_value, visible
 from memctl.model import MemoryKey
 from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, Trace, Traces, find_traces, read_receipt
 from memctl.output.printout import Printout
 from memctl.registry import make_store
-from memctl.reports.verify import DifferenceRow, VerifyReceiptReport
+from memctl.reports.verify import DifferenceRow, UnsearchedRow, VerifyReceiptReport
 from memctl.text.numbers import count
 
 
 def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
     """Search stores for data that an erase removed; ``place`` is the receipt of the erase.
 
-    Without ``stores``, the stores that the receipt names are searched.
+    Without ``stores``, the stores that the receipt names are searched.  A store that does not
+    exist holds nothing.
 
     Raises:
         Different: a store or an undo run holds erased data.
-        Partial: nothing was found, but an undo run could not be searched.
-        MemctlError: a store cannot be read, or the file is not a receipt.
+        Partial: nothing was found, but a store or an undo run could not be searched.
+        MemctlError: no store could be searched, or the file is not a receipt.
     """
     output, receipt = run.output, read_receipt(place)
-    names = list(stores) or [one.argument for one in receipt.stores]
-    named = dict(one for name in names for one in files_of(run, name))
-    found: list[DifferenceRow] = []
-    unsearched: list[str] = []
-    labels: list[str] = []
-    for location in named.values():
-        labels.append(location.label)
-        try:
-            traces = wait_for(_look(run, location, receipt))
-        except NotFound as error:  # a store that does not exist holds nothing
-            output.note(error.message)
-        except Unavailable as error:
-            if not stores:
-                error.hint = "name the store with its password: memctl verify --receipt FILE STORE"
-            raise
-        else:
-            found += [_row(location, trace) for trace in traces.found]
-            if number := len(traces.held):
-                output.note(
-                    f"{location.label}: {count(number, 'memory')} left by the erase as held: "
-                    "run memctl erase again when the hold has ended"
-                )
-            unsearched += [why for why in traces.unsearched if why not in unsearched]
-    name = receipt.file.text
-    output.printout = Printout(
-        lambda: VerifyReceiptReport(name, labels, found),
-        lambda: _table(name, labels, found),
-        of_run=True,
-    )
-    if found:
+    search = _Search(run, receipt)
+    for name in list(stores) or [one.argument for one in receipt.stores]:
+        search.look_in(name)
+    if search.failed and not search.labels:
+        error, named = next(iter(search.failed.values())), receipt.stores[0].argument
+        if isinstance(error, Unavailable) and not stores and "://" in named:
+            error.hint = "name the store with its password: memctl verify --receipt FILE STORE"
+        raise error
+    output.printout = Printout(search.report, search.table, of_run=True)
+    if found := search.found:
         raise Different(
             f"found {count(len(found), 'trace')} of the erased data", "run memctl erase again"
         )
-    if unsearched:
+    if failed := search.failed:
+        label, first = next(iter(failed.items()))
+        why = first.message.removeprefix(f"{label}: ")
+        raise Partial(
+            f"{count(len(failed), 'store')} of {len(failed) + len(search.labels)} could not be "
+            f"searched; {label}: {why}",
+            first.hint or "",
+        )
+    if unsearched := search.unsearched:
         raise Partial(
             f"{count(len(unsearched), 'undo run')} could not be searched; {unsearched[0]}",
             "memctl erase lists them; remove those that you no longer need",
         )
     output.finish()
+
+
+class _Search:
+    """The search for erased data in several stores."""
+
+    def __init__(self, run: Run, receipt: Receipt) -> None:
+        self._run = run
+        self._receipt = receipt
+        self.labels: list[str] = []
+        """The searched stores, each once."""
+        self.found: list[DifferenceRow] = []
+        self.failed: dict[str, MemctlError] = {}
+        """The stores that could not be searched."""
+        self.unsearched: list[str] = []
+        """Why undo runs could not be searched."""
+
+    def look_in(self, name: str) -> None:
+        """Search a store, or all files of a rotation; keep an error in ``failed``.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        try:
+            places = files_of(self._run, name)
+        except MemctlError as error:
+            self._fail(visible(redact_value(name)), error)
+            return
+        for _, location in places:
+            if location.label in self.labels:
+                continue
+            try:
+                traces = wait_for(_look(self._run, location, self._receipt))
+            except Interrupted:
+                raise
+            except MemctlError as error:
+                self._fail(location.label, error)
+            else:
+                self.labels.append(location.label)
+                self._note(location, traces)
+
+    def _fail(self, label: str, error: MemctlError) -> None:
+        if isinstance(error, NotFound):  # which holds nothing
+            self._run.output.note(error.message)
+            self.labels.append(label)
+        else:
+            self.failed[label] = error
+
+    def _note(self, location: Location, traces: Traces) -> None:
+        self.found += [_row(location, trace) for trace in traces.found]
+        if number := len(traces.held):
+            self._run.output.note(
+                f"{location.label}: {count(number, 'memory')} left by the erase as held: "
+                "run memctl erase again when the hold has ended"
+            )
+        self.unsearched += [why for why in traces.unsearched if why not in self.unsearched]
+
+    def report(self) -> VerifyReceiptReport:
+        rows = [UnsearchedRow(at, one.code, one.message) for at, one in self.failed.items()]
+        return VerifyReceiptReport(
+            self._receipt.file.text, self.labels, self.found, unsearched=rows or UNSET
+        )
+
+    def table(self) -> Text:
+        text = Text()
+        for label in self.labels:
+            rows = [row for row in self.found if row.store == label]
+            said = "nothing found" if not rows else count(len(rows), "trace")
+            text.append(f"{visible(label)}: ", "bold")
+            text.append(f"{said}\n", "not bold")
+            for row in rows:
+                key = MemoryKey(row.user, row.session)
+                who = "" if row.code == "undo-run" else f"{visible(str(key))}: "
+                text.append(f"  {who}{visible(row.message)}\n", "not bold red")
+        for label in self.failed:
+            text.append(f"{visible(label)}: ", "bold")
+            text.append("not searched\n", "not bold yellow")
+        text.append(f"receipt: {visible(self._receipt.file.text)}", "dim")
+        return text
 
 
 async def _look(run: Run, location: Location, receipt: Receipt) -> Traces:
@@ -87,17 +162,3 @@ def _row(location: Location, trace: Trace) -> DifferenceRow:
         id=trace.id,
         message=trace.message,
     )
-
-
-def _table(receipt: str, labels: list[str], found: list[DifferenceRow]) -> Text:
-    text = Text()
-    for label in labels:
-        rows = [row for row in found if row.store == label]
-        text.append(f"{visible(label)}: ", "bold")
-        text.append("nothing found\n" if not rows else f"{count(len(rows), 'trace')}\n", "not bold")
-        for row in rows:
-            key = MemoryKey(row.user, row.session)
-            who = "" if row.code == "undo-run" else f"{visible(str(key))}: "
-            text.append(f"  {who}{visible(row.message)}\n", "not bold red")
-    text.append(f"receipt: {visible(receipt)}", "dim")
-    return text

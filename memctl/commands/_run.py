@@ -38,7 +38,14 @@ from memctl.selection import Selection
 from memctl.storekit.files import recognise, temporary_folder
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
-from memctl.stores.archive.rotation import LATEST, RotatedFile, Series, latest_of
+from memctl.stores.archive.rotation import (
+    LATEST,
+    RotatedFile,
+    Series,
+    choice_of,
+    split_choice,
+    with_choice,
+)
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
@@ -184,7 +191,7 @@ def output_of(run: Run, output: str) -> str:
         UsageError, NotFound: as ``Config.locate``.
     """
     alias = run.configuration().stores.get(output)
-    if alias is None or alias.url.endswith(LATEST) or alias.location().kind != "archive":
+    if alias is None or split_choice(alias.url)[1] or alias.location().kind != "archive":
         return output
     from memctl import config  # only needed for an alias
 
@@ -275,7 +282,8 @@ def _file_at(location: Location) -> NamedFile | None:
 def files_of(run: Run, name: str) -> list[tuple[str, Location]]:
     """Return the name and location of a store, or of all files if it is the name of a rotation.
 
-    If an archive has the name itself, it comes first.
+    If an archive has the name itself, it comes first.  A file of an alias is named by the alias,
+    which has the secrets, and the time of the file.
 
     Raises:
         MemctlError: as ``Run.locate``, or the folder cannot be listed.
@@ -287,7 +295,14 @@ def files_of(run: Run, name: str) -> list[tuple[str, Location]]:
     exists = file.exists()
     rotated = Series(file).files() if location.kind == "archive" or not exists else []
     own = [(name, location)] if exists or not rotated else []
-    return [*own, *((one.file.text, location_of(one.file, location)) for one in rotated)]
+    is_alias = name in run.configuration().stores
+    return own + [
+        (
+            with_choice(name, choice_of(one)) if is_alias else one.file.text,
+            location_of(one.file, location),
+        )
+        for one in rotated
+    ]
 
 
 def _refuse_rotation(location: Location) -> None:
@@ -305,7 +320,8 @@ def _refuse_rotation(location: Location) -> None:
     if files:
         label, newest = location.label, visible(files[0].file.name)
         # The label lacks the secret, which an alias gave.
-        name = f"ALIAS{LATEST}" if urlsplit(location.url).password else latest_of(label)
+        named = "ALIAS" if urlsplit(location.url).password else label
+        name = with_choice(named, LATEST)
         raise NotFound(
             f"{label} does not exist; it is the name of a rotation ({count(len(files), 'file')})",
             f"use {name} for its newest file, {newest}",

@@ -12,8 +12,8 @@ STORES = (
     "stdin, an archive on stdout)."
 )
 STORES_MORE = (
-    "memctl recognizes an existing file by its content, whatever its name. FILE@latest is the "
-    "newest file of a rotation (export --rotate). ?state=FOLDER names the session states that hold "
+    "memctl recognizes an existing file by its content, whatever its name. NAME@latest is the "
+    "newest file of a rotation (export --rotate), NAME@2026-11-25 that of a day. ?state=FOLDER names the session states that hold "
     "the summaries of an SQL or Redis memory. @NAME is a fleet of the configuration: several "
     "stores, for a command with --shard or --shards. memctl stores lists what each kind can hold."
 )

@@ -45,7 +45,7 @@ from memctl.reports.inspect import (
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.checkpoints import CheckpointArchive
-from memctl.stores.archive.rotation import RotatedFile, latest_of
+from memctl.stores.archive.rotation import LATEST, RotatedFile, with_choice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -95,7 +95,8 @@ def inspect(
     place = run.locate(store)
     lists = not (messages or by) and where == Selection()
     if lists and (files := rotation(place)):
-        newest = latest_of(store if store in run.configuration().stores else place.label)
+        named = store if store in run.configuration().stores else place.label
+        newest = with_choice(named, LATEST)
         output.printout = _rotation(place.label, files, newest, limit or None)
         output.finish()
         return

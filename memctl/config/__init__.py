@@ -17,8 +17,8 @@ from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
 from memctl.location import Location
 from memctl.machine import system
-from memctl.registry import EXTENSIONS, SUFFIXES, newest, parse
-from memctl.stores.archive.rotation import LATEST, latest_of
+from memctl.registry import EXTENSIONS, SUFFIXES, chosen, parse
+from memctl.stores.archive.rotation import split_choice, with_choice
 from memctl.text.words import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Config:
         Raises:
             UsageError: ``text`` names no store, or the configured password cannot be fetched.
         """
-        return newest(self.with_keys(self._locate(text, environment), environment))
+        return chosen(self.with_keys(self._locate(text, environment), environment))
 
     def with_keys(self, location: Location, environment: Mapping[str, str]) -> Location:
         """Return a location; that of an archive, or of stdin, with the keys of ``[encryption]``.
@@ -161,19 +161,20 @@ class Config:
         return replace(location, encryption=read_encryption(self, environment))
 
     def alias(self, text: str) -> Alias | None:
-        """Return the store named ``text``, or the newest file of its rotation for ``NAME@latest``.
+        """Return the store named ``text``, or one file of its rotation for ``NAME@CHOICE``.
 
-        The result is None if there is no such store, and for ``@latest`` if it is no archive.
+        The result is None if there is no such store, and for ``@CHOICE`` if it is no archive.
 
         Raises:
             UsageError: the URL of the store is not valid.
         """
-        if text in self.stores or not text.endswith(LATEST):
+        name, choice = split_choice(text)
+        if text in self.stores or not choice:
             return self.stores.get(text)
-        named = self.stores.get(text.removesuffix(LATEST))
+        named = self.stores.get(name)
         if named is None or named.location().kind != "archive":
             return None
-        return replace(named, url=latest_of(named.url))
+        return replace(named, url=with_choice(named.url, choice))
 
     def _locate(self, text: str, environment: Mapping[str, str]) -> Location:
         alias = self.alias(text)

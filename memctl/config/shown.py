@@ -41,7 +41,7 @@ def shown(config: Config) -> Iterator[Shown]:
         with errors_at(f"{config.path}: {place}.url"):
             try:
                 label = alias.location().label
-            except NotFound:  # NAME@latest, before the first file
+            except NotFound:  # NAME@latest, without a file
                 label = redacted(alias.url)
         if alias.factory is None:
             yield Shown(f"{place}.url", label)

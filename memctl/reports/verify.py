@@ -85,6 +85,16 @@ class VerifyArchiveReport(Report, tag="memctl/verify/1"):
     archive: ArchiveRow
 
 
+class UnsearchedRow(Row):
+    """A store that could not be searched."""
+
+    store: str
+    """The place, without passwords."""
+    code: str
+    """As in errors."""
+    message: str
+
+
 class VerifyReceiptReport(Report, tag="memctl/verify/1"):
     """What stores hold of erased data (--receipt)."""
 
@@ -94,3 +104,5 @@ class VerifyReceiptReport(Report, tag="memctl/verify/1"):
     stores: list[str]
     """The searched places, without passwords."""
     differences: list[DifferenceRow]
+    unsearched: Maybe[list[UnsearchedRow]] = UNSET
+    """The stores that could not be searched."""

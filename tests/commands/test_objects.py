@@ -139,6 +139,43 @@ def test_objects_user_is_erased(run: Run, archive: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_objects_receipt_of_a_rotation_names_its_alias(
+    run: Run, bucket: Bucket, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.url("backups/night.ndjson.zst").replace("s3://", f"s3://{KEY_ID}@")
+    config, receipt = tmp_path / "config.toml", tmp_path / "receipt.json"
+    config.write_text(f'[stores.night]\nurl = "{url}"\npassword_env = "NIGHT_SECRET"\n')
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NIGHT_SECRET", SECRET)
+    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+    for _ in range(2):
+        assert run("export", store, "-o", "night", "--rotate", "daily:7", "--json").exit_code == 0
+    words = ("erase", "--user", "ada", store, "--archives", "night", "--receipt", receipt, "--yes")
+    erased = report(run(*words, "--json"))["stores"]
+    assert [one["state"] for one in erased] == ["erased"] * 3
+    named = [one["argument"] for one in orjson.loads(receipt.read_bytes())["stores"]]
+    assert [name.rpartition("@")[0] for name in named[1:]] == ["night", "night"]
+    checked = report(run("verify", "--receipt", receipt, "--json"))
+    assert checked["stores"] == [one["store"] for one in erased]
+    assert checked["differences"] == []
+
+    monkeypatch.delenv("NIGHT_SECRET")
+    rest = report(run("verify", "--receipt", receipt, "--json"), 7)
+    assert rest["stores"] == [str(store)]
+    assert len(rest["unsearched"]) == 2
+    assert "2 stores of 3 could not be searched" in rest["error"]["message"]
+    shown = run("verify", "--receipt", receipt)
+    assert "night@" in shown.stdout
+    assert "not searched" in shown.stdout
+    monkeypatch.setenv("NIGHT_SECRET", "wrong")
+    left = orjson.loads(receipt.read_bytes())
+    left["stores"] = left["stores"][1:]
+    receipt.write_bytes(orjson.dumps(left))
+    fails(run("verify", "--receipt", receipt), 3, "refuses the credentials")
+
+
+@pytest.mark.slow
 def test_objects_receipt(run: Run, bucket: Bucket, store: Path) -> None:
     place = bucket.url("receipts/ada.json")
     words = ("erase", "--user", "ada", store, "--yes", "--receipt", place, "--json")

@@ -264,6 +264,44 @@ def test_rotate_latest_is_the_newest_file(run: Run, nights: Path, tmp_path: Path
     assert report(run("inspect", odd, "--json"))["store"]["url"] == str(odd)
 
 
+@pytest.mark.parametrize(
+    ("choice", "day"),
+    [
+        *[("latest", 21), ("latest~0", 21), ("latest~2", 19), ("oldest", 19), ("1", 21), ("3", 19)],
+        *[("2026-11-20", 20), ("20261120T031500", 20)],
+    ],
+)
+def test_rotate_choice_names_a_file(
+    run: Run, nights: Path, write: Path, tmp_path: Path, choice: str, day: int
+) -> None:
+    write.write_text(f'[stores.night]\nurl = "{nights}"\n')
+    file = str(tmp_path / f"b-202611{day}T031500.ndjson.zst")
+    for name in (f"{nights}@{choice}", f"night@{choice}"):
+        assert report(run("inspect", name, "--json"))["store"]["url"] == file
+
+
+@pytest.mark.parametrize("choice", ["latest~3", "4", "0", "2026-11-22", "20261121T031501", "lates"])
+def test_rotate_wrong_choice_lists_the_newest_files(
+    run: Run, nights: Path, write: Path, choice: str
+) -> None:
+    write.write_text(f'[stores.night]\nurl = "{nights}"\n')
+    for name in (f"{nights}@{choice}", f"night@{choice}"):
+        fails(
+            *(run("import", name, "target.db"), 4),
+            f"the rotation {nights} has no file @{choice}",
+            "the newest of 3 files: @20261121T031500, @20261120T031500, @20261119T031500; @latest",
+        )
+
+
+def test_rotate_record_names_the_file_by_its_time(run: Run, nights: Path, write: Path) -> None:
+    write.write_text(f'[stores.night]\nurl = "{nights}"\n')
+    assert run("delete", "night@2", "--user", "user1", "--last", "1", "--yes").exit_code == 0
+    [done] = report(run("history", "--json"))["runs"]
+    assert done["store"] == "night@20261120T031500"
+    assert run("undo", "--yes").exit_code == 0
+    assert report(run("verify", nights.with_name(f"{nights.name}@2"), "--json"))
+
+
 def test_rotate_of_an_alias(run: Run, write: Path, filled: str, tmp_path: Path) -> None:
     write.write_text(
         f'[stores.prod]\nurl = "{filled}"\n[stores.night]\nurl = "{tmp_path}/n.ndjson.zst"\n'

@@ -1,4 +1,7 @@
-"""Rotations: the files of nightly exports, and the rules for the files to keep."""
+"""Rotations: the files of nightly exports, the rules for the files to keep, and the choice of one.
+
+``NAME@CHOICE`` is one file of the rotation ``NAME``: see ``split_choice``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,19 @@ from memctl.errors import NotFound, UsageError
 from memctl.location import Location
 from memctl.storekit.named_file import LocalFile, NamedFile
 from memctl.stores.archive.file import file_of, location_of
+from memctl.text.numbers import count
 
-LATEST = "@latest"
-"""The suffix after the name of a rotation that means its newest file."""
+LATEST = "latest"
+"""The choice of the newest file."""
 
+_CHOICE = re.compile(r"(.+)@([\w~-]+)", re.DOTALL)
+_FORM = re.compile(
+    r"latest(~(?P<before>[0-9]{1,4}))?|oldest|(?P<number>[1-9][0-9]{0,3})"
+    r"|(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})|(?P<time>[0-9]{8}T[0-9]{6})"
+)
+_TIME_IN_NAME = re.compile(r"-([0-9]{8}T[0-9]{6})\.")
+_SHOWN = 3
+"""How many files an error names."""
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
 """Extensions with several parts; other names have the last suffix as extension.
 
@@ -185,56 +197,104 @@ class Series:
             return None
 
 
-def latest(text: str) -> Path | None:
-    """Return the path of the newest file of the rotation ``NAME`` for the text ``NAME@latest``.
+def split_choice(text: str) -> tuple[str, str]:
+    """Split ``NAME@CHOICE``, which names one file of a rotation, into the name and the choice.
+
+    The choice is ``latest``, ``latest~N`` for the file N before, ``oldest``, ``N`` for the N-th
+    newest, a day as ``2026-11-25`` for its newest file, or a time as in the names of the files.
+    The choice is not checked.  A text of another form has an empty choice.
+    """
+    found = _CHOICE.fullmatch(text)
+    return (found[1], found[2]) if found else (text, "")
+
+
+def with_choice(text: str, choice: str) -> str:
+    """Return the text for one file of the rotation that ``text``, a path or URL, names."""
+    if not is_object(text):
+        return f"{text}@{choice}"
+    name, mark, options = text.partition("?")
+    return f"{name}@{choice}{mark}{options}"
+
+
+def choice_of(file: RotatedFile) -> str:
+    """Return the choice that names this file whatever files come and go: its time."""
+    return file.time.strftime(_TIME)
+
+
+def lasting(text: str, location: Location) -> str:
+    """Return ``NAME@TIME`` for ``NAME@CHOICE`` of which ``location`` is the chosen file."""
+    file = LocalFile(location.path) if location.path.name else file_of(location)
+    time = _TIME_IN_NAME.findall(file.name)[-1]
+    return with_choice(split_choice(text)[0], time)
+
+
+def chosen_path(text: str) -> Path | None:
+    """Return the path of the file of a rotation that ``text`` chooses, as in ``NAME@latest``.
 
     Returns None for a text of another form, and for the name of an existing file.
 
     Raises:
-        NotFound: the rotation has no file.
+        NotFound: there is no rotation, or the rotation has no such file.
         MemctlError: the folder cannot be read.
     """
-    if not text.endswith(LATEST) or os.path.lexists(text):
+    name, choice = split_choice(text)
+    if not choice or os.path.lexists(text):
         return None
-    path = Path(text.removesuffix(LATEST)).expanduser()
-    return path.with_name(_newest(LocalFile(path)).name)
+    path = Path(name).expanduser()
+    if not (_FORM.fullmatch(choice) or (path.parent.is_dir() and Series(LocalFile(path)).files())):
+        return None
+    return path.with_name(_chosen(LocalFile(path), choice).name)
 
 
-def newest(location: Location) -> Location:
-    """Return the location of the newest object if ``location`` names the newest of a rotation.
+def chosen(location: Location) -> Location:
+    """Return the location of the object of a rotation that ``location`` chooses.
 
     Any other location is returned unchanged.  The bucket is listed, so ``location`` needs the
     credentials.
 
     Raises:
-        NotFound: the rotation has no object.
+        NotFound: there is no rotation, or the rotation has no such object.
         MemctlError: the bucket cannot be listed.
     """
     if not location.url or location.kind != "archive":
         return location
     file = file_of(location)
-    if not file.name.endswith(LATEST):
-        return location
-    return location_of(_newest(file.sibling(file.name.removesuffix(LATEST))), location)
+    name, choice = split_choice(file.name)
+    return location_of(_chosen(file.sibling(name), choice), location) if choice else location
 
 
-def latest_of(text: str) -> str:
-    """Return the text for the newest file of the rotation that ``text``, a path or URL, names."""
-    if not is_object(text):
-        return text + LATEST
-    name, mark, options = text.partition("?")
-    return f"{name}{LATEST}{mark}{options}"
-
-
-def _newest(file: NamedFile) -> NamedFile:
-    """Return the newest file of the rotation that has the name of ``file``.
+def _chosen(file: NamedFile, choice: str) -> NamedFile:
+    """Return the chosen file of the rotation that has the name of ``file``.
 
     Raises:
-        NotFound: the rotation has no file.
+        NotFound: there is no rotation, or the rotation has no such file.
     """
-    if not (found := Series(file).files()):
+    if not (files := Series(file).files()):
         raise NotFound(
             f"there is no rotation {file.label}",
             f"create one with: memctl export STORE -o {shlex.quote(file.label)} --rotate daily:7",
         )
-    return found[0].file
+    found = _matching(files, choice)
+    if found is None:
+        newest = ", ".join(f"@{choice_of(one)}" for one in files[:_SHOWN])
+        raise NotFound(
+            f"the rotation {file.label} has no file @{choice}",
+            f"the newest of {count(len(files), 'file')}: {newest}; @latest, @latest~1, @oldest, "
+            "@3 and @YYYY-MM-DD name one, too",
+        )
+    return found.file
+
+
+def _matching(files: list[RotatedFile], choice: str) -> RotatedFile | None:
+    """Return the file that ``choice`` means; None if no file has the choice."""
+    form = _FORM.fullmatch(choice)
+    if form is None:
+        return None
+    if form["day"]:
+        return next((one for one in files if f"{one.time:%Y-%m-%d}" == choice), None)
+    if form["time"]:
+        return next((one for one in files if choice_of(one) == choice), None)
+    if choice == "oldest":
+        return files[-1]
+    at = int(form["number"]) - 1 if form["number"] else int(form["before"] or 0)
+    return files[at] if at < len(files) else None
