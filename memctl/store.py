@@ -402,6 +402,11 @@ class Store(ABC):
         finally:
             self.unlock()
 
+    @property
+    def waits_for(self) -> str:
+        """The program for which a call waits at the moment; empty if no call waits, or unknown."""
+        return ""
+
     # Required
 
     @abstractmethod

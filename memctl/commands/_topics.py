@@ -13,9 +13,10 @@ STORES = (
 )
 STORES_MORE = (
     "memctl recognizes an existing file by its content, whatever its name. NAME@latest is the "
-    "newest file of a rotation (export --rotate), NAME@2026-11-25 that of a day. ?state=FOLDER names the session states that hold "
-    "the summaries of an SQL or Redis memory. @NAME is a fleet of the configuration: several "
-    "stores, for a command with --shard or --shards. memctl stores lists what each kind can hold."
+    "newest file of a rotation (export --rotate), NAME@2026-11-25 that of a day. "
+    "?state=FOLDER names the session states that hold the summaries of an SQL or Redis memory. "
+    "@NAME is a fleet of the configuration: several stores, for a command with --shard or "
+    "--shards. memctl stores lists what each kind can hold."
 )
 SELECTING = (
     "These options select memories and messages. They are the same on every command.",

@@ -100,7 +100,7 @@ def update(
 
 
 async def _update(run: Run, place: Location, model: Embedder | None, *, checksum: bool) -> IndexUse:
-    target = Target(place, lambda: limited(make_store(place), run.output.timeout))
+    target = Target(place, lambda: limited(make_store(place), run.output.timeout, run.output.note))
     async with model or nullcontext():
         with run.output.progress("indexing") as progress:
             return await operation.update(target, progress, model, checksum=checksum)

@@ -125,7 +125,7 @@ def _target(location: Location, output: Output) -> Target:
 def _make(location: Location, output: Output) -> Store:
     from memctl.registry import make_store  # not needed if the index is up to date
 
-    return limited(make_store(location), output.timeout)
+    return limited(make_store(location), output.timeout, output.note)
 
 
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:

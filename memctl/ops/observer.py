@@ -108,7 +108,7 @@ async def opened(store: Store, observer: Observer) -> AsyncGenerator[Store]:
 
     Calls of the store end after the ``timeout`` of the observer.
     """
-    store = limited(store, observer.timeout)
+    store = limited(store, observer.timeout, observer.note)
     async with store:
         observer.store_opened(store)
         shown = len(store.details)

@@ -26,12 +26,23 @@ CLOSING = 10.0
 """The maximum seconds for closing a store; a server that hangs must not delay the end."""
 
 
-class _Clock:
-    """Limits the time that a store may take for each answer."""
+WAIT = 1.0
+"""The seconds of a wait for another program after which a note tells of the wait."""
 
-    def __init__(self, label: str, seconds: float) -> None:
-        self._label = label
+SILENCE = 10.0
+"""The seconds without an answer after which a note tells of it, whatever the reason."""
+
+Say = Callable[[str], None]
+
+
+class _Clock:
+    """Limits the time that a store may take for each answer, and tells of waits."""
+
+    def __init__(self, store: Store, seconds: float, say: Say) -> None:
+        self._store = store
+        self._label = store.label
         self._seconds = seconds
+        self._say = say
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[asyncio.Timeout]:
@@ -42,7 +53,28 @@ class _Clock:
         """
         with self._errors():
             async with asyncio.timeout(self._seconds) as limit:
-                yield limit
+                with self._watched(limit):
+                    yield limit
+
+    @contextmanager
+    def _watched(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Tell, once in the ``with`` block, of a wait for another program, or of silence."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            end = limit.when()
+            if other := self._store.waits_for:
+                self._say(f"waiting for {other}")
+            elif end is not None and end - loop.time() <= self._seconds - SILENCE:
+                self._say(f"waiting for an answer of {self._label} (up to {self._seconds:g} s)")
+            else:
+                timer[0] = loop.call_later(WAIT, look)
+
+        timer = [loop.call_later(WAIT, look)]
+        try:
+            yield
+        finally:
+            timer[0].cancel()
 
     async def each(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
         """Yield the items of a store; each item must come within the limit."""
@@ -108,20 +140,22 @@ class _Clock:
             ) from error
 
 
-def limited(store: Store, seconds: float | None) -> Store:
+def limited(store: Store, seconds: float | None, say: Say = lambda _: None) -> Store:
     """Return the store with a limit in seconds for each answer; for None, the store itself."""
-    return store if seconds is None else Timeout(store, seconds)
+    return store if seconds is None else Timeout(store, seconds, say)
 
 
 class Timeout(StoreWrapper):
     """A wrapper that limits the seconds to wait for each answer and each page.
 
+    ``say`` is called with a note if the store waits for another program.
+
     ``check_integrity`` has no limit: the check of a whole file gives no sign of progress.
     """
 
-    def __init__(self, store: Store, seconds: float) -> None:
+    def __init__(self, store: Store, seconds: float, say: Say = lambda _: None) -> None:
         super().__init__(store)
-        self._clock = _Clock(self.label, seconds)
+        self._clock = _Clock(store, seconds, say)
 
     async def ask(self, name: str, *args: Any, **named: Any) -> Any:
         async with self._clock.answer():

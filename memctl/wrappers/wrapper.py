@@ -50,6 +50,10 @@ class StoreWrapper(Store):
         return self._store.dialect
 
     @property
+    def waits_for(self) -> str:
+        return self._store.waits_for
+
+    @property
     def embeds(self) -> str:  # type: ignore[override]
         """The field of a fact's metadata that the store inside embeds."""
         return self._store.embeds

@@ -7,9 +7,10 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -281,3 +282,19 @@ async def test_lock_new_target_of_another_run_is_not_removed(tmp_path: Path) -> 
         assert path.exists()
     await failed.withdraw(CopyReport())
     assert not path.exists()
+
+
+@pytest.mark.parametrize("words", [("inspect",), ("delete", "--last", "1", "--yes")])
+def test_wait_for_another_program_is_told(tmp_path: Path, words: tuple[str, ...]) -> None:
+    path = tmp_path / "agents.db"
+    asyncio.run(fill(str(path), {OTHER: samples.entries(5)}))
+    command, *options = words
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        process = memctl(command, path, *options)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line == f"memctl: waiting for another program, which locks {path} (up to 30 s)\n"
+        other.execute("ROLLBACK")
+        _, rest = process.communicate()
+    assert (process.returncode, rest) == (0, "")

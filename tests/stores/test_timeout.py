@@ -15,6 +15,7 @@ from memctl.errors import Lost
 from memctl.location import Location
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode, Store
+from memctl.wrappers import timeout
 from memctl.wrappers.timeout import Timeout
 from memctl.wrappers.wrapper import StoreWrapper
 
@@ -90,3 +91,28 @@ def test_wrapper_forwards_every_method_of_the_contract() -> None:
         if inspect.isfunction(method) and not name.startswith("_")
     }
     assert public - set(vars(StoreWrapper)) == {"snapshot"}, "made of the wrapper's own ``read``"
+
+
+async def test_silence_is_told_once_and_work_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeout, "WAIT", 0.01)
+    monkeypatch.setattr(timeout, "SILENCE", 0.2)
+    said: list[str] = []
+    store = hanging(Store, Location("sqlite", "it", path=Path("it.db")))
+    with pytest.raises(Lost):
+        await Timeout(store, 0.4, said.append).is_empty()
+    assert said == ["waiting for an answer of it (up to 0.4 s)"]
+
+    async def results(_self: Any, pages: AsyncGenerator[Any], _mode: Any) -> AsyncGenerator[Any]:
+        async for page in pages:
+            await asyncio.sleep(0.05)
+            yield page
+
+    async def pages() -> AsyncGenerator[Any]:
+        for number in range(10):
+            await asyncio.sleep(0.05)
+            yield number
+
+    said.clear()
+    store = type("Slow", (type(store),), {"write": results})(store.location)
+    await _all(Timeout(store, 0.4, said.append).write(pages()))
+    assert said == []

@@ -161,6 +161,11 @@ class Database(ABC):
         """The columns without a default that an application added, by table."""
 
     @property
+    def waits_for(self) -> str:
+        """See ``Store.waits_for``."""
+        return ""
+
+    @property
     def _caught(self) -> tuple[type[Exception], ...]:
         return (SQLAlchemyError, OSError, *self.driver_errors)
 

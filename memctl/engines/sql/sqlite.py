@@ -19,7 +19,14 @@ import aiosqlite
 from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
-from memctl.engines.sql.sqlite_driver import Call, Connection, Driver, connect, open_driver
+from memctl.engines.sql.sqlite_driver import (
+    LOCK_TIMEOUT,
+    Call,
+    Connection,
+    Driver,
+    connect,
+    open_driver,
+)
 from memctl.engines.sql.sqlite_files import (
     HINT,
     LARGE_BYTES,
@@ -136,6 +143,13 @@ class SqliteDatabase(Database):
             return await connect(connection)
 
         return AsyncEngine("sqlite+aiosqlite://", connected)
+
+    @property
+    def waits_for(self) -> str:
+        waits = any(one.waits for one in self._connections)
+        return (
+            f"another program, which locks {self.label} (up to {LOCK_TIMEOUT} s)" if waits else ""
+        )
 
     def add_functions(self, driver: sqlite3.Connection) -> None:
         """Register SQL functions on a new connection; a layout overrides this method."""

@@ -26,6 +26,8 @@ class Call:
     """A call that runs in a connection's thread; ``cancelled`` is set if its task is cancelled."""
 
     cancelled = False
+    waits = False
+    """True while the call waits because another process locks the file."""
 
 
 class Driver(sqlite3.Connection):
@@ -72,17 +74,21 @@ class Driver(sqlite3.Connection):
                 or the current call was cancelled.
         """
         end = 0.0
-        while True:
-            begun = time.monotonic()
-            end = end or begun + LOCK_TIMEOUT
-            try:
-                return work(*args)
-            except sqlite3.OperationalError as error:
-                now = time.monotonic()
-                # If SQLite returned without a wait, waiting would not help, as in a deadlock.
-                waited = error.sqlite_errorcode in _BUSY and now - begun >= _SLICE / 2
-                if not waited or now > end or self.call.cancelled:
-                    raise
+        try:
+            while True:
+                begun = time.monotonic()
+                end = end or begun + LOCK_TIMEOUT
+                try:
+                    return work(*args)
+                except sqlite3.OperationalError as error:
+                    now = time.monotonic()
+                    # If SQLite returned without a wait, waiting would not help, as in a deadlock.
+                    waited = error.sqlite_errorcode in _BUSY and now - begun >= _SLICE / 2
+                    if not waited or now > end or self.call.cancelled:
+                        raise
+                    self.call.waits = True
+        finally:
+            self.call.waits = False
 
 
 class _Cursor(sqlite3.Cursor):
@@ -156,6 +162,11 @@ class Connection(aiosqlite.Connection):
             return self._driver
 
         super().__init__(open_it, chunk_size)
+
+    @property
+    def waits(self) -> bool:
+        """True while a call waits because another process locks the file."""
+        return (self.opening if self._driver is None else self._driver.call).waits
 
     @property
     def has_ended(self) -> bool:

@@ -35,6 +35,10 @@ class DatabaseStore(Store):
         """
 
     @property
+    def waits_for(self) -> str:
+        return self.database.waits_for
+
+    @property
     def changed_tables(self) -> Sequence[str]:
         """The names of the tables in which the store changes or deletes rows."""
         return ()

@@ -500,7 +500,7 @@ class Migration:
         return nullcontext(target) if given else opened(target, self._observer)
 
     def _timed(self, store: Store) -> Store:
-        return Timeout(store, self._transfer.timeout)
+        return Timeout(store, self._transfer.timeout, self._observer.note)
 
     async def _refuse_vectors(self, source: Store) -> None:
         if isinstance(self._target, Store):
