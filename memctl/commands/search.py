@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, opens_stores
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
+from memctl.index.query import field_of
 from memctl.location import Location, visible
 from memctl.ops.index import Target
 from memctl.ops.names import refuse_absent
@@ -22,6 +24,7 @@ from memctl.ops.search import search as operation
 from memctl.output.pager import paged
 from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
+from memctl.registry import SUFFIXES
 from memctl.reports import search as reports
 from memctl.selection import Selection
 from memctl.store import Store
@@ -49,7 +52,7 @@ def search(
         ),
     ] = By.WORDS,
     top: Annotated[
-        int, typer.Option("--top", metavar="N", min=1, help="Show the best N messages.")
+        int, typer.Option("--top", "--limit", metavar="N", min=1, help="Show the best N messages.")
     ] = 10,
     around: Annotated[
         int,
@@ -68,19 +71,17 @@ def search(
 ) -> None:
     """Find messages by words or by meaning, best first.
 
-    A query has words, "phrases", prefixes (medic*), words that must not be there (-work), and
-    filters (user:ada role:user). The first search of a store makes an index in the cache folder;
-    later searches read only new messages.
+    The query begins at the first word that names no store. It has words, "phrases", prefixes
+    (medic*), words that must not be there (-work), and filters (user:ada role:user). The first
+    search of a store makes an index in the cache folder; later searches read only new messages.
 
     Examples:
-      memctl search agents.db "knee surgery" --user ada
+      memctl search agents.db knee surgery --user ada
       memctl search agents.db archive.ndjson '"kyoto trip" -train' --around 2
       memctl search agents.db "where does she live" --by both --embedder local
     """
     output = run.output
-    *stores, query = words
-    if not stores:
-        raise UsageError("a search needs a store and a query", 'memctl search STORE "WORDS"')
+    stores, query = _split(run, words)
     if ids and output.format is not Format.TABLE:
         raise UsageError(f"--ids and --format {output.format} cannot be combined", "choose one")
     model = _embedder(run, by, embedder)
@@ -96,7 +97,10 @@ def search(
         for text in report.warnings:
             output.warn(text)
         if not report.hits and report.memories is not None:
-            refuse_absent(where, report.memories, *(target.location for target in targets))
+            locations = [target.location for target in targets]
+            refuse_absent(where, report.memories, *locations, names=report.names)
+        for word, near in report.similar.items():
+            output.note(f"no {report.noun} has the word {word!r}: did you mean {near!r}?")
         _note_costs(output, report)
         if ids:
             _print_ids(output, report)
@@ -105,8 +109,25 @@ def search(
         output.finish()
 
 
+def _split(run: Run, words: list[str]) -> tuple[list[str], str]:
+    """Return the stores and the query of a command line.
+
+    The query begins at the first word after a store that names no store, and that does not look
+    like a path or a URL.  The last word belongs to the query, whatever it looks like.
+
+    Raises:
+        UsageError: there is no store, or no query.
+    """
+    stores, query = words[:1], words[1:]
+    while len(query) > 1 and _names_store(run, query[0]):
+        stores.append(query.pop(0))
+    if not query:
+        raise UsageError("a search needs a store and a query", "memctl search STORE WORDS...")
+    return stores, " ".join(query)
+
+
 def _located(run: Run, store: str) -> Location:
-    """Return the location of a store; ``store`` is the name, URL or path that the user wrote.
+    """Return the location of a store.
 
     Raises:
         UsageError: there is no such store, perhaps because ``store`` is a word of the query.
@@ -114,8 +135,18 @@ def _located(run: Run, store: str) -> Location:
     try:
         return run.locate(store)
     except UsageError as error:
-        hint = "the query comes last, in quotes if it has several words"
-        raise UsageError(error.message, f"{error.hint}; {hint}") from error
+        raise UsageError(
+            error.message, f"{error.hint}; the stores come before the query"
+        ) from error
+
+
+def _names_store(run: Run, word: str) -> bool:
+    """Return whether a word is an alias, or looks like a path or URL of a store."""
+    if run.configuration().alias(word) is not None or os.path.lexists(word):
+        return True
+    if field_of(word):
+        return False
+    return "/" in word or ":" in word or word.lower().endswith(SUFFIXES)
 
 
 def _target(location: Location, output: Output) -> Target:

@@ -441,6 +441,19 @@ class IndexFile:
             )
             return [row[0] for row in rows]
 
+    def stems(self, first: str, shortest: int, longest: int) -> list[str]:
+        """Return the stems of indexed words that begin with ``first``, by their length."""
+        with self._errors():
+            self._connection.execute(
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.term USING fts5vocab (main, words, row)"
+            )
+            rows = self._connection.execute(
+                "SELECT term FROM temp.term WHERE term >= ?1 AND term < ?1 || char(0x10ffff)"
+                " AND length(term) BETWEEN ?2 AND ?3",
+                (first, shortest, longest),
+            )
+            return [row[0] for row in rows]
+
     def frequency(self, match: str) -> int:
         """Return the number of blocks of messages that match an expression of FTS5."""
         return self._number("SELECT count(*) FROM words WHERE words MATCH ?", match)

@@ -55,10 +55,9 @@ def make_folder() -> Path:
     try:
         path.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(
-            f"cannot make {path}: {error.strerror}",
-            HINT,
-        ) from error
+        raise Unavailable(f"cannot make {path}: {error.strerror}", HINT) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Unavailable(f"cannot write to {path}", HINT)
     return path
 
 

@@ -153,6 +153,12 @@ def parse(text: str) -> Query:
     )
 
 
+def field_of(word: str) -> str:
+    """Return the field of a word that filters, such as ``user:ada``; empty for any other word."""
+    name = word.removeprefix("-").partition(":")[0].lower()
+    return name if name in FIELDS and ":" in word else ""
+
+
 def phrase(text: str) -> list[str]:
     """Return a list with the FTS5 expression for a phrase; an empty list if it has no words."""
     prepared = prepare(text).replace('"', " ")

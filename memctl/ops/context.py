@@ -21,6 +21,7 @@ from memctl.model import MemoryInfo, MemoryKey, StoredMessage
 from memctl.ops.compress.plan import message_tokens
 from memctl.ops.compress.transcript import transcribe
 from memctl.ops.doctor.check import examine
+from memctl.ops.names import refuse_absent_in
 from memctl.ops.select import select_with_places
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
@@ -71,11 +72,8 @@ async def find_memory(store: Store, where: Selection) -> MemoryInfo:
             if len(found) > _NAMED:
                 break
     if not found:
-        asked = ", ".join(repr(name) for name in sorted(where.users | where.sessions))
-        raise NotFound(
-            f"{store.label} has no memory" + (f" of {asked}" if asked else ""),
-            "list the memories with: memctl inspect STORE",
-        )
+        await refuse_absent_in(where, 0, store)
+        raise NotFound(f"{store.label} has no memory", "name another store, or check its URL")
     if len(found) > 1:
         names = [str(info.key) for info in found[:_NAMED]] + ["more"] * (len(found) > _NAMED)
         raise UsageError(

@@ -26,6 +26,7 @@ from memctl.index.database import (
     IndexedMessage,
     remove_file,
 )
+from memctl.index.folder import make_folder
 from memctl.index.query import Query, parse
 from memctl.index.ranking import BATCH, Ranked, Ranker, Statistics, expression
 from memctl.index.text import plain, prepare
@@ -43,6 +44,7 @@ from memctl.ops.index import (
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.words import nearest
 
 
 class By(StrEnum):
@@ -133,6 +135,10 @@ class SearchReport:
 
     None if the selection has no names, or if a service searched.
     """
+    names: list[MemoryKey] = field(default_factory=list)
+    """All memories, if none is of the named users or sessions."""
+    similar: dict[str, str] = field(default_factory=dict)
+    """For a search by words without hits: words that no message has, and a similar word of one."""
 
 
 async def search(
@@ -145,7 +151,8 @@ async def search(
 ) -> SearchReport:
     """Return the selected messages of the stores ``targets`` that answer the query best.
 
-    ``embedder`` makes vectors for a search by meaning.  A damaged index is made anew.
+    ``embedder`` makes vectors for a search by meaning.  A damaged index is made anew.  If no index
+    can be kept, the stores are read as without ``options.keep``, with a warning.
 
     Raises:
         UsageError: the query has no words to search for, or the way to search is not possible.
@@ -154,6 +161,12 @@ async def search(
     if options.by is By.SERVICE:
         return await _by_service(targets, query, where, options)
     notes: list[str] = []
+    if options.keep:
+        try:
+            make_folder()
+        except Unavailable as error:
+            notes.append(f"{error.message}: no index is kept, and each search reads all messages")
+            options = replace(options, keep=False)
     while True:
         try:
             report = await _search(targets, query, where, options, progress, embedder)
@@ -260,7 +273,38 @@ async def _search(
                 for index in indexes
                 for row in index.file.memories(where.users)
             )
+            if not report.memories:
+                report.names = [row.key for index in indexes for row in index.file.memories()]
+        if report.found == 0:
+            report.similar = _similar(parsed, indexes)
     return report
+
+
+def _similar(query: Query, indexes: Sequence[OpenIndex]) -> dict[str, str]:
+    """Map words of the query that no message has to the most similar word of a message."""
+    found = {}
+    for unit in query.words:
+        word = unit.strip('" *')
+        if len(word) < _LEAST_WORD or any(index.file.frequency(unit) for index in indexes):
+            continue
+        sizes = len(word) - 2, len(word) + 1
+        near = {stem: index for index in indexes for stem in index.file.stems(word[0], *sizes)}
+        best = nearest(word, near)
+        if best and (whole := _word_of(near[best], best)):
+            found[word] = whole
+    return found
+
+
+def _word_of(index: OpenIndex, stem: str) -> str | None:
+    """Return a word with a stem from a message of the index."""
+    unit = f'"{stem}" *'
+    for number in index.file.find(unit, 1):
+        for entry in index.file.block(number).entries:
+            for piece in entry.pieces:
+                text, spans = excerpt(piece, [unit])
+                if spans:
+                    return text[slice(*spans[0])].casefold()
+    return None
 
 
 async def _embedded(
@@ -539,6 +583,9 @@ class _Newest:
                         return block.place + at
         return 0
 
+
+_LEAST_WORD = 4
+"""The length of the shortest word for which a similar word is suggested."""
 
 MEANING = 1.5
 """The weight of meaning in a search by words and meaning; the best score of words weighs 1."""

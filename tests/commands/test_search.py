@@ -203,22 +203,58 @@ def test_search_refuses(run: Run, store: Path, words: list[str], code: int, said
     fails(run("search", *(str(store) if one == "STORE" else one for one in words)), code, said)
 
 
-@pytest.mark.parametrize("words", [["STORE", "violet", "umbrella"], ["violet", "STORE"]])
-def test_search_says_where_the_query_goes(run: Run, store: Path, words: list[str]) -> None:
-    named = [str(store) if one == "STORE" else one for one in words]
-    fails(run("search", *named), 2, "there is no store named 'violet'", "the query comes last")
+@pytest.mark.parametrize(
+    ("words", "stores"),
+    [
+        ("a.db violet umbrella", 1),
+        ("a.db user:ada violet", 1),
+        ("a.db b.db kettle blue", 2),
+        ("other a.db blue", 2),
+        ("a.db other kettle b.db", 2),
+        ("a.db other", 1),
+    ],
+)
+def test_search_query_begins_where_the_stores_end(
+    run: Run, store: Path, write: Path, monkeypatch: pytest.MonkeyPatch, words: str, stores: int
+) -> None:
+    monkeypatch.chdir(store.parent)
+    write.write_text('[stores.other]\nurl = "b.db"\n')
+    assert run("migrate", store, "b.db").exit_code == 0
+    given = words.split()
+    found = report(run("search", *given, "--json"))
+    assert found["stores"] == ["b.db" if one == "other" else one for one in given[:stores]]
+    assert found["query"] == " ".join(given[stores:])
 
 
-@pytest.mark.parametrize("words", [("search", "umbrella"), ("index", "update")])
-def test_index_folder_that_cannot_be_made_is_named(
-    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, str]
+def test_search_first_word_is_a_store(run: Run, store: Path) -> None:
+    hint = "the stores come before the query"
+    fails(run("search", "violet", store), 2, "there is no store named 'violet'", hint)
+    fails(run("search", store, "missing/a.db", "violet"), 4, "missing/a.db does not exist")
+    fails(run("search", store), 2, "a search needs a store and a query")
+
+
+def test_search_without_a_hit_guesses(run: Run, store: Path) -> None:
+    done = run("search", store, "umbrela", "kettel", "zebra")
+    assert "no message has the word 'umbrela': did you mean 'umbrella'?" in done.stderr
+    assert "no message has the word 'kettel': did you mean 'kettle'?" in done.stderr
+    assert "zebra" not in done.stderr
+    assert "did you mean" not in run("search", store, "umbrela", "kettle").stderr
+    fails(run("search", store, "kettle", "--user", "adda"), 4, "did you mean 'ada'?")
+
+
+@pytest.mark.slow
+def test_search_without_a_folder_for_its_index_reads_all(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    command = [words[0], store, words[1]] if words[0] == "search" else [*words, store]
-    fails(run(*command), 3, "cannot make", "or search with --no-index")
+    done = run("search", store, "umbrella", "--json")
+    assert len(report(done)["hits"]) == 3
+    assert "cannot make" in done.stderr
+    assert "no index is kept, and each search reads all messages" in done.stderr
+    fails(run("index", "update", store), 3, "cannot make", "or search with --no-index")
     assert "There are no indexes." in run("index", "list").stdout
-    assert run("search", store, "umbrella", "--no-index").exit_code == 0
+    assert run("search", store, "umbrella", "--no-index").stderr == ""
 
 
 @pytest.mark.slow

@@ -214,16 +214,6 @@ def test_index_finds_texts_changed_in_place_with_checksum(store: Path) -> None:
     assert ids(find(store, query="samovar"))[0] == "m1"
 
 
-def test_index_cannot_be_kept_where_nothing_can_be_written(
-    store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
-    with pytest.raises(Unavailable, match="cannot make"):
-        find(store, query="umbrella")
-    assert find(store, query="umbrella", keep=False).hits
-
-
 @pytest.mark.slow
 def test_index_is_made_once_by_two_searches_at_once(tmp_path: Path) -> None:
     texts = [f"umbrella {number}" for number in range(2000)]
