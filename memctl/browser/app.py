@@ -384,8 +384,10 @@ class Browser(App[None]):
 
     def action_search(self) -> None:
         """Ask for what to search in the store."""
+        search = next(one for one in self._screens.values() if isinstance(one, Search))
         self.action_change_screen(next(key for key, one in SCREENS.items() if one is Search))
-        self.left.action_slash()
+        if search.words:
+            search.action_slash()
 
     def action_focus_next(self) -> None:
         """Use the other pane."""

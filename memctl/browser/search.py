@@ -24,7 +24,7 @@ RATE = 20_000
 SNIPPET = 2
 """The lines of a snippet."""
 LANGUAGE = (
-    "Press / and type what to look for.\n\n"
+    "Type what to look for.\n\n"
     "knee surgery     any of these words; messages\n"
     "                 with more of them come first\n"
     '"knee surgery"   the words one after the other\n'
@@ -47,7 +47,7 @@ class Search(ListPane[Hit]):
     def __init__(self, source: Source, catalogue: Catalogue) -> None:
         super().__init__(source, catalogue)
         self.told = LANGUAGE
-        self._query = ""
+        self.words = ""
         self._report = SearchReport()
         self._asks = False
         """True while it asks whether to read all messages."""
@@ -56,19 +56,25 @@ class Search(ListPane[Hit]):
 
     # Searching
 
+    def entered(self) -> None:
+        """Ask for a query if there is none."""
+        super().entered()
+        if not self.words:
+            self.action_slash()
+
     def action_slash(self) -> None:
         """Ask for a query."""
-        self.post_message(self.Asked("Search", self._typed, self._query))
+        self.post_message(self.Asked("Search", self._typed, self.words))
 
     def _typed(self, text: str | None, complete: bool) -> None:
         if complete and text and text.strip():
-            self._query = text
+            self.words = text
             self._show(SearchReport(), "")
             self.read_anew()
 
     def read_anew(self) -> None:
         """Search again; the index takes in what is new."""
-        if self._query:
+        if self.words:
             self._asks = False
             self.say("searching…")
             self.run_worker(self._search(), group="search", exclusive=True)
@@ -98,7 +104,7 @@ class Search(ListPane[Hit]):
                 self.say("")
                 return None
         return await background.submit(
-            search([target], self._query, source.where, options, progress)
+            search([target], self.words, source.where, options, progress)
         )
 
     def _show(self, report: SearchReport, told: str) -> None:
@@ -139,7 +145,7 @@ class Search(ListPane[Hit]):
 
     def title(self) -> str:
         """Return the query."""
-        return f"Search: {self._query}" if self._query else "Search"
+        return f"Search: {self.words}" if self.words else "Search"
 
     def facts(self) -> Iterable[str]:
         """Return the number of hits, or how far a search is."""

@@ -50,7 +50,7 @@ async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
     async with browsing(make_browser(agents)) as driver:
         await driver.press("2")
         driver.compare("search")
-        await search(driver, "kyoto")
+        await driver.answer("kyoto")
         driver.compare("search-asks")
         assert not folder.indexes()
         await driver.press("enter")
