@@ -102,6 +102,13 @@ def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path)
         (("backup", "a.db"), "use memctl export"),
         (("rm", "a.db"), "use memctl delete"),
         (("ls", "-q"), "use memctl inspect"),
+        (("users", "a.db"), "use memctl inspect"),
+        (("tail", "a.db"), "use memctl inspect STORE --messages --last 20"),
+        (("gc", "a.db"), "use memctl retain for policies, or memctl delete"),
+        (("erese", "a.db"), "memctl --help lists the commands"),
+        (("hold", "add", "prod", "--reason", "x"), "name the store as an option: --store prod"),
+        (("export", FRIDAY, "-o", "a.pdf"), "name it NAME.html, and print the page"),
+        (("export", FRIDAY, "-o", "a.txt"), "name it .html, .md, .csv"),
         (("delete", "a.db", "--before", "7d"), "memctl's option is --until"),
     ],
 )

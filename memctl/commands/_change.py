@@ -145,8 +145,10 @@ def confirm(question: str, *, expected: str | None = None) -> None:
         raise stopped
 
 
-def refuse_unasked(yes: bool) -> None:
+def refuse_unasked(yes: bool, hint: str = "--dry-run shows what would be done") -> None:
     """Refuse a change that nobody can confirm; ``yes`` is the option ``--yes``.
+
+    ``hint`` says how to see what would be done.
 
     Raises:
         UsageError: there is neither a terminal nor ``--yes``.
@@ -154,7 +156,7 @@ def refuse_unasked(yes: bool) -> None:
     if not yes and not at_terminal():
         raise UsageError(
             "refusing without confirmation: not a terminal",
-            "use --yes; --dry-run shows what would be done",
+            f"use --yes; {hint}",
         )
 
 

@@ -14,7 +14,9 @@ WORDS = {
     **dict.fromkeys(("restore", "load"), "import"),
     **dict.fromkeys(("copy", "cp", "sync", "move", "mv"), "migrate"),
     **dict.fromkeys(("diff", "compare", "cmp"), "verify"),
-    **dict.fromkeys(("ls", "list", "show", "cat", "stat"), "inspect"),
+    **dict.fromkeys(("ls", "list", "show", "cat", "stat", "stats", "users", "sessions"), "inspect"),
+    **dict.fromkeys(("tail", "head"), "inspect STORE --messages --last 20"),
+    **dict.fromkeys(("prune", "gc", "clean"), "retain for policies, or memctl delete"),
     **dict.fromkeys(("rm", "remove"), "delete"),
     **dict.fromkeys(("forget", "purge", "wipe"), "erase"),
     **dict.fromkeys(("check", "repair", "fsck"), "doctor"),
@@ -39,7 +41,7 @@ def unknown_command(word: str, commands: Iterable[str]) -> UsageError:
     hint = "memctl --help lists the commands"
     if word in WORDS:
         hint = f"use memctl {WORDS[word]}"
-    elif near := get_close_matches(word, commands, n=1):
+    elif near := get_close_matches(word, {*commands} - {"erase"}, n=1):  # no slip leads there
         hint = f"did you mean {near[0]!r}?"
     return UsageError(f"there is no command {word!r}", hint)
 
@@ -134,6 +136,8 @@ def _unexpected(context: Any, command: str, extra: str, hint: str) -> UsageError
     values = {context.params.get(one.name) for one in taken if one.metavar in _VALUES}
     if options.get(option) or options.get(before.partition("=")[0]) or before in values:
         hint = f'put words that belong together into quotes: "{before} {extra}"'
+    elif not taken and "--store" in options:
+        hint = f"name the store as an option: --store {extra}"
     elif "-o" in options:
         hint = f"use -o FILE to write a file: -o {extra}"
     return UsageError(f"unexpected {extra!r}: {command} takes {takes}", hint)

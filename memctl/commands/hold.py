@@ -125,7 +125,10 @@ def remove(
     run: Run,
     id_: Annotated[str, typer.Argument(metavar="HOLD", help="The id of the hold.")],
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why the hold is removed.")
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why the hold is removed.", show_default=False
+        ),
     ] = "",
     yes: YesOption = False,
 ) -> None:
@@ -137,7 +140,7 @@ def remove(
       memctl hold remove 5c1f09ab
       memctl hold remove 5c1f09ab --reason "case 17 is closed" --yes
     """
-    refuse_unasked(yes)
+    refuse_unasked(yes, "memctl hold list shows the holds")
     _refuse_text("--reason", reason)
     if any(one.id == id_ for one in _configured(run)):
         raise UsageError(

@@ -208,11 +208,20 @@ def refuse_output(
 
 
 def _refuse_extension(output: str, shape: Shape) -> None:
-    if not plain_name(file_name(output)).lower().endswith(_EXTENSIONS[shape]):
+    name = plain_name(file_name(output)).lower()
+    if not name.endswith(_EXTENSIONS[shape]):
         names = " or ".join(f"NAME{extension}" for extension in _EXTENSIONS[shape])
+        if name.endswith(".pdf"):
+            hint = "name it NAME.html, and print the page from a browser"
+        elif shape is Shape.ARCHIVE and shape_of(output) is None:
+            hint = (
+                "name it .html, .md, .csv, .parquet, .jsonl or .json, or .ndjson.zst for an archive"
+            )
+        else:
+            hint = f"name it {names}"
         raise UsageError(
             f"unrecognised file extension for {shape.value}: {shown(output)}",
-            f"name it {names}; write a database with memctl migrate",
+            f"{hint}; write a database with memctl migrate",
         )
 
 
