@@ -108,7 +108,6 @@ def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path)
         (("erese", "a.db"), "memctl --help lists the commands"),
         (("hold", "add", "prod", "--reason", "x"), "name the store as an option: --store prod"),
         (("export", FRIDAY, "-o", "a.pdf"), "name it NAME.html, and print the page"),
-        (("export", FRIDAY, "-o", "a.txt"), "name it .html, .md, .csv"),
         (("delete", "a.db", "--before", "7d"), "memctl's option is --until"),
     ],
 )

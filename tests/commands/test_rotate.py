@@ -311,7 +311,8 @@ def test_rotate_of_an_alias(run: Run, write: Path, filled: str, tmp_path: Path) 
     assert report(run("verify", "night@latest", "prod", "--json"))["differences"] == []
     assert run("export", "prod", "-o", "night").exit_code == 0
     assert contents(str(tmp_path / "n.ndjson.zst")) == contents(filled)
-    fails(run("export", "prod", "-o", "prod"), 2, "unrecognised file extension")
+    hint = "name it .html, .md, .csv, .parquet, .jsonl or .json, or .ndjson.zst for an archive"
+    fails(run("export", "prod", "-o", "prod"), 2, "unrecognised file extension", hint)
 
 
 def test_rotate_inspect_lists_the_files(run: Run, nights: Path, tmp_path: Path) -> None:
