@@ -8,6 +8,7 @@ from collections.abc import (
     Callable,
     Collection,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
 )
@@ -74,9 +75,9 @@ class Selection:
     A message without a readable timestamp is in no period; ``untimed`` counts such messages.
     ``live`` is True for messages that the framework reads, and False for the others
     (``dialects.view.Unread``).
-    ``match`` is a case-sensitive part of the text of the message, or of a text that the memory
-    stores with the message.  ``last`` selects only the newest N of the selected messages of each
-    memory.  ``spare`` excludes the newest N messages of each memory.
+    ``match`` is a part of the text of the message, or of a text that the memory stores with the
+    message; with ``ignore_case``, in any case.  ``last`` selects only the newest N of the selected
+    messages of each memory.  ``spare`` excludes the newest N messages of each memory.
 
     ``keys`` limits the selection to these memories, and ``done`` excludes these memories: an
     operation that reads a store again uses ``keys`` and ``done``.  ``own_ids`` maps a memory to
@@ -99,6 +100,7 @@ class Selection:
     until: datetime | None = None
     live: bool | None = None
     match: str | None = None
+    ignore_case: bool = False
     last: int | None = None
     spare: int | None = None
     shard: Shard | None = None
@@ -203,10 +205,19 @@ class Selection:
         return self.exclude_marks.isdisjoint(marks)
 
     def _says(self, view: MessageView, message: StoredMessage, dialect: Dialect) -> bool:
-        if self.match is None or any(self.match in text for text in view.texts()):
+        if self.match is None or self.has_match(view.texts()):
             return True
         others = map(dialect.parse, dialect.other_texts(message.shape))
-        return any(self.match in text for other in others for text in other.texts())
+        return any(self.has_match(other.texts()) for other in others)
+
+    def has_match(self, texts: Iterable[str]) -> bool:
+        """Return whether one of the texts contains ``match``; True without ``match``."""
+        if self.match is None:
+            return True
+        if not self.ignore_case:
+            return any(self.match in text for text in texts)
+        wanted = self.match.casefold()
+        return any(wanted in text.casefold() for text in texts)
 
     def matches_fields(
         self, role: str | None, name: str | None, moment: Callable[[], datetime | None]

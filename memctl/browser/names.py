@@ -15,10 +15,13 @@ from memctl.browser.pane import Folded, Subject, spread
 from memctl.browser.source import Source
 from memctl.location import visible
 from memctl.model import MemoryKey
-from memctl.text.numbers import count, size
+from memctl.text.numbers import count, minute, size
+from memctl.text.words import natural
 
 UNFOLDED = 40
 """The largest number of memories that are all shown at the beginning."""
+COUNTED = 20_000
+"""The largest number of memories in whose names numbers count: more would take a second."""
 ROOM_FOR_TIME = 56
 """The columns from which on a row has the time of the last message."""
 SHARE = 20
@@ -93,9 +96,10 @@ class Names(Folded[User | MemoryKey]):
         wanted = self.filter.casefold()
         users = memories = 0
         plain = self._is_plain()
-        every = sorted(self.catalogue.users.values(), key=lambda user: user.name)
+        order = natural if self.catalogue.memories <= COUNTED else list
+        every = sorted(self.catalogue.users.values(), key=lambda user: order([user.name]))
         for user in sorted(every, key=self._rank, reverse=True):
-            sizes = sorted(user.memories.items(), key=lambda one: one[0])
+            sizes = sorted(user.memories.items(), key=lambda one: order(one[0]))
             keys = [
                 key for key, _ in sorted(sizes, key=lambda one: self._rank(one[1]), reverse=True)
             ]
@@ -154,7 +158,7 @@ class Names(Folded[User | MemoryKey]):
             return Text()
         shown = size(counts.bytes) if self._order == 3 else f"{counts.messages:,}"
         if width >= ROOM_FOR_TIME:
-            time = visible((counts.last or "")[:16].replace("T", " "))
+            time = visible(minute(counts.last))
             shown = f"{shown:>12}  {time:<16}"
         return Text(shown, "dim")
 

@@ -194,11 +194,10 @@ def refuse_many(deleted: int, noun: str, most: float, limit: str | None) -> None
 
 
 def deletions(found: ChangeReport) -> str:
-    """Return how much a plan deletes: ``36 messages in 12 memories (and 2 memories more)``.
+    """Return how much a plan deletes: ``36 messages in 12 memories (10 shown)``.
 
-    The memories in parentheses are those that ``changes.change_plan`` does not show.
+    The shown memories are those of ``changes.change_plan``.
     """
     planned = found.planned
-    hidden = planned.memories - SHOWN_MEMORIES
-    more = f" (and {count(hidden, 'memory')} more)" if hidden > 0 else ""
-    return f"{count(planned.deleted, found.noun)} in {count(planned.memories, 'memory')}{more}"
+    shown = f" ({SHOWN_MEMORIES} shown)" if planned.memories > SHOWN_MEMORIES else ""
+    return f"{count(planned.deleted, found.noun)} in {count(planned.memories, 'memory')}{shown}"

@@ -157,7 +157,9 @@ def _selection(
     since: Annotated[
         str | None,
         selecting(
-            "--since", metavar="TIME", help="Only messages from TIME on, such as 2026-01-31T12:00."
+            "--since",
+            metavar="TIME",
+            help="Only messages from TIME on: 2026-01-31, 2026-01-31T12:00, yesterday.",
         ),
     ] = None,
     until: Annotated[
@@ -174,6 +176,9 @@ def _selection(
             "--match", metavar="TEXT", help="Only messages that contain TEXT, case-sensitive."
         ),
     ] = None,
+    ignore_case: Annotated[
+        bool, selecting("--ignore-case", help="Find the TEXT of --match in any case.")
+    ] = False,
     live: Annotated[
         bool | None,
         selecting(
@@ -189,6 +194,8 @@ def _selection(
         "older_than": older_than,
         "newer_than": newer_than,
     }
+    if ignore_case and match is None:
+        raise UsageError("--ignore-case needs --match", "add --match TEXT, or leave it out")
     first, end = period(texts, _option_of, datetime.now())
     return Selection(
         users=frozenset(user or ()),
@@ -202,6 +209,7 @@ def _selection(
         until=end,
         last=last,
         match=match,
+        ignore_case=ignore_case,
         live=live,
     )
 

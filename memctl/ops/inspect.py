@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from functools import partial
 
@@ -13,9 +14,10 @@ from memctl.dialects.view import Dialect
 from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 from memctl.ops.gather import gather
 from memctl.ops.retry import leaving_damaged
-from memctl.reports.inspect import GroupRow, Totals
+from memctl.reports.inspect import GroupRow, Totals, in_order
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.words import natural
 
 
 class Sort(StrEnum):
@@ -34,7 +36,14 @@ class GroupBy(StrEnum):
     MARK = "mark"
     ROLE = "role"
     NAME = "name"
+    HOUR = "hour"
     DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+TIMES = {GroupBy.HOUR: 13, GroupBy.DAY: 10, GroupBy.MONTH: 7}
+"""The length of the value of a group in a time such as ``2026-11-29 06:15``."""
 
 
 @dataclass(slots=True)
@@ -48,8 +57,8 @@ class Catalogue:
 async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
     """Return the catalogue of the selected memories, ordered by ``sort``.
 
-    Memories with the most messages or bytes, or the latest message, come first; users come in
-    alphabetical order.
+    Memories with the most messages or bytes, or the latest message, come first; equal ones, and
+    users, come in the order of their names, ``s2`` before ``s10``.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
@@ -66,15 +75,14 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
         _add(totals, info)
     totals.users = len({info.key.user for info in memories} - {""})
     totals.without_user = sum(not info.key.user for info in memories)
-    orders: dict[Sort, Callable[[MemoryInfo], tuple[object, ...]]] = {
-        Sort.MESSAGES: lambda info: (-info.messages, info.key),
-        Sort.BYTES: lambda info: (-info.bytes, info.key),
-        Sort.USER: lambda info: (info.key,),
-    }
-    if sort is Sort.LAST:
-        memories.sort(key=lambda info: info.last or "", reverse=True)
-    else:
-        memories.sort(key=orders[sort])
+    memories.sort(key=lambda info: natural(info.key))
+    match sort:
+        case Sort.MESSAGES:
+            memories.sort(key=lambda info: -info.messages)
+        case Sort.BYTES:
+            memories.sort(key=lambda info: -info.bytes)
+        case Sort.LAST:
+            memories.sort(key=lambda info: info.last or "", reverse=True)
     return Catalogue(totals, memories)
 
 
@@ -98,17 +106,17 @@ def _add(totals: Totals, info: MemoryInfo) -> None:
 
 
 async def group(store: Store, where: Selection, by: GroupBy) -> list[GroupRow]:
-    """Return groups of the selected messages: days in order, other groups with the largest first.
+    """Return groups of the selected messages: times in order, other groups with the largest first.
 
     ``by`` is the property that the messages of a group share.  A message with several marks is in
-    the group of each mark.
+    the group of each mark.  A message without a time is in the group "".  Times are as stored,
+    and weeks are those of ISO 8601, such as ``2026-W48``.
 
     Raises:
         MemctlError: as ``Store.read``.
     """
     groups = await leaving_damaged(lambda: _grouped(store, where, by))
-    order = (lambda found: found.value) if by is GroupBy.DAY else (lambda found: -found.messages)
-    return sorted(groups.values(), key=order)
+    return in_order(groups.values())
 
 
 async def _grouped(store: Store, where: Selection, by: GroupBy) -> dict[str, GroupRow]:
@@ -159,5 +167,16 @@ class _MemoryGroups:
                 return (self._dialect.outline(message.message).role or "",)
             case GroupBy.NAME:
                 return (self._dialect.outline(message.message).name or "",)
-            case GroupBy.DAY:
-                return ((self._dialect.outline(message.message).time or "")[:10],)
+            case GroupBy.WEEK:
+                return (_week(self._dialect.outline(message.message).time or ""),)
+            case _:
+                time = self._dialect.outline(message.message).time or ""
+                return (time[: TIMES[self._by]].replace("T", " "),)
+
+
+def _week(time: str) -> str:
+    try:
+        year, week, _ = date.fromisoformat(time[:10]).isocalendar()
+    except ValueError:
+        return time[:10]
+    return f"{year}-W{week:02}"

@@ -551,7 +551,7 @@ def admits(where: Selection, entry: IndexedMessage, zone: tzinfo | None) -> bool
     return (
         where.matches_outside(entry.id, entry.marks)
         and where.matches_fields(entry.role, entry.name, lambda: local_time(entry.time, zone))
-        and (where.match is None or where.match in plain("".join(entry.pieces)))
+        and (where.match is None or where.has_match([plain("".join(entry.pieces))]))
     )
 
 

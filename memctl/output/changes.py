@@ -10,6 +10,7 @@ from memctl.location import visible
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
 from memctl.output.tables import Column, Grid, append_failures, cell
 from memctl.text.numbers import count
+from memctl.text.words import natural
 
 
 def change_outcome(
@@ -71,7 +72,7 @@ def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> 
 
 def change_plan(report: ChangeReport) -> RenderableType:
     """Draw the first memories of a planned change: messages to change and messages to keep."""
-    keys = list(report.planned_by_memory)[:SHOWN_MEMORIES]
+    keys = sorted(list(report.planned_by_memory)[:SHOWN_MEMORIES], key=natural)
     if report.planned.deleted == report.planned.messages:
         goes = "delete"
     elif report.planned.marked == report.planned.messages:

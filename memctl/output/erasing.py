@@ -15,6 +15,7 @@ from memctl.ops.data_subject import ALWAYS
 from memctl.ops.erase import EraseReport
 from memctl.output.tables import Column, Grid, cell
 from memctl.text.numbers import count
+from memctl.text.words import natural
 
 
 class Line(NamedTuple):
@@ -73,7 +74,7 @@ def _head(line: Line, verb: str, found: dict[MemoryKey, int]) -> Text:
 
 
 def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
-    keys = list(found)[:SHOWN_MEMORIES]
+    keys = sorted(found, key=natural)[:SHOWN_MEMORIES]
     grid = Grid(
         [
             Column("user", [cell(key.user) for key in keys], shrinks=True),

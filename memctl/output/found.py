@@ -8,7 +8,7 @@ from rich.text import Text
 from memctl.dialects.live import tags
 from memctl.location import visible
 from memctl.ops.search import Hit, Neighbour, SearchReport
-from memctl.text.numbers import count
+from memctl.text.numbers import count, minute
 
 _INDENT = 3
 
@@ -56,7 +56,7 @@ def heading(hit: Hit, *, several: bool = False) -> Text:
     text.append(place, "not bold dim")
     text.append(f"  {_speaker(hit)}", "not bold green")
     if hit.time:
-        text.append(f"  {visible(hit.time[:16])}", "not bold dim")
+        text.append(f"  {visible(minute(hit.time))}", "not bold dim")
     for mark in tags(hit.marks, hit.unread):
         text.append(f"  [{visible(mark)}]", "not bold yellow")
     if not hit.has_words:

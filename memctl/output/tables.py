@@ -18,7 +18,7 @@ from memctl.location import visible
 from memctl.model import Embedding, MemoryInfo, MemoryKey
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
-from memctl.text.numbers import bar, count, duration, size
+from memctl.text.numbers import bar, count, duration, minute, size
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.copy.compare import CompareReport
@@ -185,7 +185,7 @@ def _totals(head: Text, totals: Totals) -> Text:
         facts.append(count(totals.summaries, "summary"))
     head.append("\n" + " · ".join(facts), "not bold")
     if totals.first:
-        head.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
+        head.append(f"\n{_period(totals)}", "not bold dim")
     for name, counts in (
         ("roles", totals.roles),
         ("marks", totals.marks),
@@ -194,6 +194,10 @@ def _totals(head: Text, totals: Totals) -> Text:
         if counts:
             head.append(f"\n{name}  {_counts(counts)}", "not bold dim")
     return head
+
+
+def _period(totals: Totals) -> str:
+    return visible(f"{minute(totals.first)} … {minute(totals.last)}")
 
 
 def _users(totals: Totals) -> list[str]:
@@ -218,7 +222,7 @@ def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> T
     ]
     head.append("\n" + " · ".join(numbers), "not bold")
     if totals.first:
-        head.append(f"\n{visible(totals.first)} … {visible(totals.last or '')}", "not bold dim")
+        head.append(f"\n{_period(totals)}", "not bold dim")
     if embedding is not None:
         head.append(f"\nvectors of {visible(str(embedding))}", "not bold dim")
     return head
@@ -240,8 +244,8 @@ def _scopes(rows: list[MemoryInfo], found: Catalogue) -> Grid:
         Column("facts", [Text(f"{info.messages:,}") for info in rows], right=True),
         Column("size", [Text(size(info.bytes)) for info in rows], right=True),
         Column("", [Text(bar(info.messages / largest), "cyan") for info in rows], leaves=1),
-        Column("first", [Text(visible((info.first or "")[:19])) for info in rows], leaves=2),
-        Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=3),
+        Column("first", [Text(visible(minute(info.first))) for info in rows], leaves=2),
+        Column("last", [Text(visible(minute(info.last))) for info in rows], leaves=3),
     ]
     return Grid(columns)
 
@@ -265,7 +269,7 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
         Column("", [Text(bar(info.bytes / largest), "cyan") for info in rows], leaves=1),
         Column("roles", [Text(_counts(info.roles), "dim") for info in rows], leaves=2),
         Column("marks", [Text(_counts(info.marks), "yellow") for info in rows], leaves=3),
-        Column("last", [Text(visible((info.last or "")[:19])) for info in rows], leaves=4),
+        Column("last", [Text(visible(minute(info.last))) for info in rows], leaves=4),
     ]
     if found.totals.unread and not found.totals.marks:  # marks say it, too
         unread = [Text(_counts(info.unread), "dim") for info in rows]
@@ -287,7 +291,7 @@ def rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None
     rows = files[:limit]
     grid = Grid(
         [
-            Column("time", [Text(f"{one.time:%Y-%m-%d %H:%M:%S}") for one in rows]),
+            Column("time", [Text(f"{one.time:%Y-%m-%d %H:%M}") for one in rows]),
             Column("size", [Text(size(one.bytes)) for one in rows], right=True),
             Column("file", [cell(one.file.name) for one in rows], shrinks=True),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, field
@@ -114,7 +115,10 @@ class GroupRow(Row, kw_only=True):
     mark: Maybe[str] = UNSET
     role: Maybe[str] = UNSET
     name: Maybe[str] = UNSET
+    hour: Maybe[str] = UNSET
     day: Maybe[str] = UNSET
+    week: Maybe[str] = UNSET
+    month: Maybe[str] = UNSET
     memories: Count = 0
     messages: Count = 0
     bytes: Count = 0
@@ -122,15 +126,27 @@ class GroupRow(Row, kw_only=True):
     @property
     def value(self) -> str:
         """The value that the messages share."""
-        names = self.user, self.mark, self.role, self.name, self.day
+        names = self.user, self.mark, self.role, self.name, *self._times
         return next(name for name in names if name is not UNSET)
+
+    @property
+    def is_time(self) -> bool:
+        """True if the value is an hour, a day, a week or a month."""
+        return any(time is not UNSET for time in self._times)
+
+    @property
+    def _times(self) -> tuple[Maybe[str], ...]:
+        return self.hour, self.day, self.week, self.month
+
+
+def in_order(groups: Iterable[GroupRow]) -> list[GroupRow]:
+    """Return groups in the order of their times; other groups with the largest first."""
+    return sorted(groups, key=lambda group: group.value if group.is_time else -group.messages)
 
 
 def _groups(lists: list[list[GroupRow]]) -> list[GroupRow]:
     """Add the groups of the same value, and order them as ``inspect`` does."""
-    found = added("value")(lists)
-    days = any(group.day is not UNSET for group in found)
-    return sorted(found, key=lambda group: group.value if days else -group.messages)
+    return in_order(added("value")(lists))
 
 
 class InspectByReport(Divisible, tag="memctl/inspect/1", kw_only=True):
@@ -138,7 +154,7 @@ class InspectByReport(Divisible, tag="memctl/inspect/1", kw_only=True):
 
     lists = ("groups",)
     rules: ClassVar = Divisible.rules | {"groups": _groups}
-    by: Annotated[str, one_of("user mark role name day")]
+    by: Annotated[str, one_of("user mark role name hour day week month")]
     """The value of --by; each group has a key of this name."""
     groups: list[GroupRow]
 

@@ -51,6 +51,11 @@ def local_time(text: str) -> str:
         return text
 
 
+def minute(text: str | None) -> str:
+    """Return a stored time to the minute, as ``2026-10-02 11:14``; empty without a time."""
+    return (text or "")[:16].replace("T", " ")
+
+
 def bar(share: float, width: int = 8) -> str:
     """Return a bar of characters, ``width`` columns wide, of which the part ``share`` is filled.
 

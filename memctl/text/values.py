@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, time, timedelta, tzinfo
 
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.machine.time_zones import zone_named
 
 _AGE = re.compile(r"(\d+)([smhdw])")
+_DAYS = {"today": 0, "yesterday": 1}
+"""Words for a day at midnight, and how many days ago it was."""
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Parse an ISO time or an age, such as ``7d``; return it as local time without a zone.
+    """Parse an ISO time, an age such as ``7d``, ``today`` or ``yesterday``.
+
+    Return it as local time without a zone.
 
     An age counts back from ``now``.  ``option`` is the name of the option for errors.  If ``text``
     is None, the result is None.
@@ -26,6 +30,8 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     try:
+        if (days := _DAYS.get(text)) is not None:
+            return datetime.combine(now.date(), time()) - timedelta(days=days)
         if age := _AGE.fullmatch(text):
             return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
         found = datetime.fromisoformat(text)
@@ -33,7 +39,7 @@ def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):  # a year out of range
         raise UsageError(
             f"{option} {text!r} is not a valid time",
-            "write 2026-01-31, 2026-01-31T12:00 or an age: 30d, 12h",
+            "write 2026-01-31, 2026-01-31T12:00, today, yesterday, or an age: 30d, 12h",
         ) from None
 
 

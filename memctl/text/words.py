@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from memctl.errors import UsageError
+
+_NUMBER = re.compile("[0-9]+")
 
 
 def refuse_unknown(
@@ -43,6 +46,15 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     """
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
+
+
+def natural(names: Iterable[str]) -> list[str]:
+    """Return a key that sorts names as people count: ``s2`` before ``s10``."""
+    return [_NUMBER.sub(_padded, name) for name in names]
+
+
+def _padded(number: re.Match[str]) -> str:
+    return number[0].zfill(20)
 
 
 def in_file(path: Path | None) -> str:

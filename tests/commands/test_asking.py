@@ -107,7 +107,7 @@ def test_prompt_no_changes_nothing(filled: Place, answer: str) -> None:
     shown = session.said
     session.types(said)
     assert session.ends() == code, session.said
-    assert "36 messages in 12 memories (and 2 memories more)" in shown
+    assert "36 messages in 12 memories (10 shown)" in shown
     assert re.search(r"user0 +session0 +3 +6\n", shown)
     assert "\x1b[31m" not in shown
     assert session.said.count("nothing was changed") == 1
@@ -376,7 +376,7 @@ def test_prompt_compress_shows_what_it_would_delete(filled: Place, run: Run, sai
     assert session.ends() == (0 if said == "y\n" else 130)
     assert re.search(r"user +session +delete +keep\n", shown)
     assert re.search(r"user0 +session0 +7 +2\n", shown)
-    asked = "replace 84 messages in 12 memories (and 2 memories more) of "
+    asked = "replace 84 messages in 12 memories (10 shown) of "
     assert asked in shown
     assert "agents.db by 12 summaries? [y/N]" in shown
     after = held(filled)

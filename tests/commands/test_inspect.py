@@ -98,6 +98,9 @@ def test_inspect_csv_has_no_formulas(run: Run, tmp_path: Path) -> None:
         (["--last", "3"], 12),
         (["--match", "message 39"], 1),
         (["--match", "MESSAGE"], 0),
+        (["--match", "MESSAGE", "--ignore-case"], 100),
+        (["--since", "yesterday"], 0),
+        (["--until", "today"], 100),
     ],
 )
 def test_inspect_selection(run: Run, filled: str, options: list[str], messages: int) -> None:
@@ -122,9 +125,43 @@ def test_inspect_groups(run: Run, filled: str) -> None:
         "considered": 26,
         "a": 18,
     }
-    by_day = report(run("inspect", filled, "--json", "--by", "day"))
-    assert [(row["day"], row["messages"]) for row in by_day["groups"]] == [("2025-03-01", 100)]
     assert "assistant" in run("inspect", filled, "--by", "role").stdout
+
+
+def test_inspect_groups_of_times_are_in_order(run: Run, database: str) -> None:
+    times = (
+        "2025-12-31 23:59:00",
+        "2025-12-29 08:00:00",
+        "2024-12-31 08:30:00",
+        "2025-12-29 08:59",
+    )
+    found = [samples.entry(f"m{n}", n, timestamp=time) for n, time in enumerate(times)]
+    asyncio.run(fill(database, {MemoryKey("ada", "kyoto"): found}))
+
+    def grouped(by: str) -> dict[str, int]:
+        groups = report(run("inspect", database, "--json", "--by", by))["groups"]
+        assert [row[by] for row in groups] == sorted(row[by] for row in groups)
+        return {row[by]: row["messages"] for row in groups}
+
+    assert grouped("hour") == {"2024-12-31 08": 1, "2025-12-29 08": 2, "2025-12-31 23": 1}
+    assert grouped("day") == {"2024-12-31": 1, "2025-12-29": 2, "2025-12-31": 1}
+    assert grouped("week") == {"2025-W01": 1, "2026-W01": 3}
+    assert grouped("month") == {"2024-12": 1, "2025-12": 3}
+
+
+def test_inspect_names_are_in_the_order_of_their_numbers(run: Run, database: str) -> None:
+    keys = [MemoryKey("ada", f"s{number}") for number in (10, 9, 1, 2)]
+    asyncio.run(fill(database, {key: samples.entries(1) for key in keys}))
+    found = report(run("inspect", database, "--json"))["memories"]
+    assert [one["session"] for one in found] == ["s1", "s2", "s9", "s10"]
+    plan = run("delete", database, "--user", "ada", "--dry-run").stdout
+    assert [line.split()[1] for line in plan.splitlines() if line.startswith("ada")] == [
+        *("s1", "s2", "s9", "s10")
+    ]
+
+
+def test_ignore_case_needs_a_text(run: Run, database: str) -> None:
+    fails(run("inspect", database, "--ignore-case"), 2, "--ignore-case needs --match")
 
 
 def test_inspect_by_name_shows_the_agents_of_a_session(run: Run, database: str) -> None:
@@ -254,7 +291,7 @@ def test_inspect_and_export_of_a_memory_in_which_nothing_matches(
 def test_inspect_options_that_exclude_each_other(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--messages", "--by", "user"), 2, "--by")
     fails(run("inspect", filled, "--messages", "--format", "csv"), 2, "ndjson")
-    fails(run("inspect", filled, "--since", "yesterday"), 2, "'yesterday'", "30d")
+    fails(run("inspect", filled, "--since", "someday"), 2, "'someday'", "30d")
 
 
 FORGED = (

@@ -268,7 +268,7 @@ def test_usage_options_before_the_command(run: Run, filled: str) -> None:
 def test_usage_limits_of_options_in_own_words(run: Run, filled: str) -> None:
     fails(run("inspect", filled, "--last", "0"), 2, "'--last': must be 1 or more")
     fails(run("inspect", filled, "--last", "x"), 2, "'--last': must be a whole number")
-    fails(run("search", filled, "a", "--top", "0"), 2, "'--top': must be 1 or more")
+    fails(run("search", filled, "a", "--top", "0"), 2, "'--top' / '--limit': must be 1 or more")
 
 
 def test_usage_misspelt_role_and_times_in_the_wrong_order(run: Run, filled: str) -> None:

@@ -30,7 +30,17 @@ USERS = [*NAMES, "zed"]
 INSPECT = [
     *("--messages", "--ids", "--by", "--sort", "--limit", "--path", "--pager", "--no-pager"),
     *("--timeout", "--shard", "--shards", "--on", "--workers"),
-    *("--format", "--json", "--user", "--session", "--mark", "--exclude-mark", "--role", "--name"),
+    *(
+        "--format",
+        "--json",
+        "--user",
+        "--session",
+        "--mark",
+        "--exclude-mark",
+        "--role",
+        "--ignore-case",
+        "--name",
+    ),
     *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--live"),
     *(
         "--not-live",

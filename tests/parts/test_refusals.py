@@ -29,7 +29,7 @@ PG, REDIS = "postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/1"
         ("migrate {pg} x.ndjson", "one writer"),
         ("import a.ndjson x.json", "one writer"),
         ("migrate {pg} {redis} --on-conflict replace", "--yes"),
-        ("migrate {pg} {redis} --since yesterday", "not a valid time"),
+        ("migrate {pg} {redis} --since someday", "not a valid time"),
         ("migrate prod {redis}", "no store named 'prod'"),
         ("migrate {secret} {redis} --on ray", "has a password"),
         ("migrate {pg} redis://h/0?password=sesame --on ray", "has a password"),
