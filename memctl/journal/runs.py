@@ -59,7 +59,7 @@ from memctl.journal.files import (
 )
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.retention import Retention
-from memctl.location import SECRET_QUERY, Location
+from memctl.location import SECRET_QUERY, Location, redact
 from memctl.model import Edit, MemoryKey, WriteResult
 from memctl.shard import Shard
 
@@ -870,7 +870,7 @@ def describe_run(
     address = argument if argument in aliases else _address(argument, location)
     label = location.label if location.path == Path() else address
     options = {name: location.options[name] for name in _KEPT if name in location.options}
-    secret = address != argument and "***" in label
+    secret = address != argument and "***" in label + redact(location.url)
     return Run("", command, label, address, options, secret)
 
 

@@ -237,9 +237,9 @@ def test_objects_url_is_refused(run: Run, url: str, said: str) -> None:
 
 def test_objects_label_hides_the_secret() -> None:
     found = parse("s3://id:hush@bucket/a%20b@c.ndjson?region=eu-central-1")
-    assert found.label == "s3://id:***@bucket/a%20b%40c.ndjson?region=eu-central-1"
+    assert found.label == "s3://bucket/a%20b%40c.ndjson?region=eu-central-1"
     azure = parse("https://:hush@account.blob.core.windows.net/c/a.ndjson")
-    assert azure.label == "az://account:***@c/a.ndjson"
+    assert azure.label == "az://account@c/a.ndjson"
 
 
 @pytest.mark.slow
@@ -527,7 +527,7 @@ def test_objects_on_azure(run: Run, store: Path, large: Path) -> None:
         login = f"account:{quote('a2V5', safe='')}"
         url = f"az://{login}@container/a/chats.ndjson.zst?endpoint={azure.endpoint}"
         shown = report(run("migrate", store, url, "--json"))["target"]
-        assert shown == f"az://account:***@container/a/chats.ndjson.zst?endpoint={azure.endpoint}"
+        assert shown == f"az://account@container/a/chats.ndjson.zst?endpoint={azure.endpoint}"
         report(run("delete", url, "--mark", "hint", "--yes", "--json"))
         report(run("undo", "--store", url, "--yes", "--json"))
         assert contents(url) == contents(str(store))

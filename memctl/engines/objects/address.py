@@ -72,9 +72,8 @@ class Address:
 
     @property
     def label(self) -> str:
-        """The URL of the object, with ``***`` for a secret."""
-        secret = ":***" if self.secret else ""
-        return visible(self._url(quote(self.login, safe="") + secret))
+        """The URL of the object to show: without the login, but for the account of Azure."""
+        return visible(self._url(quote(self.login, safe="") if self.scheme == AZ else ""))
 
     def _url(self, login: str) -> str:
         at = "@" if login else ""
