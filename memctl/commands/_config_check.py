@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from memctl.commands._run import has_place, rotation
 from memctl.config import Config, ConfiguredModel
 from memctl.config.encryption import read_encryption
+from memctl.config.retention import read_policies
+from memctl.config.shown import redacted
 from memctl.encryption import check_recipients, parse_identities
 from memctl.errors import MemctlError, NotFound, Uninitialised, UsageError
 from memctl.inference.errors import ModelError
@@ -21,6 +23,7 @@ from memctl.reports.config import (
     CheckError,
     CheckRow,
 )
+from memctl.retention import Policy
 from memctl.store import Store
 from memctl.text.numbers import count
 from memctl.wrappers.timeout import Timeout
@@ -40,7 +43,7 @@ _NOT_ASKED = "not asked: --no-model"
 async def check_all(
     config: Config, environment: Mapping[str, str], seconds: float, *, asks: bool = True
 ) -> list[CheckRow]:
-    """Check all configured stores, models and keys at the same time.
+    """Check all configured stores, models and keys at the same time, and the policies.
 
     A check fails after ``seconds``.  Without ``asks``, summarizers and embedders get no request.
     """
@@ -56,7 +59,13 @@ async def check_all(
         for what, check, names in checks
         for name in names
     ]
-    return await asyncio.gather(*tried)
+    return [*await asyncio.gather(*tried), *map(_policy_row, read_policies(config))]
+
+
+def _policy_row(policy: Policy) -> CheckRow:
+    to = f", archived to {redacted(policy.archive)}" if policy.archive else ""
+    note = f"its settings are valid; acts on {policy.store}{to}"
+    return CheckRow("retention", policy.name, policy.action.value, note=note)
 
 
 async def _tried(

@@ -24,7 +24,6 @@ from memctl.commands._run import wait_for
 from memctl.config import Config, write_sample
 from memctl.config.holds import read_holds
 from memctl.config.offload import read_offload
-from memctl.config.retention import read_policies
 from memctl.config.shown import HIDDEN, exposed, redacted, shown
 from memctl.errors import Unavailable, UsageError
 from memctl.machine.installation import conflict_warnings
@@ -141,7 +140,6 @@ def check(
     config = run.configuration()
     read_holds(config)
     read_offload(config)
-    read_policies(config)
     run.encryption()  # raises if its table is not valid
     for file in exposed(config):
         run.output.warn(f"{file} has a secret, and other users can read it: chmod 600 {file}")

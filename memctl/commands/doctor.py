@@ -30,7 +30,7 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
-from memctl.location import Location, visible
+from memctl.location import Location, redact_value, visible
 from memctl.machine.system import at_terminal
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
 from memctl.ops.doctor.findings import DAMAGED_FILE, KINDS, OVERSIZED, Severity
@@ -122,6 +122,7 @@ def doctor(
     if read_offload(run.configuration()).to:
         offered = f"memctl offload {shlex.quote(store)} --larger {max_result}"
     limit = deletion_limit(max_delete)
+    fix = _repair_command(store, user or [], session or [])
     if repair:
         if not dry_run:
             refuse_unasked(yes)
@@ -153,7 +154,7 @@ def doctor(
         return
     with readable(run.locate(store), where, path) as location:
         found = wait_for(_examine(output, location, where, limits, quick=quick))
-    _finish(output, location, found, wanted, None, fail_on, offered)
+    _finish(output, location, found, wanted, None, fail_on, offered, fix)
 
 
 class RepairOutcome(ChangeOutcome):
@@ -186,10 +187,12 @@ def _finish(
     outcome: RepairOutcome | None,
     fail_on: FailOn,
     offered: str,
+    fix: str = "",
 ) -> None:
     """Write the report of the findings with the codes ``wanted``, and of the repair, if any.
 
     ``offered`` is the command that offloads large results of tools; empty if none is configured.
+    ``fix`` is the command that repairs, to be shown.
 
     Raises:
         Unhealthy: the findings include errors or, with ``FailOn.WARNING``, warnings.
@@ -199,7 +202,7 @@ def _finish(
         for finding in found.faults
         if finding.code in wanted
     ]
-    output.printout = _report(location, found, outcome)
+    output.printout = _report(location, found, outcome, fix)
     failing = {Severity.ERROR} if fail_on is FailOn.ERROR else {Severity.ERROR, Severity.WARNING}
     if any(KINDS[finding.code].severity in failing for finding in found.faults):
         raise unhealthy(location.label, found)
@@ -246,11 +249,22 @@ def _examined_again(
         raise cut_short(run, error) from error
 
 
-def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome | None) -> Printout:
+def _repair_command(store: str, users: list[str], sessions: list[str]) -> str:
+    """Return the command line that repairs what was examined; empty for stdin."""
+    if store == "-":
+        return ""
+    named = [("--user", name) for name in users] + [("--session", name) for name in sessions]
+    chosen = "".join(f" {option}={shlex.quote(name)}" for option, name in named)
+    return f"memctl doctor {shlex.quote(redact_value(store))}{chosen} --repair"
+
+
+def _report(
+    location: Location, found: Diagnosis | None, outcome: RepairOutcome | None, fix: str = ""
+) -> Printout:
     """Return the report of ``doctor``.
 
     ``found`` are the findings, None if the store could not be examined.  ``outcome`` is the repair,
-    None without ``--repair``.
+    None without ``--repair``.  ``fix`` is as for ``_finish``.
     """
 
     def report() -> DoctorReport:
@@ -282,7 +296,7 @@ def _report(location: Location, found: Diagnosis | None, outcome: RepairOutcome 
             repaired = outcome.repaired()
             parts.append(diagnosis.repairs(repaired, outcome.run, outcome.quarantine, **about))
         if found:
-            parts.append(diagnosis.findings(location.label, found))
+            parts.append(diagnosis.findings(location.label, found, fix))
         return diagnosis.stacked(parts)
 
     return Printout(report, table, of_run=not (outcome and outcome.dry_run))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a command imports the operations that it runs
     from memctl.ops.doctor.check import Diagnosis
 
 
-SHOWN_OF_A_KIND = 5
+SHOWN_OF_A_KIND = 3
 """The maximum number of memories to name for each kind of finding."""
 
 SEVERITY_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
@@ -94,11 +94,16 @@ def stacked(parts: list[RenderableType]) -> RenderableType:
     return Stack(*spaced)
 
 
-def findings(label: str, found: Diagnosis) -> RenderableType:
-    """Draw whether a store is healthy, then each kind of finding with its meaning and repair."""
+def findings(label: str, found: Diagnosis, repair: str = "") -> RenderableType:
+    """Draw whether a store is healthy, then each kind of finding with its meaning and repair.
+
+    ``repair`` is the command that repairs what can be repaired; empty to leave it out.
+    """
     parts: list[RenderableType] = [_findings_head(label, found)]
     for code, faults in groupby(found.faults, key=lambda finding: finding.code):
         parts += [Text(), *_finding_kind(code, list(faults))]
+    if repair and any(finding_row(finding).repairable for finding in found.faults):
+        parts += [Text(), Text(f"repair with: {visible(repair)}", "dim")]
     return Stack(*parts)
 
 
@@ -131,21 +136,17 @@ def _findings_head(label: str, found: Diagnosis) -> Text:
 
 def _finding_kind(code: str, faults: list[Finding]) -> Iterable[RenderableType]:
     kind = KINDS[code]
-    title = Text.assemble(
+    yield Text.assemble(
         (kind.severity.value, f"bold {SEVERITY_STYLES[kind.severity]}"),
-        "  ",
-        (code, "bold"),
-        f"  {kind.what}: {sum(finding.count for finding in faults):,}",
+        (f"  {kind.what}: {sum(finding.count for finding in faults):,}", "bold"),
+        (f"  {code}", "dim"),
     )
-    yield title
-    for finding in faults[:SHOWN_OF_A_KIND]:
-        yield _Indented(_finding_memory(finding))
-    hidden = len(faults) - SHOWN_OF_A_KIND
-    if hidden > 0:
-        more = f"and {count(hidden, 'memory')} more: --format ndjson lists all"
-        yield _Indented(Text(more, "dim"))
-    for name, said in finding_advice(faults[0]).items():
-        yield _Indented(Text.assemble((f"{name:<5}  ", "dim"), said))
+    said = finding_advice(faults[0])
+    yield _Indented(Text(f"{said['means']}; {said['fix']}"))
+    places = Text(", ").join(map(_finding_memory, faults[:SHOWN_OF_A_KIND]))
+    if (hidden := len(faults) - SHOWN_OF_A_KIND) > 0:
+        places.append(f", and {count(hidden, 'memory')} more: --format ndjson lists all", "dim")
+    yield _Indented(places)
 
 
 def finding_advice(finding: Finding) -> dict[str, str]:
@@ -155,11 +156,12 @@ def finding_advice(finding: Finding) -> dict[str, str]:
 
 
 def _finding_memory(finding: Finding) -> Text:
-    where = visible(str(finding.key)) if finding.key else "the store"
-    text = Text.assemble((where, "cyan"), f"  {finding.count:,}")
+    """Return the name of the memory with a finding, with details and ids in parentheses."""
+    text = Text(visible(str(finding.key)) if finding.key else "the store", "cyan")
+    said = [visible(finding.detail)] if finding.detail else []
     if finding.examples:
-        ids = ", ".join(visible(id) for id in finding.examples)
-        text.append(f"  {ids}{', …' if finding.count > len(finding.examples) else ''}", "dim")
-    if finding.detail:
-        text.append(f"  {visible(finding.detail)}")
-    return text
+        more = ", …" if finding.count > len(finding.examples) else ""
+        said.append(", ".join(visible(id) for id in finding.examples) + more)
+    elif finding.count > 1:
+        said.append(f"{finding.count:,}")
+    return text.append(f" ({'; '.join(said)})", "not cyan") if said else text

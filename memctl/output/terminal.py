@@ -321,7 +321,7 @@ class Output:
             more = {**self._ending(command), "code": error.code}
         if error.hint:
             more["hint"] = error.hint
-        self._log("error", "error", error.message, **more)
+        self._log(error.level, "error", error.message, **more)
 
     def _log_failures(self) -> None:
         """Log each memory of the report that was left unchanged because of a failure."""

@@ -47,10 +47,10 @@ class CheckError(Row):
 
 
 class CheckRow(Row):
-    """The check of a store, a summarizer, an embedder or the keys of archives."""
+    """The check of a store, a summarizer, an embedder, the keys of archives, or a policy."""
 
     what: str
-    """store, summarizer, embedder or encryption."""
+    """store, summarizer, embedder, encryption or retention."""
     name: str
     kind: str | None = None
     ok: bool = True

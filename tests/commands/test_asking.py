@@ -351,10 +351,9 @@ def test_prompt_doctor_shows_what_it_would_repair(database: str, said: str) -> N
     session.types(said)
     assert session.ends() == (0 if said == "y\n" else 130)
     for text in (
-        "warning  leftover-hint",
-        "'user0'/'session0'  1",
-        "means",
-        "fix",
+        "warning  hints left over from interrupted replies: 1  leftover-hint",
+        "'user0'/'session0'",
+        "a hint that was meant for an earlier reply; --repair",
         "repair 2 problems",
     ):
         assert text in shown

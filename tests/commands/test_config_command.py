@@ -138,6 +138,10 @@ archive = "old-{{date}}.ndjson"
     assert found["retention chats.archive"]["value"] == "old-{date}.ndjson"
     for form in ("table", "csv"):
         assert "2026-01-31" in run("config", "show", "--format", form).stdout
+    [store, policy] = report(run("config", "check", "--json"))["checks"]
+    assert (store["what"], store["name"]) == ("store", "prod")
+    assert (policy["what"], policy["name"], policy["kind"]) == ("retention", "chats", "delete")
+    assert policy["note"] == "its settings are valid; acts on prod, archived to old-{date}.ndjson"
 
 
 def test_config_show_shows_no_secret(run: Run, write: Path) -> None:

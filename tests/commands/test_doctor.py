@@ -56,12 +56,23 @@ def test_doctor_table_tells_the_same(run: Run, broken: str) -> None:
     assert "2 memories, 6 messages checked" in result.stdout
     assert "not healthy: 1 error, 1 warning, 1 notice" in result.stdout
     lines = result.stdout.splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith("error  tool-call-without"))
-    assert lines[at + 1].split() == ["'alice'/'s1'", "1", "c1"]
-    assert lines[at + 2].strip().startswith("means")
-    assert lines[at + 3].strip().startswith("fix")
+    at = next(n for n, line in enumerate(lines) if line.startswith("error  "))
+    assert lines[at].split()[-1] == "tool-call-without-result"
+    assert "; --repair " in lines[at + 1]
+    assert lines[at + 2].strip() == "'alice'/'s1' (c1)"
+    assert lines[at + 3] == ""
     assert all(line == line.rstrip() for line in lines)
+    assert lines[-1] == f"repair with: memctl doctor {broken} --repair"
     fails(result, 6, "1 error and 1 warning")
+    some = run("doctor", broken, "--user", "alice", "--session", "s1")
+    assert f"repair with: memctl doctor {broken} --user=alice --session=s1 --repair" in some.stdout
+
+
+def test_doctor_warnings_alone_are_no_error(run: Run, broken: str) -> None:
+    result = run("doctor", broken, "--ignore", "tool-call-without-result")
+    assert result.exit_code == 6
+    assert f"memctl: warning: {broken} has 1 warning\n" in result.stderr
+    assert "error" not in result.stderr
 
 
 def test_doctor_healthy_store(run: Run, database: str, tmp_path: Path) -> None:
@@ -124,7 +135,7 @@ def test_doctor_summaries_that_only_session_states_hold(
     result = run("doctor", database)
     assert result.exit_code == 0
     assert "\nhealthy: 7 notices\n" in result.stdout
-    assert "notice  summary-elsewhere" in result.stdout
+    assert "  summary-elsewhere\n" in result.stdout
     assert "add ?state=FOLDER" in result.stdout
     archive = tmp_path / "a.ndjson"
     assert run("export", database, "-o", archive).exit_code == 0
@@ -192,8 +203,8 @@ def test_doctor_many_memories_are_not_all_named(run: Run, database: str) -> None
     history = entries([ASK, said("bad", "")])
     asyncio.run(fill(database, {MemoryKey("u", f"s{n}"): history for n in range(8)}))
     shown = run("doctor", database).stdout
-    assert shown.count("'u'/'s") == 5
-    assert "and 3 memories more" in shown
+    assert shown.count("'u'/'s") == 3
+    assert "and 5 memories more" in shown
     assert len(report(run("doctor", database, "--json"), 6)["findings"]) == 9
 
 

@@ -847,10 +847,12 @@ def unhealthy(label: str, found: Diagnosis) -> Unhealthy:
         for severity in (Severity.ERROR, Severity.WARNING)
         if (number := found.count(severity))
     ]
-    return Unhealthy(
-        f"{label} has {' and '.join(facts)}",
-        "see the report for each finding and its fix",
+    error = Unhealthy(
+        f"{label} has {' and '.join(facts)}", "see the report for each finding and its fix"
     )
+    if not found.count(Severity.ERROR):
+        error.level = "warning"
+    return error
 
 
 async def check(
