@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Import a sample agent's memory from a state_dict into SQLite; inspect, compress, export, migrate, compare and chart it.
-# Each command is printed as it can be pasted into a shell; memctl keeps the undo records where it always does.
+# Each command is printed as it can be pasted into a shell; memctl keeps the undo records in the folder of the demo.
 set -euo pipefail
 friday=$(cd "$(dirname "$0")" && pwd)/friday.json
 demo=$(mktemp -d -t memctl-demo.XXXXXX)
 export PAGER=cat  # run to the end without a key
+export XDG_STATE_HOME=$demo/state
 
 quoted() {
     local word
@@ -20,7 +21,7 @@ run() {
 }
 
 # Where another shell finds the store, and memctl if `make demo` installed it: in DEMO_PATH.
-begin=("cd$(quoted "$demo")")
+begin=("cd$(quoted "$demo")" "export XDG_STATE_HOME=\$PWD/state")
 [[ -z ${DEMO_PATH:-} ]] || begin+=("export PATH=$(printf %q "$DEMO_PATH"):\$PATH")
 
 cd "$demo"

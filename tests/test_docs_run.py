@@ -290,33 +290,38 @@ def test_docs_demo_prints_lines_that_can_be_pasted(
     monkeypatch.setenv("TMPDIR", str(folder))
     programs = str(world.parent / "bin")
     monkeypatch.setenv("DEMO_PATH", programs)
+    runs = Path(os.environ["XDG_STATE_HOME"], "memctl", "runs")
+    before = sorted(runs.iterdir())
     done = subprocess.run([ROOT / "examples" / "demo.sh"], capture_output=True, text=True)
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
     printed, _, closing = done.stdout.rpartition("Three things to try:\n")
-    begin, path, *commands = re.findall(r"\x1b\[1m\$ (.*)\x1b\[0m", printed)
+    begin, state, path, *commands = re.findall(r"\x1b\[1m\$ (.*)\x1b\[0m", printed)
     imported, *undos = re.findall(r"^undo it with: (.*)", printed, re.MULTILINE)
     commands += reversed(undos)
     assert len(commands) == 15
     assert path == f"export PATH={programs}:$PATH"
+    assert state == "export XDG_STATE_HOME=$PWD/state"
+    assert sorted(runs.iterdir()) == before
     # An unquoted ? fails, as it does in zsh.
     script = ["shopt -s failglob", 'memctl() { printf "%s\\0" "$@" --; }', begin, *commands]
     shell = subprocess.run(["bash", "-ec", "\n".join(script)], capture_output=True, text=True)
     assert (shell.returncode, shell.stderr) == (0, "")
     [demo] = folder.iterdir()
     monkeypatch.chdir(demo)
+    monkeypatch.setenv("XDG_STATE_HOME", str(demo / "state"))
     for words in shell.stdout.split("--\0")[:-1]:
         assert run(*words.split("\0")[:-1]).exit_code == 0, words
     assert "Messages per day" in Path("report.html").read_text("utf-8")
 
     lines = [line.strip() for line in closing.splitlines() if line]
-    assert lines[:2] == [begin, path]
-    assert [line.split()[1] for line in lines[2:]] == ["inspect", "delete", "undo"]
+    assert lines[:3] == [begin, state, path]
+    assert [line.split()[1] for line in lines[3:]] == ["inspect", "delete", "undo"]
     assert imported.startswith("memctl undo ")
-    before, deleted, undone = (at_terminal(f"{begin}; {line}") for line in lines[2:])
-    assert "ada" in before
+    shown, deleted, undone = (at_terminal(f"{begin}; {line}") for line in lines[3:])
+    assert "ada" in shown
     assert "deleted" in deleted
     assert "restored" in undone
-    assert at_terminal(f"{begin}; {lines[2]}") == before
+    assert at_terminal(f"{begin}; {lines[3]}") == shown
 
 
 def at_terminal(line: str) -> str:

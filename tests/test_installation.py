@@ -91,13 +91,21 @@ FROM_INDEX = RECEIPT.replace(', extras = ["mysql"], directory = "/src/memctl"', 
 FROM_GIT = RECEIPT.replace("directory = ", "git = ")
 EDITABLE = {"url": "file:///src/my%20memctl", "dir_info": {"editable": True}}
 INSTALLATIONS: dict[str, tuple[dict[str, str], object, str]] = {
-    "pip": ({"pyvenv.cfg": "home = /usr/bin\n"}, {}, "pip install 'agentscope-memctl[parquet]'"),
-    "uv pip": ({"pyvenv.cfg": OF_UV}, {}, "uv pip install 'agentscope-memctl[parquet]'"),
-    "checkout": ({}, EDITABLE, "pip install -e '/src/my memctl[parquet]'"),
+    "pip": (
+        {"pyvenv.cfg": "home = /usr/bin\n"},
+        {},
+        "PYTHON -m pip install 'agentscope-memctl[parquet]'",
+    ),
+    "uv pip": (
+        {"pyvenv.cfg": OF_UV},
+        {},
+        "uv pip install --python PREFIX 'agentscope-memctl[parquet]'",
+    ),
+    "checkout": ({}, EDITABLE, "PYTHON -m pip install -e '/src/my memctl[parquet]'"),
     "checkout, uv": (
         {"pyvenv.cfg": OF_UV},
         EDITABLE,
-        "uv pip install -e '/src/my memctl[parquet]'",
+        "uv pip install --python PREFIX -e '/src/my memctl[parquet]'",
     ),
     "pipx": (
         {"pyvenv.cfg": OF_UV, "pipx_metadata.json": "{}"},
@@ -151,7 +159,8 @@ def test_missing_extra_the_hint_fits_the_installation(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "memctl.ops.export.parquet", raising=False)
     result = run("export", FRIDAY, "-o", tmp_path / "friday.parquet")
-    fails(result, 2, f"hint: {command.replace('PREFIX', str(prefix))}\n")
+    wanted = command.replace("PREFIX", str(prefix)).replace("PYTHON", sys.executable)
+    fails(result, 2, f"hint: {wanted}\n")
 
 
 def test_missing_extra_of_extras_names_all_packages(

@@ -66,13 +66,13 @@ def install_command(extra: str) -> str:
     wanted = f"{DISTRIBUTION}[{extra}]"
     if (prefix / "pipx_metadata.json").exists():
         return shlex.join(["pipx", "inject", prefix.name, *(_requirements(extra) or [wanted])])
+    uv = ["uv", "pip", "install", "--python", str(prefix)]
     if (prefix / "uv-receipt.toml").exists():
-        tool = _uv_tool(prefix / "uv-receipt.toml", extra)
-        return shlex.join(tool or ["uv", "pip", "install", "--python", str(prefix), wanted])
-    pip = ["uv", "pip"] if _is_made_by_uv(prefix) else ["pip"]
+        return shlex.join(_uv_tool(prefix / "uv-receipt.toml", extra) or [*uv, wanted])
+    pip = uv if _is_made_by_uv(prefix) else [sys.executable, "-m", "pip", "install"]
     checkout = _checkout()
     target = [wanted] if checkout is None else ["-e", f"{checkout}[{extra}]"]
-    return shlex.join([*pip, "install", *target])
+    return shlex.join([*pip, *target])
 
 
 def _requirements(extra: str) -> list[str]:
