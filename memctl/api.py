@@ -290,8 +290,7 @@ async def search(
     from memctl.ops import search as operation
     from memctl.ops.index import Target
 
-    places = [parse(one) if isinstance(one, str) else one for one in stores]
-    targets = [Target(place, partial(make_store, place)) for place in places]
+    targets = [Target(place, partial(make_store, place)) for place in map(_located, stores)]
     options = operation.SearchOptions(operation.By(by), top, around, keep)
     return await operation.search(targets, query, where, options, progress, embedder)
 
@@ -471,9 +470,9 @@ async def restore_checkpoints(
     from memctl.ops.stop import Stop
     from memctl.ops.undo.checkpoints import PutBackRun
 
-    options, target = run or RunOptions(), parse(store) if isinstance(store, str) else store
+    options, target = run or RunOptions(), _located(store)
     work = PutBackRun(
-        parse(archive) if isinstance(archive, str) else archive,
+        _located(archive),
         where,
         _record("import", target),
         dry_run=options.dry_run,
@@ -483,8 +482,12 @@ async def restore_checkpoints(
     return _copied(work.report)
 
 
+def _located(place: str | Location) -> Location:
+    return parse(place) if isinstance(place, str) else place
+
+
 def _place(side: Store | str | Location) -> Store | Location:
-    return parse(side) if isinstance(side, str) else side
+    return side if isinstance(side, Store) else _located(side)
 
 
 async def export(
@@ -698,7 +701,7 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
     from memctl.ops.history import list_runs
     from memctl.ops.same_store import is_on
 
-    at = parse(store) if isinstance(store, str) else store
+    at = None if store is None else _located(store)
     return list_runs(lambda run: at is None or is_on(run, at), limit)
 
 
@@ -729,7 +732,6 @@ async def undo(
     from memctl.ops.same_store import is_on, recorded_location
     from memctl.ops.undo.reversal import (
         find_run,
-        note_undone,
         refuse_older,
         reversing,
         runs_to_undo,
@@ -737,7 +739,7 @@ async def undo(
     )
 
     runs, options = Runs(), run or RunOptions()
-    at = parse(store) if isinstance(store, str) else store
+    at = None if store is None else _located(store)
     found = find_run(
         *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
     )
@@ -745,36 +747,24 @@ async def undo(
     if id is None and at is None and undone_runs:
         refuse_older(runs, undone_runs[0])
     job = new_job() if isinstance(found, Job) else ""
-    memories = messages = 0
-    failures: Failures = []
-    by: str | None = None
+    total = Changed(0, 0)
     for undone in undone_runs:
         elsewhere = at is not None and not is_on(undone, at)
         place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
-        whole = replace(where, shard=undone.part) if job else where
-        new_record = partial(_record_of_undo, place, undone, job, elsewhere=elsewhere)
+        about = runs, undone, partial(_record, "undo", place), where, options
         named = id is not None and elsewhere
-        with reversing(runs, undone, new_record, whole, options, named=named) as undoing:
+        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as undoing:
             there = make_store(place, OpenMode.READ if options.dry_run else undoing.mode)
-            there.shard = whole.shard
+            there.shard = undoing.where.shard
             async with opened(there, options.observer) as opened_store:
                 changed = await _change(opened_store, undoing)
-            if not (changed.failures or options.dry_run or where != EVERYTHING):
-                note_undone(runs, undone, changed.run)
-        memories, messages = memories + changed.memories, messages + changed.messages
-        failures += changed.failures
-        by = changed.run or by
-    return Changed(memories, messages, failures, by)
-
-
-def _record_of_undo(place: Location, undone: Run, job: str, *, elsewhere: bool) -> Run:
-    record = _record("undo", place)
-    if not elsewhere:
-        record.argument, record.secret = undone.argument, record.secret or undone.secret
-    record.undoes, record.dialect = undone.id, undone.dialect
-    if job:
-        record.job, record.shard, record.stores = job, undone.shard, undone.stores
-    return record
+        total = Changed(
+            total.memories + changed.memories,
+            total.messages + changed.messages,
+            total.failures + changed.failures,
+            changed.run or total.run,
+        )
+    return total
 
 
 def add_hold(hold: Hold) -> RecordedHold:
@@ -837,7 +827,7 @@ async def update_index(
     """
     from memctl.ops.index import Target, update
 
-    place = parse(store) if isinstance(store, str) else store
+    place = _located(store)
     async with embedder or nullcontext():
         target = Target(place, partial(make_store, place))
         return await update(target, progress, embedder, checksum=checksum)
@@ -927,7 +917,7 @@ async def prune_blobs(
     from memctl.ops.offload.prune import Referrers
 
     options, place, removed = run or RunOptions(), Blobs(blobs), dict[str, int]()
-    locations = [parse(one) if isinstance(one, str) else one for one in stores]
+    locations = list(map(_located, stores))
     before = (datetime.now() - grace).timestamp()
     referrers = Referrers(observer=options.observer)
     if options.dry_run:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -30,7 +29,6 @@ from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
 from memctl.ops.undo.reversal import (
     find_run,
-    note_undone,
     refuse_older,
     reversing,
     runs_to_undo,
@@ -204,29 +202,15 @@ class _Undoing:
         Raises:
             MemctlError: as ``change``.
         """
-        this, runs, dry_run = self._this, self.runs, self._dry_run
+        this = self._this
         argument, store = self._argument(undone)
         place, elsewhere = self.place(undone)
         location = with_record(undone, place, this.address, elsewhere=elsewhere)
-        where = self._where
-        if this.job:
-            where = replace(where, shard=undone.part)
-
+        new_record = partial(record, this, "undo", argument, location)
         # Who names the store without a password names it on purpose.
-        secret = record(this, "undo", argument, location).secret
-        named = self._named and store is not None and not secret
-
-        def new_record() -> Run:
-            found = record(this, "undo", argument, location)
-            if not elsewhere:  # the record names options, such as ?state=, that the user left out
-                found.argument, found.secret = undone.argument, secret or undone.secret
-            found.undoes, found.dialect = undone.id, undone.dialect
-            found.shard = undone.shard if this.job else ""
-            found.stores = undone.stores if this.job else 1
-            return found
-
-        options = run_options(this, dry_run=dry_run)
-        with reversing(runs, undone, new_record, where, options, named=named) as undoing:
+        named = self._named and store is not None and not new_record().secret
+        about = self.runs, undone, new_record, self._where, run_options(this, dry_run=self._dry_run)
+        with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as undoing:
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
@@ -236,10 +220,6 @@ class _Undoing:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"
                 raise
-            finally:
-                whole = outcome.ended and not where.named and not dry_run
-                if whole and not outcome.changes.failures:
-                    note_undone(runs, undone, outcome.run)
 
     def _argument(self, undone: Run) -> tuple[str, str | None]:
         """Return the name of the store in which to undo a run, and that which the user chose."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 
 from memctl.errors import Busy, NotFound, UsageError
@@ -120,28 +121,53 @@ def reversing(
     options: RunOptions,
     *,
     named: bool,
+    elsewhere: bool,
+    job: str = "",
 ) -> Iterator[UndoRun]:
     """Return a context manager with the run that undoes ``undone``.
 
     ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
-    purpose, perhaps another store than the run changed.
+    purpose, perhaps another store than the run changed; ``elsewhere`` is True if it is another one.
+    ``job`` is the name of the undo of a job, of which only the shard of ``undone`` is locked.
+
+    If the block succeeds and nothing of the run is left, the run is recorded as undone.
     """
+
+    def record() -> Run:
+        found = new_record()
+        if not elsewhere:  # the record names options, such as ?state=, that the user left out
+            found.argument, found.secret = undone.argument, found.secret or undone.secret
+        found.undoes, found.dialect = undone.id, undone.dialect
+        found.job = job
+        found.shard, found.stores = (undone.shard, undone.stores) if job else ("", 1)
+        return found
+
     folder, report = runs.folder / undone.id, ChangeReport()
-    parts, archive = runs.parts(undone), runs.replaced(undone)
-    record = new_record()
+    parts, archive, origin = runs.parts(undone), runs.replaced(undone), runs.origin(undone)
+    own = record()
     with closing(runs.before(undone)) as notes:
         kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
         if archive is not None:
-            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
+            restoring = RestoreRun(record(), archive, parts, notes, options, report)
             kind = partial(CopyUndoRun, restoring)
-        yield kind(
-            *(record, where, parts, folder, options, report, notes),
+        undoing = kind(
+            *(own, replace(where, shard=undone.part) if job else where, parts, folder),
+            *(options, report, notes),
             undone=None if named else undone,
-            skips_damage=runs.origin(undone).command == "doctor",
+            skips_damage=origin.command == "doctor",
+            rewrites=_rewrites(origin),
         )
+        yield undoing
+    if where == Selection() and not (options.dry_run or report.failures):
+        _note_undone(runs, undone, undoing.id)
 
 
-def note_undone(runs: Runs, undone: Run, by: str | None) -> None:
+def _rewrites(run: Run) -> bool:
+    """Return whether a run gave messages another text; ``retain`` may have done so, too."""
+    return run.command in ("offload", "rehydrate") or run.counts.keys() == {"replaced"}
+
+
+def _note_undone(runs: Runs, undone: Run, by: str | None) -> None:
     """Record that the run ``by`` undid ``undone``, or that there was nothing to undo.
 
     ``by`` is the id of the undo; None if there was nothing to undo.  If ``undone`` is itself an

@@ -681,13 +681,15 @@ class UndoRun(ChangeRun):
         *,
         undone: runs.Run | None = None,
         skips_damage: bool = False,
+        rewrites: bool = False,
     ) -> None:
         """``record`` is the record of the undo itself, ``undone`` the record of the run to undo.
 
         With ``undone`` None, messages are inserted even into a store that was recreated since the
         run.  ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there,
         and ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True
-        if the run to undo was a repair: the memories may then hold further damage.
+        if the run to undo was a repair: the memories may then hold further damage.  ``rewrites`` is
+        True if the run gave messages another text: each is deleted and restored.
         """
         super().__init__(record, where, self._plan, options, report)
         self._parts = parts
@@ -700,6 +702,7 @@ class UndoRun(ChangeRun):
         self._undone = undone
         self._repaired = (folder / REPAIRS).exists()
         self._skips_damage = skips_damage
+        self._rewrites = rewrites
         self._reverted: int | None = None
 
     async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
@@ -713,6 +716,9 @@ class UndoRun(ChangeRun):
 
     def removes(self, key: MemoryKey) -> bool:
         return key in self._removing
+
+    def messages(self) -> int:
+        return self.seen().deleted if self._rewrites else super().messages()
 
     @property
     def concerned(self) -> Selection:
