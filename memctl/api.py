@@ -395,7 +395,6 @@ async def copy(
         Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.copy.copy import CopyOptions
     from memctl.ops.copy.follow import refuse_to_follow
     from memctl.ops.copy.migration import Migration
@@ -404,7 +403,7 @@ async def copy(
     from memctl.ops.retry import Transfer
 
     origin, destination = _place(source), _place(target)
-    options, run = options or CopyOptions(), run or RunOptions()
+    options, run = options or CopyOptions(), _options(run)
     if options.holds is not None:
         raise UsageError("the options of the copy have holds", "put them into the RunOptions")
     if follow is not None:
@@ -466,11 +465,10 @@ async def restore_checkpoints(
         Interrupted: ``stop`` was asked for; the archive can be put back again.
         MemctlError: as ``Store.lock``; or the database refuses a row.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.stop import Stop
     from memctl.ops.undo.checkpoints import PutBackRun
 
-    options, target = run or RunOptions(), _located(store)
+    options, target = _options(run), _located(store)
     work = PutBackRun(
         _located(archive),
         where,
@@ -480,6 +478,12 @@ async def restore_checkpoints(
     )
     await work.execute(target, options.observer)
     return _copied(work.report)
+
+
+def _options(run: RunOptions | None) -> RunOptions:
+    from memctl.ops.change.change import RunOptions
+
+    return run or RunOptions()
 
 
 def _located(place: str | Location) -> Location:
@@ -555,11 +559,10 @@ async def delete(
         BadData: the record of holds is damaged.
         MemctlError: as ``Store.read`` and ``Store.edit``; or the disk has no room for the backup.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.change.delete import DeleteRun
 
     record = _record("delete", store.location)
-    return await _change(store, DeleteRun(record, where, pairs, options=run or RunOptions()))
+    return await _change(store, DeleteRun(record, where, pairs, options=_options(run)))
 
 
 async def mark(
@@ -581,11 +584,11 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
-    from memctl.ops.change.change import MarkRun, RunOptions
+    from memctl.ops.change.change import MarkRun
     from memctl.ops.change.marks import MarkChange
 
     record, change = _record("mark", store.location), MarkChange(add, remove)
-    return await _change(store, MarkRun(record, where, change, run or RunOptions()))
+    return await _change(store, MarkRun(record, where, change, _options(run)))
 
 
 async def _change(store: Store, run: ChangeRun) -> Changed:
@@ -610,13 +613,12 @@ async def offload(
     Raises:
         MemctlError: as ``delete``; or a file cannot be written.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import OffloadRun
     from memctl.ops.offload.slim import Rule
 
     rule, record = rule or Rule(), _record("offload", store.location)
-    offloading = OffloadRun(record, where, rule, Blobs(str(to)), run or RunOptions())
+    offloading = OffloadRun(record, where, rule, Blobs(str(to)), _options(run))
     return await _change(store, offloading)
 
 
@@ -634,12 +636,11 @@ async def rehydrate(
     Raises:
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import RehydrateRun
 
     record, blobs = _record("rehydrate", store.location), Blobs(str(source))
-    return await _change(store, RehydrateRun(record, where, blobs.get, run or RunOptions()))
+    return await _change(store, RehydrateRun(record, where, blobs.get, _options(run)))
 
 
 async def repair(
@@ -662,7 +663,6 @@ async def repair(
         Loss: more messages than ``limit`` would be deleted; nothing was changed.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.doctor.check import Limits
     from memctl.ops.doctor.findings import KINDS
     from memctl.ops.doctor.repair import RepairRun
@@ -672,7 +672,7 @@ async def repair(
         where,
         frozenset(KINDS if codes is None else codes),
         limits or Limits(),
-        run or RunOptions(),
+        _options(run),
         limit,
     )
 
@@ -727,7 +727,6 @@ async def undo(
         MemctlError: as ``delete``.
     """
     from memctl.journal.runs import Job, Runs, new_job
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.observer import opened
     from memctl.ops.same_store import is_on, recorded_location
     from memctl.ops.undo.reversal import (
@@ -738,7 +737,7 @@ async def undo(
         with_record,
     )
 
-    runs, options = Runs(), run or RunOptions()
+    runs, options = Runs(), _options(run)
     at = None if store is None else _located(store)
     found = find_run(
         *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
@@ -868,7 +867,6 @@ async def retain(
         Busy: another run of retention goes on.
         Interrupted: ``stop`` was asked for; no memory is half changed.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.observer import Unobserved
     from memctl.ops.retain.actions import Surroundings
@@ -876,7 +874,7 @@ async def retain(
     from memctl.ops.same_store import runs_at
     from memctl.ops.stop import Stop
 
-    options, tasks = run or RunOptions(), []
+    options, tasks = _options(run), []
     for policy in policies:
         location = locate(policy.store)
         around = Surroundings(
@@ -912,11 +910,10 @@ async def prune_blobs(
         Busy: another run writes to a store.
         MemctlError: a store cannot be read as a whole; or a content cannot be removed.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.prune import Referrers
 
-    options, place, removed = run or RunOptions(), Blobs(blobs), dict[str, int]()
+    options, place, removed = _options(run), Blobs(blobs), dict[str, int]()
     locations = list(map(_located, stores))
     before = (datetime.now() - grace).timestamp()
     referrers = Referrers(observer=options.observer)
@@ -945,26 +942,24 @@ async def erase(
         Busy: another run writes to the store.
         MemctlError: as ``Store.erase``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun, EraseTarget, Erasure
-    from memctl.ops.receipt import ErasedStore, Receipt
+    from memctl.ops.erase import EraseRun, Erasure
+    from memctl.ops.receipt import Receipt
     from memctl.ops.same_store import runs_at
 
     subject, about = Subject(user, session), _record("erase", store.location)
-    entry = ErasedStore(store.label, about.argument, store.kind)
-    options = run or RunOptions()
-    erasing = EraseRun(subject, entry, runs_at, options.observer, holds=options.holds)
-    target = EraseTarget(store.location, erasing, lambda _: nullcontext(store))
-    erasure = Erasure(subject, [target], dry_run=options.dry_run)
+    options = _options(run)
+    about_run = about.argument, runs_at, options.observer, options.holds
+    erasing = EraseRun(subject, store, *about_run)
+    erasure = Erasure(subject, [erasing], dry_run=options.dry_run)
     if options.dry_run:
         await erasure.plan(OpenMode.CHANGE)
     else:
         await erasure.execute(Receipt.begin(None if receipt is None else str(receipt), subject))
         if erasure.receipt is not None:
             await erasure.end()
-    if target.error is not None:
-        raise target.error
+    if erasing.error is not None:
+        raise erasing.error
     report = erasing.report
     found = report.found if options.dry_run else report.erased
     return Erased(
@@ -993,7 +988,6 @@ async def compress(
             unchanged.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
@@ -1003,7 +997,7 @@ async def compress(
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
-        run or RunOptions(),
+        _options(run),
     )
     with compressing.recorded():
         await compressing.execute(store)

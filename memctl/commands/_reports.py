@@ -23,8 +23,6 @@ from memctl.reports.change import (
     UndoReport,
 )
 from memctl.reports.copy import (
-    CopiedMemories,
-    CopiedMessages,
     Embedded,
     Example,
     Followed,
@@ -132,16 +130,9 @@ def _report_hint(*, others: bool) -> str:
 
 def copied_fields(copied: CopyReport) -> dict[str, Any]:
     """Return the fields of a report that say what became of the memories of a copy."""
-    memories, messages = copied.memories, copied.messages
     return {
-        "memories": CopiedMemories(
-            *(memories.selected, memories.written, memories.unchanged),
-            *(memories.skipped, memories.failed),
-        ),
-        "messages": CopiedMessages(
-            *(messages.selected, messages.written, messages.skipped),
-            *(messages.deleted, messages.failed),
-        ),
+        "memories": copied.memories,
+        "messages": copied.messages,
         "failures": FailureRow.of(copied.failures),
         "losses": [
             LossRow(lost.kind, lost.memories, Example(lost.example.user, lost.example.session))

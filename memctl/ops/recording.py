@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import Different, MemctlError, Unavailable
+from memctl.errors import Different, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.retention import Retention
 from memctl.journal.runs import REPLACED, Journal, Run, Runs, record_found
@@ -86,12 +86,7 @@ class Recording:
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         place = Location("archive", str(path), path=path, options={"lines": "kept"})
-        archive = make_store(place, OpenMode.CREATE)
-        archive.adopt(store.dialect, store.embedding)
-        pages = store.read(Selection(keys=keys))
-        async with archive, aclosing(archive.write(pages)) as results:
-            async for _ in results:
-                continue
+        await write_archive(place, store, store.read(Selection(keys=keys)))
 
     def end(self, report: CopyReport, *, complete: bool = True) -> None:
         """Complete the record with the counts of ``report``; discard a record without changes.
@@ -130,6 +125,38 @@ class Recording:
                 self.end(report, complete=isinstance(error, Different))
             raise
         self.end(report)
+
+
+async def write_archive(place: Location, source: Store, pages: AsyncGenerator[Page]) -> None:
+    """Write pages of an open store to a new archive; without a page, there is no archive.
+
+    Raises:
+        Unavailable: the archive cannot be written.
+        MemctlError: as the generator ``pages``.
+    """
+    async with aclosing(pages):
+        first = await anext(pages, None)
+        if first is None:
+            return
+        archive = make_store(place, OpenMode.CREATE)
+        archive.adopt(source.dialect, source.embedding)
+        archive.origin = source.label
+        try:
+            async with archive, aclosing(archive.write(_followed(first, pages))) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        why = result.failure.message
+                        raise Unavailable(f"{place.label} cannot be written: {why}")
+        except NotFound as error:
+            raise Unavailable(error.message, error.hint) from error
+
+
+async def _followed(first: Page, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+    yield first
+    del first
+    async for page in pages:
+        yield page
+        del page
 
 
 def note_unrecorded(run: Run, warn: Callable[[str], None]) -> None:

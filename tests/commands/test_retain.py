@@ -18,7 +18,7 @@ import pytest
 
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, MemoryKey
-from memctl.ops.retain import digests
+from memctl.ops.retain import guard
 from memctl.ops.retain.actions import Acted
 from memctl.ops.retain.delete import DeletionAction
 from memctl.registry import make_store, parse
@@ -629,8 +629,8 @@ def test_retain_no_room_for_temporary_files(
     asyncio.run(fill(database, {KYOTO: samples.entries(5000)}))
     before = contents(database)
     policies.write(database, {"select": {"keep_last": 3}})
-    small = digests._SCHEMA.replace("-65536", "1")  # as if there were more digests
-    monkeypatch.setattr(digests, "_SCHEMA", small)
+    small = guard._DIGESTS.replace("-65536", "1")  # as if there were more digests
+    monkeypatch.setattr(guard, "_DIGESTS", small)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, limits[1]))
     try:

@@ -47,6 +47,7 @@ from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
+from memctl.text.numbers import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class ChangeRun:
     def done(self) -> str:
         """Return the number of changed memories as a text, such as "2 memories"; empty if zero."""
         done = self.report.done.memories
-        return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
+        return count(done, "memory") if done else ""
 
     def left(self) -> str:
         """Return how much of the plan an error or a stop left undone as a text; empty if nothing.

@@ -394,7 +394,7 @@ class DeleteRun(ChangeRun):
             )
         if self._warn_parted and (number := await count_split_tool_calls(store, self._effects)):
             self._parted_tool_calls = number
-            calls = f"{number:,} tool call" + ("s" if number != 1 else "")
+            calls = count(number, "tool call")
             self._observer.warn(
                 f"the selection separates {calls} from the result: keep both with "
                 "--keep-tool-pairs, delete both with --with-tool-pairs"

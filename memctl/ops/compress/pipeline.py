@@ -16,7 +16,7 @@ from typing import Any
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
-from memctl.errors import Failure, Interrupted, Unavailable
+from memctl.errors import Failure, Unavailable
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.inference.summary import Summary, render_free
@@ -285,8 +285,7 @@ class CompressionPipeline:
                 jobs.cancel()
                 await asyncio.wait({jobs})
         jobs.result()
-        if self._stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is complete")
+        self._stop.end_if_asked()
 
     async def _find(self, find: FindPlans, jobs: asyncio.Task[None]) -> None:
         finding = asyncio.create_task(find())

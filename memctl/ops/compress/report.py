@@ -69,7 +69,7 @@ class CompressReport:
         """Move a memory from the planned changes to those beyond the limit of the cost."""
         self.over_budget += 1
         self.selected -= case.messages
-        self.changes.planned.drop(_changes(case, mode))
+        self.changes.planned.merge(_changes(case, mode), -1)
 
     def estimate(self, case: CompressionPlan, usage: Usage, calls: int) -> None:
         """Add the estimated tokens and requests of a memory, in a dry run."""

@@ -22,6 +22,7 @@ from memctl.ops.select import most_deletions
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.summarizer import Summarizer
+from memctl.text.numbers import count
 
 
 async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
@@ -148,9 +149,9 @@ class CompressRun(ChangeRun):
                 lambda ready: self._commit(store, spool, ready),
             )
         if left := self.compressed.over_budget:
-            memories = "1 memory" if left == 1 else f"{left:,} memories"
             self._observer.warn(
-                f"{memories} not compressed because of --max-cost: run again, or raise it"
+                f"{count(left, 'memory')} not compressed because of --max-cost: run again, or "
+                "raise it"
             )
 
     async def _scan(

@@ -662,10 +662,6 @@ def _of_memory(
         yield Difference(key, "message-extra", _text(id), f"the message is only in {right}")
 
 
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogatepass")
 
@@ -843,14 +839,14 @@ class _Comparison:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
             if self._copied is None or self._was_given(key, self._copied):
-                size = _plural(left[key].messages, self._report.noun)
+                size = count(left[key].messages, self._report.noun)
                 text = f"the memory, with {size}, is only in {self._left.label}"
                 self._report.differences.append(Difference(key, "memory-missing", "", text))
                 self._report.missing += 1
             else:
                 self._report.grown += left[key].messages
         for key in sorted(right.keys() - left.keys()):
-            size = _plural(right[key].messages, self._report.noun)
+            size = count(right[key].messages, self._report.noun)
             text = f"the memory, with {size}, is only in {self._right.label}"
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED, Unread
-from memctl.errors import Failure, Interrupted, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.location import is_one_file, same_file
 from memctl.machine.concurrency import run_both
 from memctl.model import (
@@ -187,8 +187,7 @@ async def copy(
             "such as their states: notes in their first messages keep it for the way back "
             f"({count(len(noted), 'memory')}, such as {min(noted)})"
         )
-    if stop.asked:
-        raise Interrupted("stopped as asked", "what was reported as written is complete")
+    stop.end_if_asked("what was reported as written is complete")
 
 
 async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) -> list[str]:
@@ -733,7 +732,7 @@ class _Copy:
                 key = page.memory.key
                 gone[key] += sum(id_digest(key, entry) not in known[key] for entry in page.messages)
         for key, number in (+gone).items():
-            what = "1 message" if number == 1 else f"{number:,} messages"
+            what = count(number, "message")
             self._suspects[key] = f"the source no longer has {what} of the target"
         return keys - (+gone).keys()
 

@@ -51,7 +51,7 @@ from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
 from memctl.ops.names import note_absent_values, refuse_absent_in
 from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
-from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
+from memctl.ops.report import CopyReport, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
 from memctl.registry import file_of, is_object, make_new, make_store
@@ -514,8 +514,8 @@ class Export:
         return remarks
 
     async def _write_pages(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        copied = self.report.copied
-        copied.memories, copied.messages = Counts(), Counts()
+        copied, anew = self.report.copied, CopyReport()
+        copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
             writer.begin(store.label)
             selected = select_with_places(store, self._where)

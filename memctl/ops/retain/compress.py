@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator, Iterator
 from memctl.holds import HELD
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
-from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.model import Page, StoredMessage
 from memctl.ops.compress.pipeline import plan_compression
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
 from memctl.ops.compress.report import CompressReport
 from memctl.ops.compress.run import CompressRun
 from memctl.ops.compress.spool import Spool
-from memctl.ops.retain.actions import Acted, Found
+from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard
-from memctl.ops.retain.messages import MessageAction, in_pages
 from memctl.store import Store
+from memctl.storekit.batching import paginate
 from memctl.storekit.files import temporary_folder
 from memctl.summarizer import Summarizer
 
@@ -55,7 +55,7 @@ class CompressionAction(MessageAction):
                 key: failure for key, failure in report.changes.failures if failure.code == HELD
             }
             while (case := spool.take()) is not None:
-                pages = iter(in_pages(case.memory, _messages(spool, case)))
+                pages = paginate(case.memory, _messages(spool, case), empty=False)
                 while (page := await in_thread(lambda: next(pages, None))) is not None:  # noqa: B023
                     yield page
                     del page
@@ -67,11 +67,7 @@ class CompressionAction(MessageAction):
                 *(self.record(archive), self.policy.where, self._options, self._summarizer),
                 self.options(),
             )
-
-            def permits(key: MemoryKey, entry: StoredMessage) -> bool:
-                return guard.has(key, entry.id, entry.marks, entry.message)
-
-            run.permits = permits
+            run.permits = guard.holds
             await self.execute(run, acted)
 
 

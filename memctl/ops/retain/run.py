@@ -222,8 +222,7 @@ class Retention:
                 for text in warnings:
                     task.around.observer.warn(text)
                 warnings = []
-                if task.around.stop.asked:
-                    raise Interrupted("stopped as asked", "what was reported as done is complete")
+                task.around.stop.end_if_asked()
                 self._warn_of_damage(task)
                 task.found, task.acted, task.error = Found(), Acted(), None
                 task.resumed, task.archive, task.state = [], None, STOPPED
@@ -250,8 +249,7 @@ class Retention:
         if isinstance(action, InPlaceAction):
             task.found = await action.act(task.acted)
             task.state = DONE if task.found.messages else NOTHING
-            if task.around.stop.asked:
-                raise Interrupted("stopped as asked", "what was reported as done is complete")
+            task.around.stop.end_if_asked()
             return
         assert isinstance(action, ArchivingAction)
         pending = self.ledger.pending(policy.name)
@@ -277,7 +275,8 @@ class Retention:
             task.state = DONE if task.resumed else NOTHING
             return
         task.archive = archive.label
-        await self._act(task, action, archive)
+        await action.carry_out(archive, task.acted)
+        task.around.stop.end_if_asked()
         self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
         task.state = DONE
 
@@ -299,7 +298,8 @@ class Retention:
             self.ledger.add(ABSENT, policy, entry.archive, entry.store)
             return True
         try:
-            await self._act(task, action, archive)
+            await action.carry_out(archive, task.acted)
+            task.around.stop.end_if_asked()
         except BadData as error:
             task.around.observer.warn(f"{error.message}: {rest}")
             return False
@@ -307,11 +307,6 @@ class Retention:
         task.resumed.append(archive.label)
         self.ledger.add(ACTED, policy, entry.archive, entry.store)
         return True
-
-    async def _act(self, task: PolicyTask, action: ArchivingAction, archive: Location) -> None:
-        await action.carry_out(archive, task.acted)
-        if task.around.stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is complete")
 
     async def _new_archive(self, policy: Policy) -> tuple[str, Location]:
         number = 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from memctl.errors import Failure, Interrupted, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
@@ -77,8 +77,7 @@ class PutBackRun:
     ) -> None:
         total = PutBack()
         while (lines := await in_thread(partial(next, batches, None))) is not None:
-            if self._stop.asked:
-                raise Interrupted("stopped as asked", "import the archive again: it goes on")
+            self._stop.end_if_asked("import the archive again: it goes on")
             done = await checkpoints.put_back(thread, lines, dry_run=self._dry_run)
             total = total + done
         memories, messages = self.report.memories, self.report.messages
