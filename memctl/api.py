@@ -396,8 +396,7 @@ async def copy(
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
     from memctl.ops.copy.copy import CopyOptions
-    from memctl.ops.copy.follow import refuse_to_follow
-    from memctl.ops.copy.migration import Migration
+    from memctl.ops.copy.migration import Migration, refuse_to_follow
     from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
     from memctl.ops.retry import Transfer

@@ -500,7 +500,7 @@ def test_retain_object_storage_that_breaks(
     said: str,
 ) -> None:
     """A server that ends, or refuses, in the upload or when the archive is read back."""
-    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    monkeypatch.setattr("memctl.engines.objects.file._RETRIES", 0)
     before = contents(store)
     rules = [lambda data: answer if data.startswith(broken) else None]
     with Gate(port_of(bucket), lambda data: rules[0](data) if rules else None) as gate:
@@ -527,7 +527,7 @@ def test_retain_goes_on_without_an_archive_out_of_reach(
     bucket: Bucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    monkeypatch.setattr("memctl.engines.objects.file._RETRIES", 0)
     policy = {"select": {"keep_last": 3}}
     with Gate(port_of(bucket), lambda data: b"" if data.startswith(b"GET /") else None) as gate:
         policies.write(store, policy | {"archive": archive_in(bucket, gate.endpoint)})

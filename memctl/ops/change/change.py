@@ -90,18 +90,16 @@ class ChangeRun:
         where: Selection,
         planner: Planner,
         options: RunOptions,
-        report: ChangeReport | None = None,
     ) -> None:
         """``record`` is the new journal entry of the run, with the store that undo will open.
 
-        ``planner`` plans the changes of the memories that ``where`` selects.  ``report`` is filled
-        in; it may hold counts of an earlier run.
+        ``planner`` plans the changes of the memories that ``where`` selects.
         """
         self.record = record
         self.where = where
         self.planner = planner
         self.dry_run = options.dry_run
-        self.report = report or ChangeReport()
+        self.report = ChangeReport()
         self.stop = Stop()
         self.begun = False
         """True as soon as the store may have been changed."""
@@ -261,11 +259,9 @@ class ChangeRun:
         held: dict[MemoryKey, Failure] = {}
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
-            before = replace(self.report.planned), dict(self.report.planned_by_memory)
 
             async def attempt() -> bool:
-                self.report.planned = replace(before[0])
-                self.report.planned_by_memory = dict(before[1])
+                self.report.planned, self.report.planned_by_memory = ChangeCounts(), {}
                 held.clear()
                 edits = without_held(self.planner(store, self.where), self.held(store), held)
                 if self._journal is None:

@@ -201,29 +201,20 @@ class CompressionPlanner:
             BadData: the message is not JSON.
         """
         permitted = self._permits is None or self._permits(self._memory.key, entry)
-        replacing = self._options.mode is not CompressMode.MARK
-        kept = entry.message if self._options.mode is CompressMode.REPLACE else b""
+        mode = self._options.mode
+        kept = entry.message if mode is CompressMode.REPLACE else b""
+        same = entry.id, entry.marks, entry.position
         if COMPRESSED in entry.marks and not permitted:
             return PlannedMessage(MessageStatus.UNSELECTED, entry.id, entry.marks, None, -1)
         if COMPRESSED in entry.marks:
-            self._gone += self._options.mode is CompressMode.REPLACE
-            return PlannedMessage(
-                MessageStatus.COMPRESSED, entry.id, entry.marks, entry.position, -1, None, kept
-            )
+            self._gone += mode is CompressMode.REPLACE
+            return PlannedMessage(MessageStatus.COMPRESSED, *same, -1, None, kept)
         found = self._transcribe(entry)
-        if replacing and SUMMARY in entry.marks and permitted:
+        if mode is not CompressMode.MARK and SUMMARY in entry.marks and permitted:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
             self._earlier_tokens += message_tokens(found, self._count)
             self._gone += 1
-            return PlannedMessage(
-                MessageStatus.SUMMARY,
-                entry.id,
-                entry.marks,
-                entry.position,
-                -1,
-                None,
-                entry.message,
-            )
+            return PlannedMessage(MessageStatus.SUMMARY, *same, -1, None, entry.message)
         verdict = self._where.judge(entry, self._dialect)
         if verdict is Verdict.UNTIMED:
             self._untimed += 1
@@ -231,15 +222,11 @@ class CompressionPlanner:
         chosen = permitted and verdict is Verdict.SELECTED
         position = self._add(found, chosen=chosen)
         if not chosen:
-            return PlannedMessage(
-                MessageStatus.UNSELECTED, entry.id, entry.marks, entry.position, position
-            )
+            return PlannedMessage(MessageStatus.UNSELECTED, *same, position)
         turn = found.turn
         if SUMMARY in entry.marks:
             turn = turn._replace(role="summary")
-        return PlannedMessage(
-            MessageStatus.SELECTED, entry.id, entry.marks, entry.position, position, turn, kept
-        )
+        return PlannedMessage(MessageStatus.SELECTED, *same, position, turn, kept)
 
     def _transcribe(self, entry: StoredMessage) -> TranscriptMessage:
         try:

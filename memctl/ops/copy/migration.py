@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -14,7 +15,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from memctl.dialects.registry import ALL
 from memctl.encryption import read_recipients
@@ -23,7 +24,6 @@ from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy.compare import Fingerprint, Precision, compare
 from memctl.ops.copy.copy import CopyOptions, copy, same_store
-from memctl.ops.copy.follow import Lag, follow
 from memctl.ops.copy.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
@@ -47,6 +47,86 @@ from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the target was behind: what the last copy wrote, and its duration in seconds.
+
+    ``memories`` and ``messages`` are the numbers of written memories and messages.
+    """
+
+    memories: int
+    messages: int
+    seconds: float
+
+
+async def follow(
+    source: Store,
+    target: Store,
+    where: Selection,
+    options: CopyOptions,
+    report: CopyReport,
+    stop: Stop,
+    interval: float,
+    tell: Callable[[Lag], None],
+    mirror: dict[MemoryKey, bytes],
+) -> None:
+    """Copy new messages from source to target every ``interval`` seconds, until ``stop``.
+
+    A last copy begins after the stop was asked for.  ``tell`` is called after each copy.
+    ``mirror`` maps each memory to its digest after the last copy to the target (see ``copy``); each
+    copy updates the digests.
+
+    Raises:
+        MemctlError: as ``copy``.
+    """
+    with stop.cooperative_while():
+        while True:
+            last = stop.asked
+            began = time.monotonic()
+            memories, messages = report.memories.written, report.messages.written
+            report.try_again()
+            await copy(source, target, where, options, report, mirror=mirror)
+            tell(
+                Lag(
+                    report.memories.written - memories,
+                    report.messages.written - messages,
+                    time.monotonic() - began,
+                )
+            )
+            if last:
+                return
+            await stop.pause(interval)
+
+
+def refuse_to_follow(
+    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool, limited: bool
+) -> None:
+    """Refuse options of a copy that do not make sense with ``--follow``.
+
+    ``backup`` is True if the copy is recorded for undo, ``limited`` if ``--max-delete`` is given.
+
+    Raises:
+        UsageError: the copy is a dry run, selects only some messages of a memory, would replace
+            memories and record them for undo, or is limited.
+    """
+    if limited:
+        raise UsageError(
+            "--follow and --max-delete cannot be combined",
+            "migrate with --max-delete first, then with --follow",
+        )
+    if dry_run:
+        raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")
+    if not where.whole:
+        raise UsageError(
+            "--follow copies whole memories", "select by --user and --session, or not at all"
+        )
+    if backup and on_conflict is OnConflict.REPLACE:
+        raise UsageError(
+            "--follow cannot be undone, so --on-conflict replace needs --no-backup",
+            "add --no-backup, or migrate with --on-conflict replace first, then with --follow",
+        )
 
 
 class NewTarget:

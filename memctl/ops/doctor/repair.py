@@ -44,7 +44,7 @@ from memctl.model import (
     Page,
     StoredMessage,
 )
-from memctl.ops.change.apply import ChangeReport, Held
+from memctl.ops.change.apply import Held
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.data_subject import readings
 from memctl.ops.doctor.check import (
@@ -493,13 +493,8 @@ class RepairRun(ChangeRun):
         self._limit = limit
         self._planner = RepairPlanner(codes, limits)
         self._store_repairs = StoreRepairs(codes)
-        super().__init__(
-            record,
-            where,
-            self._planner,
-            options,
-            ChangeReport(changed=set()),
-        )
+        super().__init__(record, where, self._planner, options)
+        self.report.changed = set()
 
     @property
     def planned(self) -> int:

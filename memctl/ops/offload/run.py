@@ -22,14 +22,15 @@ from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.migrated import comes_back, restored_in
-from memctl.ops.offload.notes import (
+from memctl.ops.offload.migrated import (
     Described,
     all_described,
+    comes_back,
     for_offloaded,
     for_restored,
     id_of,
     in_whole_groups,
+    restored_in,
 )
 from memctl.ops.offload.references import origins
 from memctl.ops.offload.slim import (

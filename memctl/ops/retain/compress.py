@@ -8,10 +8,8 @@ from memctl.holds import HELD
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import Page, StoredMessage
-from memctl.ops.compress.pipeline import plan_compression
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
-from memctl.ops.compress.report import CompressReport
-from memctl.ops.compress.run import CompressRun
+from memctl.ops.compress.run import CompressReport, CompressRun, plan_compression
 from memctl.ops.compress.spool import Spool
 from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard

@@ -1,24 +1,196 @@
-"""The undo of a recorded run: finds the run and its store, and records the undo."""
+"""The undo of a recorded run: finds the run and its store, and records the undo.
+
+Memories that a copy replaced are restored from the archive of its run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
+from typing import Any
 
-from memctl.errors import Busy, NotFound, UsageError
+from memctl.errors import Busy, Failure, NotFound, UsageError
+from memctl.holds import Holds
+from memctl.journal.changes import read_changes
 from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location, visible
-from memctl.ops.change.apply import ChangeReport
+from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
 from memctl.ops.change.change import RunOptions
+from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprints
+from memctl.ops.copy.copy import CopyOptions, copy
+from memctl.ops.recording import Recording
+from memctl.ops.report import CopyReport
 from memctl.ops.same_store import Locate, recorded_location
-from memctl.ops.undo.restore import CopyUndoRun, RestoreRun
-from memctl.ops.undo.undo import UndoRun
-from memctl.registry import as_recorded
+from memctl.ops.undo.undo import UndoRun, shown_as_recorded
+from memctl.registry import as_recorded, make_store
 from memctl.selection import Selection
 from memctl.shard import Shard
+from memctl.store import Store
 from memctl.text.numbers import count
+
+
+class CopyUndoRun(UndoRun):
+    """A run that undoes a copy: it restores replaced memories, then removes added messages."""
+
+    def __init__(self, archive: Path, restoring: Run, *args: Any, **more: Any) -> None:
+        """``archive`` holds the memories that the copy replaced, as they were before.
+
+        ``restoring`` is the record of their restoration.  ``args`` and ``more`` are the arguments
+        of ``UndoRun``.
+        """
+        super().__init__(*args, **more)
+        self._archive = Location("archive", str(archive), path=archive)
+        self._restoring = restoring
+        self._keys = frozenset[MemoryKey]()
+        """The memories to restore."""
+        self._unrestored = 0
+        """The number of memories to restore that an error or a stop left as they were."""
+        self._reverses = False
+        """True if there is something to undo in memories that the copy did not replace."""
+
+    @property
+    def id(self) -> str | None:
+        return super().id or self._restoring.id or None
+
+    async def plan(self, store: Store) -> bool:
+        """Plan both the restoration and the removal; return False if there is nothing to change.
+
+        A refusal of either comes before the first change.
+        """
+        self.where = self.where.without(await self._plan_restoration(store))
+        self._reverses = await super().plan(store)
+        if self.dry_run:
+            await self._count()
+        return self._reverses or bool(self._keys)
+
+    async def _plan_restoration(self, store: Store) -> frozenset[MemoryKey]:
+        """Find the selected memories that are unchanged since the copy replaced them.
+
+        Return all selected memories that the copy replaced, even those that cannot be restored.
+        """
+        async with make_store(self._archive) as source:
+            async with aclosing(source.headers(self.where)) as memories:
+                keys = frozenset([memory.key async for memory in memories])
+            keys = frozenset(key for key in keys if not self._note_of(key).unchanged)
+            recorded = shown_as_recorded(store, self._restoring)
+            self._restoring.dialect = ""  # the record is in the dialect of the store
+            good = await unchanged_since_run(recorded, self._parts, keys)
+            whole = Selection(keys=keys - good)
+            as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
+            self.report.failures += [
+                (key, Failure("conflict", "it has changed since it was replaced"))
+                for key in sorted(keys - good - as_before)
+            ]
+            holds = self._options.holds.read(store) if good else Holds()
+            held = {key: failure for key in sorted(good) if (failure := holds.failure(key))}
+            self.report.failures += held.items()
+            self._keys = good - held.keys()
+            return keys
+
+    async def _count(self) -> None:
+        """Count the memories to restore, for a dry run."""
+        planned, where = self.report.planned, Selection(keys=self._keys)
+        async with (
+            make_store(self._archive) as source,
+            aclosing(source.list_memories(where)) as infos,
+        ):
+            async for info in infos:
+                planned.memories += 1
+                planned.restored += info.messages
+
+    def left(self) -> str:
+        if self.begun:
+            return super().left()
+        waiting = self.report.planned.memories - self.report.done.memories
+        return str(self._unrestored + waiting or "")
+
+    async def carry_out(self, store: Store) -> None:
+        if self._keys:
+            await self._restore(store)
+        if self._reverses:
+            await super().carry_out(store)
+
+    async def _restore(self, store: Store) -> None:
+        copied, holds = CopyReport(), self._options.holds
+        recording = Recording(self._restoring, self._options.keep)
+        options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True, holds=holds)
+        try:
+            with recording.ended(copied):
+                async with make_store(self._archive) as source:
+                    recording.begin(store, self._observer.warn)
+                    chosen = Selection(keys=self._keys)
+                    await copy(source, store, chosen, options, copied, recorder=recording)
+                await self._tidy(store, self._keys - {key for key, _ in copied.failures})
+        finally:
+            self._unrestored = len(self._keys - copied.settled.keys())
+            for counted in (self.report.planned, self.report.done):
+                counted.memories += copied.memories.written
+                counted.restored += copied.messages.written
+                counted.deleted += copied.messages.deleted
+            self.report.failures += copied.failures
+
+    async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+        """Give back to the store what it noted on the memories ``keys`` in the earlier run."""
+
+        async def edits() -> AsyncGenerator[Edit]:
+            for key in keys:
+                if before := self._note_of(key).before:
+                    yield Edit(Memory(key), [], before=before)
+
+        with store.foreseen(lambda _: None):  # an undo of this undo reverses the copy alone
+            async with aclosing(store.edit(edits())) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        self.report.failures.append((result.key, result.failure))
+
+
+async def unchanged_since_run(
+    store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
+) -> frozenset[MemoryKey]:
+    """Return the memories in ``keys`` that are unchanged since a run wrote them whole.
+
+    Message ids, order and marks are compared.  ``parts`` are the files of changes of the run, which
+    lack the memories that a run did not reach.
+
+    Raises:
+        BadData: a file of changes is damaged.
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=store.dialect.facts)
+    left: dict[MemoryKey, Hasher] = {}
+    for path in parts:
+        for edit in read_changes(path, messages=False):
+            key = edit.memory.key
+            if key in keys:
+                if edit.offset == 0:
+                    left[key] = sides.hasher(Precision.OUTLINE)
+                left[key].add(
+                    [
+                        StoredMessage(one.id, b"", one.new)
+                        for one in edit.changes
+                        if one.new is not None
+                    ]
+                )
+    outlines = store.outline(Selection(keys=keys))
+    found = await fingerprints(outlines, Precision.OUTLINE, sides)
+    return frozenset(
+        key for key, hasher in left.items() if key in found and found[key].digest == hasher.digest()
+    )
+
+
+async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
+    """Return the selected memories whose messages have equal ids, order and marks in both stores.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=one.dialect.facts)
+    here = await fingerprints(one.outline(where), Precision.OUTLINE, sides)
+    there = await fingerprints(other.outline(where), Precision.OUTLINE, sides)
+    return frozenset(
+        key for key, found in here.items() if key in there and found.digest == there[key].digest
+    )
 
 
 def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where: str) -> Run | Job:
@@ -142,29 +314,16 @@ def reversing(
         found.shard, found.stores = (undone.shard, undone.stores) if job else ("", 1)
         return found
 
-    folder, report = runs.folder / undone.id, ChangeReport()
-    parts, archive, origin = runs.parts(undone), runs.replaced(undone), runs.origin(undone)
-    own = record()
+    archive, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
     with closing(runs.before(undone)) as notes:
-        kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
-        if archive is not None:
-            restoring = RestoreRun(record(), archive, parts, notes, options, report)
-            kind = partial(CopyUndoRun, restoring)
-        undoing = kind(
-            *(own, replace(where, shard=undone.part) if job else where, parts, folder),
-            *(options, report, notes),
-            undone=None if named else undone,
-            skips_damage=origin.command == "doctor",
-            rewrites=_rewrites(origin),
-        )
+        about = record(), whole, options, runs, undone, notes
+        if archive is None:
+            undoing = UndoRun(*about, named=named)
+        else:
+            undoing = CopyUndoRun(archive, record(), *about, named=named)
         yield undoing
-    if where == Selection() and not (options.dry_run or report.failures):
+    if where == Selection() and not (options.dry_run or undoing.report.failures):
         _note_undone(runs, undone, undoing.id)
-
-
-def _rewrites(run: Run) -> bool:
-    """Return whether a run gave messages another text; ``retain`` may have done so, too."""
-    return run.command in ("offload", "rehydrate") or run.counts.keys() == {"replaced"}
 
 
 def _note_undone(runs: Runs, undone: Run, by: str | None) -> None:

@@ -30,7 +30,6 @@ from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.json import jsonio
 from memctl.model import NO_MEMORY, Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.change.delete import removal
 from memctl.ops.doctor.repair import count_records, revert_repairs
@@ -673,36 +672,33 @@ class UndoRun(ChangeRun):
         self,
         record: runs.Run,
         where: Selection,
-        parts: Sequence[Path],
-        folder: Path,
         options: RunOptions,
-        report: ChangeReport | None = None,
-        notes: runs.Notes | None = None,
+        kept: runs.Runs,
+        undone: runs.Run,
+        notes: runs.Notes,
         *,
-        undone: runs.Run | None = None,
-        skips_damage: bool = False,
-        rewrites: bool = False,
+        named: bool,
     ) -> None:
-        """``record`` is the record of the undo itself, ``undone`` the record of the run to undo.
+        """``record`` is the record of the undo itself, ``undone`` the one of ``kept`` to undo.
 
-        With ``undone`` None, messages are inserted even into a store that was recreated since the
-        run.  ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there,
-        and ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True
-        if the run to undo was a repair: the memories may then hold further damage.  ``rewrites`` is
-        True if the run gave messages another text: each is deleted and restored.
+        ``notes`` are the notes of the store on the memories that it changed.  With ``named``,
+        messages are inserted even into a store that was recreated since the run.
+
+        Raises:
+            BadData: as ``Runs.parts``.
         """
-        super().__init__(record, where, self._plan, options, report)
-        self._parts = parts
-        self._note_of = notes.of if notes is not None else lambda _: runs.Note()
+        super().__init__(record, where, self._plan, options)
+        self._parts = kept.parts(undone)
+        self._note_of = notes.of
         self._planned: set[MemoryKey] = set()
         """The memories with a change to undo."""
         self._removing: set[MemoryKey] = set()
         """The memories of which the undo removes or replaces something."""
-        self._folder = folder
-        self._undone = undone
-        self._repaired = (folder / REPAIRS).exists()
-        self._skips_damage = skips_damage
-        self._rewrites = rewrites
+        self._folder = kept.folder / undone.id
+        self._undone = None if named else undone
+        self._origin = kept.origin(undone)
+        """The run in the chain of undos that is no undo itself."""
+        self._repaired = (self._folder / REPAIRS).exists()
         self._reverted: int | None = None
 
     async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
@@ -718,7 +714,10 @@ class UndoRun(ChangeRun):
         return key in self._removing
 
     def messages(self) -> int:
-        return self.seen().deleted if self._rewrites else super().messages()
+        origin = self._origin
+        if origin.command in ("offload", "rehydrate") or origin.counts.keys() == {"replaced"}:
+            return self.seen().deleted  # each is deleted and restored with another text
+        return super().messages()
 
     @property
     def concerned(self) -> Selection:
@@ -762,9 +761,9 @@ class UndoRun(ChangeRun):
             )
             self._repaired = False
         self._leave_repairs(store)
-        if self._skips_damage:
+        if self._origin.command == "doctor":  # the memories may have further damage
             store.skip_damage()
-        something = await super().plan(as_recorded(store, self.record))
+        something = await super().plan(shown_as_recorded(store, self.record))
         return something or self._repaired
 
     def _leave_repairs(self, store: Store) -> None:
@@ -784,7 +783,7 @@ class UndoRun(ChangeRun):
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:
-            await super().carry_out(as_recorded(store, self.record))
+            await super().carry_out(shown_as_recorded(store, self.record))
 
     async def _revert(self, store: Store) -> None:
         self.begin()
@@ -800,7 +799,7 @@ class UndoRun(ChangeRun):
             self._observer.note(f"repairs of the store itself undone: {', '.join(done)}")
 
 
-def as_recorded(store: Store, record: runs.Run) -> Store:
+def shown_as_recorded(store: Store, record: runs.Run) -> Store:
     """Return the store, with messages in the dialect in which a run recorded its changes.
 
     ``record`` is the record of the run.  If it has no dialect, the store is returned as given.
