@@ -400,6 +400,7 @@ async def copy(
     from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
     from memctl.ops.retry import Transfer
+    from memctl.ops.stop import Stop
 
     origin, destination = _place(source), _place(target)
     options, run = options or CopyOptions(), _options(run)
@@ -420,15 +421,15 @@ async def copy(
     if embedder is not None:
         report.embedding.embedder = embedder
     migration = Migration(
-        *(origin, destination, where),
-        replace(options, holds=run.holds),
-        transfer or Transfer(),
-        recording,
+        *(where, replace(options, holds=run.holds), recording),
+        source=origin,
+        target=destination,
+        transfer=transfer or Transfer(),
         dry_run=run.dry_run,
         must_exist=run.must_exist,
         observer=run.observer,
         report=report,
-        stop=stop,
+        stop=stop or Stop(),
     )
     await migration.run(verify=verify, interval=follow)
     stdout = isinstance(destination, Location) and destination.kind == "stdio"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,28 +174,19 @@ def _fleets(command: str, work: _Work, members: Mapping[str, tuple[str, ...]]) -
     return _Fleets(names, next(iter(fleets.values()), ()))
 
 
+@dataclass
 class _Driving:
     """Runs the parts of a command on an engine, to a report of the whole."""
 
-    def __init__(
-        self,
-        context: typer.Context,
-        run: Run,
-        command: str,
-        work: _Work,
-        on: str,
-        workers: int | None,
-        fleets: _Fleets,
-    ) -> None:
-        self.looks_for: tuple[Selection | None, list[Location]] | None = None
-        """The selection and the stores, if the named users and sessions must exist."""
-        self._context = context
-        self._run = run
-        self._command = command
-        self._work = work
-        self._on = on
-        self._workers = workers
-        self._fleets = fleets
+    context: typer.Context
+    this: Run
+    command: str
+    work: _Work
+    on: str
+    workers: int | None
+    fleets: _Fleets
+    looks_for: tuple[Selection | None, list[Location]] | None = None
+    """The selection and the stores, if the named users and sessions must exist."""
 
     def plan(self, line: CommandLine, whole: Whole) -> dict[Shard, PartResult]:
         """Have all parts plan, and the plan approved; return the plans, empty if there is none.
@@ -206,11 +197,11 @@ class _Driving:
         planned: dict[Shard, PartResult] = {}
         rehearsal = replace(line, options=(*line.options, "--dry-run"), state="", again=())
         report: Any = self.run("planning", rehearsal, whole, planned, tolerated=PLANNED)
-        output = self._run.output
+        output = self.this.output
         printout = output.printout
         assert printout is not None
         output.printout = replace(printout, table=lambda: None)  # the question shows the plan
-        if whole.approve(report, self._run.store):
+        if whole.approve(report, self.this.store):
             return planned
         report.dry_run = False
         output.printout = printout
@@ -233,10 +224,10 @@ class _Driving:
             MemctlError: as ``Driver.run``.
             NotFound: no part has found a named user or session.
         """
-        output, shards = self._run.output, self._work.shards
+        output, shards = self.this.output, self.work.shards
         stop = Stop()
         with output.dividing(doing, len(shards)) as progress:
-            engine = _engine(self._on, self._workers, len(shards))
+            engine = _engine(self.on, self.workers, len(shards))
             line.limits = whole.limits(planned, engine.workers, shards)
             driver = Driver(engine, shards, line, PartsWatch(output, progress), stop)
             failed: MemctlError | None = None
@@ -255,29 +246,29 @@ class _Driving:
             planned |= driver.results
         if self.looks_for is not None:
             where, places = self.looks_for
-            refuse_absent_everywhere(self._context.params, where, report, places)
+            refuse_absent_everywhere(self.context.params, where, report, places)
         return report
 
     def _report(self, driver: Driver, engine: Engine) -> Divisible:
         """Make the report of all parts that of the run, with their warnings; return the report."""
-        output, params = self._run.output, self._context.params
+        output, params = self.this.output, self.context.params
         merged = merge(
-            self._command.split()[0],
+            self.command.split()[0],
             driver.results.values(),
             sort=params.get("sort", "messages"),
             limit=output.row_limit(params.get("limit")),
-            names=self._fleets.names,
-            stores=self._fleets.stores,
+            names=self.fleets.names,
+            stores=self.fleets.stores,
         )
         for text in merged.warnings:
             output.warn(text)
         output.untimed = Untimed()
         output.untimed.note(None, merged.untimed, "message")
         report: Any = merged.report
-        if self._work.empty is not None:
-            report = of_job(self._work.empty, report)
+        if self.work.empty is not None:
+            report = of_job(self.work.empty, report)
         if any(part.run for part in report.parts):
-            report.job = self._run.job
+            report.job = self.this.job
         output.printout = merged_report(report, driver.of, engine.name, driver.seconds)
         if driver.refused:  # the error says it all
             output.printout.table = lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -40,25 +41,18 @@ if TYPE_CHECKING:
     from memctl.embedder import EmbeddingReport
 
 
+@dataclass
 class CopyOutcome:
     """The report of ``import`` and ``migrate``."""
 
-    def __init__(
-        self,
-        command: str,
-        source: str,
-        target: str,
-        *,
-        dry_run: bool,
-        copied: CopyReport | None = None,
-    ) -> None:
-        self.command = command
-        self.source = source
-        self.target = target
-        self.dry_run = dry_run
-        self.copied = copied or CopyReport()
-        self.ended = False
-        """True if the run reached its end: it is then reported even if it copied nothing."""
+    command: str
+    source: str
+    target: str
+    _: KW_ONLY
+    dry_run: bool
+    copied: CopyReport = field(default_factory=CopyReport)
+    ended: bool = False
+    """True if the run reached its end: it is then reported even if it copied nothing."""
 
     def printout(self) -> Printout:
         """Return the report in every format."""

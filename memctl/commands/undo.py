@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -172,27 +173,19 @@ def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
         confirm(f"undo {_about(found)}?")
 
 
+@dataclass
 class _Undoing:
     """Undoes runs as the options of the command say."""
 
-    def __init__(
-        self,
-        this: ThisRun,
-        runs: Runs,
-        where: Selection,
-        store: str | None,
-        *,
-        named: bool,
-        dry_run: bool,
-    ) -> None:
-        self._this = this
-        self.runs = runs
-        self._where = where
-        self._store = store
-        self._named = named
-        self._dry_run = dry_run
-        self._places: dict[str, tuple[Location, bool]] = {}
-        """The location of each store, and whether it is another store than that of the run."""
+    this: ThisRun
+    runs: Runs
+    where: Selection
+    store: str | None
+    _: KW_ONLY
+    named: bool
+    dry_run: bool
+    _places: dict[str, tuple[Location, bool]] = field(default_factory=dict)
+    """The location of each store, and whether it is another store than that of the run."""
 
     def undo(self, undone: Run) -> None:
         """Undo a run, with the report of the undo as that of the output.
@@ -202,14 +195,14 @@ class _Undoing:
         Raises:
             MemctlError: as ``change``.
         """
-        this = self._this
+        this = self.this
         argument, store = self._argument(undone)
         place, elsewhere = self.place(undone)
         location = with_record(undone, place, this.address, elsewhere=elsewhere)
         new_record = partial(record, this, "undo", argument, location)
         # Who names the store without a password names it on purpose.
-        named = self._named and store is not None and not new_record().secret
-        about = self.runs, undone, new_record, self._where, run_options(this, dry_run=self._dry_run)
+        named = self.named and store is not None and not new_record().secret
+        about = self.runs, undone, new_record, self.where, run_options(this, dry_run=self.dry_run)
         with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as undoing:
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
@@ -223,8 +216,8 @@ class _Undoing:
 
     def _argument(self, undone: Run) -> tuple[str, str | None]:
         """Return the name of the store in which to undo a run, and that which the user chose."""
-        store = self._store
-        if not self._named and not undone.secret:
+        store = self.store
+        if not self.named and not undone.secret:
             store = None  # it only selected the run; the record also has options such as ?state=
         return undone.argument if store is None else store, store
 
@@ -235,10 +228,10 @@ class _Undoing:
         """
         argument, store = self._argument(undone)
         if argument not in self._places:
-            place = self._this.locate(argument)
-            elsewhere = store is not None and not is_on(self._this, undone, place)
+            place = self.this.locate(argument)
+            elsewhere = store is not None and not is_on(self.this, undone, place)
             if elsewhere:
-                self._this.output.warn(
+                self.this.output.warn(
                     f"the run changed {undone.store}, but is being undone on {place.label}"
                 )
             self._places[argument] = place, elsewhere

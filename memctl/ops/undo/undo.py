@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby, repeat
@@ -124,76 +124,60 @@ async def _reversals(
         del group, cases  # free them before the next group is read
 
 
+@dataclass(slots=True)
 class _RunEffect:
     """The recorded changes of a run in one memory, compared with the present memory."""
 
-    __slots__ = (
-        "_as_before",
-        "_behind",
-        "_misfit",
-        "_next",
-        "_now",
-        "_owner",
-        "_replaced",
-        "_shared",
-        "_shared_anchors",
-        "_stays",
-        "additions",
-        "changes",
-        "found",
-        "noted",
-        "number",
-        "records",
-        "replaced",
-        "shared_ids",
-        "summary",
-        "unseen",
-    )
+    number: int
+    """The number of the memory in its group."""
+    edit: InitVar[Edit]
+    """The run's first edit of the memory."""
+    note: InitVar[Note]
+    """The store's note on the memory."""
+    shared_ids: Mapping[str, int] = field(init=False)
+    """The ids of deleted messages, with the number of remaining messages that share the id."""
+    noted: bool = field(init=False)
+    summary: tuple[str | None, str | None] = field(init=False)
+    """The summaries before and after the run; the second is None if the run changed none."""
+    _owner: str | None = field(init=False)
+    found: bool = False
+    records: int = 0
+    """The number of records of the memory so far."""
+    changes: int = 0
+    """The number of changes that the run made in the memory."""
+    additions: int = 0
+    """The number of changes that inserted a message."""
+    _now: str | None = None
+    """The present summary; None if the store has no place for summaries, or no such memory."""
+    _as_before: bool = True
+    """True if the changed messages have the marks that they had before the run."""
+    _misfit: tuple[int, str] | None = None
+    """The number of the first change that does not fit the present messages, and the reason."""
+    replaced: list[str] = field(default_factory=list)
+    """The ids of messages that the run deleted and inserted again with another text."""
+    _replaced: dict[str, _Replaced] = field(default_factory=dict)
+    """The digests of replaced messages, by id."""
+    unseen: set[str] = field(default_factory=set)
+    """The ids of messages that deleted messages followed, but that do not exist now."""
+    _shared: dict[str, _SharedId] = field(default_factory=dict)
+    """The changed messages that share their id with others, by id."""
+    _shared_anchors: set[str] = field(default_factory=set)
+    """The ids that deleted messages followed, and that several present messages have."""
+    _stays: str | None = None
+    """The id of the last message so far that the run did not add; None if there is none."""
+    _behind: str | None = None
+    """The anchor of the message ``_stays``.
 
-    def __init__(self, number: int, edit: Edit, note: Note) -> None:
-        """``edit`` is the run's first edit of the memory, ``note`` the store's note on it.
+    A message that followed this anchor now follows the message ``_stays``.
+    """
+    _next: int = 0
+    """The index after the last message that was passed to ``added``."""
 
-        ``number`` is the number of the memory in its group.
-        """
-        self.number = number
+    def __post_init__(self, edit: Edit, note: Note) -> None:
         self.shared_ids = note.shared_ids
-        """The ids of deleted messages, with the number of remaining messages that share the id."""
         self.noted = bool(note.before)
-        self._owner = edit.memory.owner
-        self.found = False
-        self.records = 0
-        """The number of records of the memory so far."""
-        self.changes = 0
-        """The number of changes that the run made in the memory."""
-        self.additions = 0
-        """The number of changes that inserted a message."""
         self.summary = (edit.summary, edit.memory.summary)
-        """The summaries before and after the run; the second is None if the run changed none."""
-        self._now: str | None = None
-        """The present summary; None if the store has no place for summaries, or no such memory."""
-        self._as_before = True
-        """True if the changed messages have the marks that they had before the run."""
-        self._misfit: tuple[int, str] | None = None
-        """The number of the first change that does not fit the present messages, and the reason."""
-        self.replaced: list[str] = []
-        """The ids of messages that the run deleted and inserted again with another text."""
-        self._replaced: dict[str, _Replaced] = {}
-        """The digests of replaced messages, by id."""
-        self.unseen: set[str] = set()
-        """The ids of messages that deleted messages followed, but that do not exist now."""
-        self._shared: dict[str, _SharedId] = {}
-        """The changed messages that share their id with others, by id."""
-        self._shared_anchors: set[str] = set()
-        """The ids that deleted messages followed, and that several present messages have."""
-        self._stays: str | None = None
-        """The id of the last message so far that the run did not add; None if there is none."""
-        self._behind: str | None = None
-        """The anchor of the message ``_stays``.
-
-        A message that followed this anchor now follows the message ``_stays``.
-        """
-        self._next = 0
-        """The index after the last message that was passed to ``added``."""
+        self._owner = edit.memory.owner
 
     def add(self, edit: Edit) -> None:
         """Count the changes of the run's next edit of the memory."""
