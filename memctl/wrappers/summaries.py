@@ -427,7 +427,7 @@ class SummaryOverlay(StoreWrapper):
                 raise DamagedState(failure)
         return None
 
-    async def write(
+    def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         """Write the summary of each memory, then its messages.
@@ -435,14 +435,9 @@ class SummaryOverlay(StoreWrapper):
         If the run is killed between the two, the next run adds the messages.  Nothing is written to
         a memory with a damaged state.
         """
-        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
-        writing = self._messages.write(summaries.readable(pages), mode)
-        with self._messages.foreseen(summaries.foresee):
-            async with aclosing(self._results(writing, summaries)) as results:
-                async for result in results:
-                    yield result
+        return self._results(lambda some: self._messages.write(some.readable(pages), mode))
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary of each memory, then its messages.
 
         For a moment, an agent may see the new summary and also the old messages that the summary
@@ -452,32 +447,31 @@ class SummaryOverlay(StoreWrapper):
         another program has changed the summary since.  If the run is killed, or the caller stops
         asking for results, the new summary stays, whether or not the messages were changed.
         """
-        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
-        editing = self._messages.edit(summaries.passed_on(edits))
-        with self._messages.foreseen(summaries.foresee):
-            async with aclosing(self._results(editing, summaries)) as results:
-                async for result in results:
-                    yield result
+        return self._results(lambda some: self._messages.edit(some.passed_on(edits)))
 
     async def _results(
-        self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
+        self, change: Callable[[SummaryEdits], AsyncGenerator[WriteResult]]
     ) -> AsyncGenerator[WriteResult]:
         """Yield a result for each memory: of the messages and the summary together.
 
-        ``changing`` yields the results of the store of messages.
+        ``change`` changes the messages, and passes the summaries on; it yields the results of the
+        store of messages.
         """
-        async with aclosing(changing) as results:
-            while True:
-                try:
-                    result = await anext(results, None)
-                except BaseException:
-                    self.warnings += await summaries.undo()
-                    raise
-                for settled in summaries.settled():
-                    yield settled
-                if result is None:
-                    return
-                yield await summaries.done(result)
+        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
+        changing = change(summaries)
+        with self._messages.foreseen(summaries.foresee):
+            async with aclosing(changing) as results:
+                while True:
+                    try:
+                        result = await anext(results, None)
+                    except BaseException:
+                        self.warnings += await summaries.undo()
+                        raise
+                    for settled in summaries.settled():
+                        yield settled
+                    if result is None:
+                        return
+                    yield await summaries.done(result)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         for store in (self._messages, self._states):
