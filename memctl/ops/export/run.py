@@ -49,8 +49,8 @@ from memctl.ops.export.destination import (
 from memctl.ops.export.output import Output, text_of
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
-from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
+from memctl.ops.names import tell_absent
+from memctl.ops.observer import Observer, Unobserved, opened
 from memctl.ops.report import CopyReport, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
@@ -406,11 +406,8 @@ class Export:
             report.removed.append(file.text)
 
     async def _refuse_absent(self, store: Store, found: int) -> None:
-        if not found:
-            await warn_of_other_contents(store, self._observer)
-        if self._options.must_exist:
-            await refuse_absent_in(self._where, found, store, observer=self._observer)
-        await note_absent_values(self._where, found, store, self._observer)
+        about = self._where, found, store, self._observer
+        await tell_absent(*about, must_exist=self._options.must_exist)
 
     async def _copy(self, file: Store) -> None:
         copied, where = self.report.copied, self._where
