@@ -18,7 +18,10 @@ from memctl.store import OpenMode, Store
 
 
 class Recording:
-    """The undo record of one copy: the added messages, and the memories that the copy replaces."""
+    """The undo record of one copy: the added messages, and the memories that the copy replaces.
+
+    Each change in the target is recorded before it is made.
+    """
 
     def __init__(self, run: Run, keep: Retention | None) -> None:
         """``keep`` says which records of older runs to keep; None keeps all."""
@@ -55,7 +58,13 @@ class Recording:
         self._stack.enter_context(target.foreseen(self._journal.foresee))
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """Record that the messages of a page will be written; see ``CopyJournal``."""
+        """Record that the messages of a page will be written to the target.
+
+        ``summary`` is True if the summary of the memory will be written, too.
+
+        Raises:
+            Unavailable: the disk has no room for the record.
+        """
         assert self._writer is not None
         key = page.memory.key
         if self._open and (key, page.offset) != self._expected:  # the copy gave up the open memory
@@ -77,12 +86,20 @@ class Recording:
         self._expected = key, page.offset + len(page.messages)
 
     def wrote(self, result: WriteResult) -> None:
-        """Record the result for one memory; see ``CopyJournal``."""
+        """Record the result of the write of one memory, with the note of the store.
+
+        Raises:
+            Unavailable: as ``adds``.
+        """
         assert self._journal is not None
         self._journal.note(result)
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Record the memories ``keys`` of the target in an archive; see ``CopyJournal``."""
+        """Record the memories ``keys`` of the target as they are, before the copy replaces them.
+
+        Raises:
+            MemctlError: as ``Store.read``, or as ``adds``.
+        """
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         place = Location("archive", str(path), path=path, options={"lines": "kept"})

@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, Iterable, Set
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Protocol
 from zlib import crc32
 
 from memctl.dialects.live import not_read
@@ -47,6 +46,7 @@ from memctl.ops.copy.compare import (
     share_names,
 )
 from memctl.ops.holds import HoldSource
+from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
@@ -139,7 +139,7 @@ async def copy(
     progress: Progress | None = None,
     stop: Stop | None = None,
     mirror: dict[MemoryKey, bytes] | None = None,
-    recorder: CopyJournal | None = None,
+    recorder: Recording | None = None,
     taken: dict[MemoryKey, Fingerprint] | None = None,
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
@@ -245,33 +245,6 @@ def _report_damage(source: Store, report: CopyReport) -> None:
 _Found = dict[MemoryKey, Fingerprint]
 
 
-class CopyJournal(Protocol):
-    """The undo record of a copy: each change in the target is recorded before it is made."""
-
-    def adds(self, page: Page, *, summary: bool) -> None:
-        """Record that the messages of a page will be written to the target.
-
-        ``summary`` is True if the summary of the memory will be written, too.
-
-        Raises:
-            Unavailable: the disk has no room for the record.
-        """
-
-    def wrote(self, result: WriteResult) -> None:
-        """Record the result of the write of one memory, with the note of the store.
-
-        Raises:
-            Unavailable: as ``adds``.
-        """
-
-    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Record the memories ``keys`` of the target as they are, before the copy replaces them.
-
-        Raises:
-            MemctlError: as ``Store.read``, or as ``adds``.
-        """
-
-
 @dataclass
 class _Copy:
     """One attempt of a copy.
@@ -288,7 +261,7 @@ class _Copy:
     progress: Progress
     stop: Stop
     mirror: dict[MemoryKey, bytes] | None
-    recorder: CopyJournal | None
+    recorder: Recording | None
     taken: dict[MemoryKey, Fingerprint] | None
 
     def __post_init__(self) -> None:
