@@ -520,7 +520,7 @@ async def export(
         MemctlError: as ``Store.read``.
     """
     from memctl.ops.export.destination import STDOUT
-    from memctl.ops.export.run import Export
+    from memctl.ops.export.run import Export, ExportOptions, ExportReport
     from memctl.ops.observer import Unobserved
 
     file, stream = STDOUT, None
@@ -529,10 +529,10 @@ async def export(
     else:
         stream = output
     exporting = Export(
-        *(_place(source), file, where, shape, options),
+        *(_place(source), file, where, shape, options or ExportOptions()),
         stream=stream,
         observer=observer or Unobserved(progress),
-        report=report,
+        report=report or ExportReport(),
     )
     await exporting.prepare()
     with exporting.place() as place:
