@@ -588,7 +588,7 @@ async def mark(
     from memctl.ops.change.marks import MarkChange
 
     record, change = _record("mark", store.location), MarkChange(add, remove)
-    return await _change(store, MarkRun(record, where, change, _options(run)))
+    return await _change(store, MarkRun(record, where, change, options=_options(run)))
 
 
 async def _change(store: Store, run: ChangeRun) -> Changed:
@@ -672,8 +672,8 @@ async def repair(
         where,
         frozenset(KINDS if codes is None else codes),
         limits or Limits(),
-        _options(run),
-        limit,
+        options=_options(run),
+        limit=limit,
     )
 
     def approve() -> bool:
@@ -997,7 +997,7 @@ async def compress(
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
-        _options(run),
+        options=_options(run),
     )
     with compressing.recorded():
         await compressing.execute(store)

@@ -22,12 +22,11 @@ from memctl.errors import Failure, Lost, MemctlError, Unavailable
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.inference.summary import Summary, render_free
-from memctl.journal import runs
 from memctl.journal.changes import ChangesWriter
 from memctl.location import without_secrets
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Change, Edit, MemoryKey, Page, WriteResult
 from memctl.ops.change.apply import ChangeCounts, ChangeReport, Held
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.change.marks import require_mark
 from memctl.ops.compress.chunks import ChunkedSummarizer
 from memctl.ops.compress.plan import (
@@ -47,7 +46,7 @@ from memctl.ops.lost_answer import look_again, unclear
 from memctl.ops.observer import Observer
 from memctl.ops.report import Progress, SummaryProgress
 from memctl.ops.retry import undamaged_pages
-from memctl.ops.select import most_deletions, places, select_with_anchors, whole_memories
+from memctl.ops.select import places, select_with_anchors, whole_memories
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Store, refuse_facts
@@ -722,36 +721,23 @@ class CompressionPipeline:
             report.cost = (report.cost or 0.0) + prices.of(usage)
 
 
-async def _no_edits(_store: Store, _where: Selection) -> AsyncGenerator[Edit]:
-    return
-    yield
-
-
+@dataclass(eq=False)
 class CompressRun(ChangeRun):
     """A run that summarizes old messages, and commits a memory as soon as its summary is ready."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        wanted: CompressOptions,
-        summarizer: Summarizer,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-    ) -> None:
-        """``limit`` is the largest number of messages to delete, as for ``DeleteRun``."""
-        super().__init__(record, where, _no_edits, options)
-        self.wanted = wanted
-        self.permits: Permits | None = None
-        """Says which messages may be summarized; None permits all."""
-        self.summarizer = summarizer
-        self.compressed = CompressReport(self.report, summarizer.counted_by)
-        if summarizer.prices is not None:
+    wanted: CompressOptions
+    summarizer: Summarizer
+    permits: Permits | None = None
+    """Says which messages may be summarized; None permits all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.compressed = CompressReport(self.report, self.summarizer.counted_by)
+        if self.summarizer.prices is not None:
             self.compressed.cost = 0.0
         self.preview = self.compressed if self.dry_run else CompressReport()
         """The counts of ``plan``, which a dry run reports."""
-        self._limit = limit
-        self._parts = ChunkedSummarizer(summarizer, lambda *_: None)
+        self._parts = ChunkedSummarizer(self.summarizer, lambda *_: None)
         self._written = False
 
     @property
@@ -791,8 +777,7 @@ class CompressRun(ChangeRun):
         await self._scan(store, None, seen, found)
         if self.summarizer.prices is not None:
             found.cost = self._estimated()
-        if self._limit is not None:
-            self.most = await most_deletions(store, self.where, self._limit)
+        self.most = await self.most_allowed(store)
         if self.dry_run:
             return bool(keys)
         self.report.failures += found.changes.failures
@@ -820,7 +805,7 @@ class CompressRun(ChangeRun):
         if self.dry_run:
             await self.plan(store)
             self.approve()
-        elif self._limit is None or (await self.plan(store) and self.approve()):
+        elif self.limit is None or (await self.plan(store) and self.approve()):
             await self.carry_out(store)
 
     async def carry_out(self, store: Store) -> None:

@@ -63,9 +63,9 @@ class CompressionAction(MessageAction):
             await guard.read(archive, self.around.observer)
             run = CompressRun(
                 *(self.record(archive), self.policy.where, self._options, self._summarizer),
-                self.options(),
+                guard.holds,
+                options=self.options(),
             )
-            run.permits = guard.holds
             await self.execute(run, acted)
 
 

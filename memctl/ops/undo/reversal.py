@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from memctl.errors import Busy, Failure, NotFound, UsageError
 from memctl.holds import Holds
@@ -30,18 +29,18 @@ from memctl.store import Store
 from memctl.text.numbers import count
 
 
+@dataclass(eq=False)
 class CopyUndoRun(UndoRun):
     """A run that undoes a copy: it restores replaced memories, then removes added messages."""
 
-    def __init__(self, archive: Path, restoring: Run, *args: Any, **more: Any) -> None:
-        """``archive`` holds the memories that the copy replaced, as they were before.
+    archive: Path
+    """It holds the memories that the copy replaced, as they were before."""
+    restoring: Run
+    """The record of their restoration."""
 
-        ``restoring`` is the record of their restoration.  ``args`` and ``more`` are the arguments
-        of ``UndoRun``.
-        """
-        super().__init__(*args, **more)
-        self._archive = Location("archive", str(archive), path=archive)
-        self._restoring = restoring
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._archive = Location("archive", str(self.archive), path=self.archive)
         self._keys = frozenset[MemoryKey]()
         """The memories to restore."""
         self._unrestored = 0
@@ -51,7 +50,7 @@ class CopyUndoRun(UndoRun):
 
     @property
     def id(self) -> str | None:
-        return super().id or self._restoring.id or None
+        return super().id or self.restoring.id or None
 
     async def plan(self, store: Store) -> bool:
         """Plan both the restoration and the removal; return False if there is nothing to change.
@@ -72,9 +71,9 @@ class CopyUndoRun(UndoRun):
         async with make_store(self._archive) as source:
             async with aclosing(source.headers(self.where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
-            keys = frozenset(key for key in keys if not self._note_of(key).unchanged)
-            recorded = shown_as_recorded(store, self._restoring)
-            self._restoring.dialect = ""  # the record is in the dialect of the store
+            keys = frozenset(key for key in keys if not self.notes.of(key).unchanged)
+            recorded = shown_as_recorded(store, self.restoring)
+            self.restoring.dialect = ""  # the record is in the dialect of the store
             good = await unchanged_since_run(recorded, self._parts, keys)
             whole = Selection(keys=keys - good)
             as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
@@ -82,7 +81,7 @@ class CopyUndoRun(UndoRun):
                 (key, Failure("conflict", "it has changed since it was replaced"))
                 for key in sorted(keys - good - as_before)
             ]
-            holds = self._options.holds.read(store) if good else Holds()
+            holds = self.options.holds.read(store) if good else Holds()
             held = {key: failure for key in sorted(good) if (failure := holds.failure(key))}
             self.report.failures += held.items()
             self._keys = good - held.keys()
@@ -112,8 +111,8 @@ class CopyUndoRun(UndoRun):
             await super().carry_out(store)
 
     async def _restore(self, store: Store) -> None:
-        copied, holds = CopyReport(), self._options.holds
-        recording = Recording(self._restoring, self._options.keep)
+        copied, holds = CopyReport(), self.options.holds
+        recording = Recording(self.restoring, self.options.keep)
         options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True, holds=holds)
         try:
             with recording.ended(copied):
@@ -135,7 +134,7 @@ class CopyUndoRun(UndoRun):
 
         async def edits() -> AsyncGenerator[Edit]:
             for key in keys:
-                if before := self._note_of(key).before:
+                if before := self.notes.of(key).before:
                     yield Edit(Memory(key), [], before=before)
 
         with store.foreseen(lambda _: None):  # an undo of this undo reverses the copy alone
@@ -316,11 +315,12 @@ def reversing(
 
     archive, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
     with closing(runs.before(undone)) as notes:
-        about = record(), whole, options, runs, undone, notes
+        about = record(), whole, runs, undone, notes
         if archive is None:
-            undoing = UndoRun(*about, named=named)
+            undoing = UndoRun(*about, options=options, named=named)
         else:
-            undoing = CopyUndoRun(archive, record(), *about, named=named)
+            copied = archive, record()
+            undoing = CopyUndoRun(*about, *copied, options=options, named=named)
         yield undoing
     if where == Selection() and not (options.dry_run or undoing.report.failures):
         _note_undone(runs, undone, undoing.id)

@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing, closing, suppress
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby, repeat
@@ -30,7 +30,7 @@ from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.json import jsonio
 from memctl.model import NO_MEMORY, Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.change.delete import removal
 from memctl.ops.doctor.repair import count_records, revert_repairs
 from memctl.ops.recreated import refuse_recreated
@@ -647,47 +647,42 @@ def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
     return replace(edit, memory=replace(edit.memory, summary=old), summary=new)
 
 
+@dataclass(eq=False)
 class UndoRun(ChangeRun):
     """A run that reverses an earlier run: its edits, and the repairs that the store made itself."""
 
     mode = OpenMode.RESTORE
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        options: RunOptions,
-        kept: runs.Runs,
-        undone: runs.Run,
-        notes: runs.Notes,
-        *,
-        named: bool,
-    ) -> None:
-        """``record`` is the record of the undo itself, ``undone`` the one of ``kept`` to undo.
+    kept: runs.Runs
+    undone: runs.Run
+    """The run of ``kept`` to undo; ``record`` is the record of the undo itself."""
+    notes: runs.Notes
+    """The notes of the store on the memories that ``undone`` changed."""
+    _: KW_ONLY
+    named: bool
+    """True to insert messages even into a store that was recreated since the run."""
 
-        ``notes`` are the notes of the store on the memories that it changed.  With ``named``,
-        messages are inserted even into a store that was recreated since the run.
+    def __post_init__(self) -> None:
+        """Find the files of the run to undo.
 
         Raises:
             BadData: as ``Runs.parts``.
         """
-        super().__init__(record, where, self._plan, options)
-        self._parts = kept.parts(undone)
-        self._note_of = notes.of
+        super().__post_init__()
+        self._parts = self.kept.parts(self.undone)
         self._planned: set[MemoryKey] = set()
         """The memories with a change to undo."""
         self._removing: set[MemoryKey] = set()
         """The memories of which the undo removes or replaces something."""
-        self._folder = kept.folder / undone.id
-        self._undone = None if named else undone
-        self._origin = kept.origin(undone)
+        self._folder = self.kept.folder / self.undone.id
+        self._origin = self.kept.origin(self.undone)
         """The run in the chain of undos that is no undo itself."""
         self._repaired = (self._folder / REPAIRS).exists()
         self._reverted: int | None = None
 
-    async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+    async def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         failures = self.report.failures
-        edits = plan_undo(store, self._parts, where, failures, self._note_of, self._removing)
+        edits = plan_undo(store, self._parts, where, failures, self.notes.of, self._removing)
         async with aclosing(edits):
             async for edit in edits:
                 self._planned.add(edit.memory.key)
@@ -758,8 +753,8 @@ class UndoRun(ChangeRun):
 
     async def check(self, store: Store) -> None:
         """Refuse to insert messages into a store that was recreated since the run."""
-        if self._undone is not None and self.report.planned.restored:
-            await refuse_recreated(store, self._undone)
+        if not self.named and self.report.planned.restored:
+            await refuse_recreated(store, self.undone)
 
     async def carry_out(self, store: Store) -> None:
         """Undo the repairs that the store made itself, then the edits."""
