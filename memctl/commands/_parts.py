@@ -11,13 +11,13 @@ import typer
 
 from memctl.commands._context import Run, this_run
 from memctl.commands._part_line import (
-    LEFT_OUT,
     CommandLine,
+    Work,
     argument_words,
     command_words,
     option_words,
 )
-from memctl.commands._parts_plan import PLANNED, JobParts, Whole
+from memctl.commands._parts_plan import PLANNED, Whole
 from memctl.commands._parts_refusals import (
     Divided,
     refuse_absent_everywhere,
@@ -36,7 +36,6 @@ from memctl.parts.divide import Driver
 from memctl.parts.local import LocalEngine, processors
 from memctl.parts.merge import merge
 from memctl.parts.part import Engine, PartResult
-from memctl.reports.change import UndoReport
 from memctl.reports.report import Divisible
 from memctl.selection import Selection, Untimed
 from memctl.shard import Shard
@@ -61,38 +60,18 @@ _DIVIDED = {
 }
 
 
-class _Work(NamedTuple):
-    """The work of a run before it is divided into command lines."""
-
-    shards: list[Shard]
-    arguments: tuple[str, ...]
-    """The arguments of each part."""
-    texts: dict[str, str]
-    """The stores as the user wrote them, by parameter."""
-    left_out: Collection[str]
-    """The parameters that the parts do not get."""
-    empty: UndoReport | None = None
-    """The report of the undo of a job without parts to undo."""
-
-
-def _work_of(undo: JobParts) -> _Work:
-    """Return the work of an undo."""
-    left_out = LEFT_OUT if undo.named else LEFT_OUT | {"store"}
-    return _Work(undo.shards, (undo.job,), {"store": undo.store}, left_out, undo.empty)
-
-
 def run_parts(
     context: typer.Context,
     shards: int,
     on: str,
     workers: int | None,
     where: Selection | None,
-    parts_of: Callable[[Run, Mapping[str, Any], int], JobParts] | None = None,
+    parts_of: Callable[[Run, Mapping[str, Any], int], Work] | None = None,
 ) -> None:
     """Run a command in ``shards`` parts, and report what all of them did.
 
     ``on`` names the engine, which runs at most ``workers`` parts at the same time.  ``where`` is
-    the selection of a command that has one.  ``parts_of`` returns the parts of an undo.
+    the selection of a command that has one.  ``parts_of`` returns the work of an undo.
 
     Raises:
         UsageError: the command cannot run in parts as it is written; nothing was started.
@@ -104,11 +83,11 @@ def run_parts(
     if command == "doctor" and context.params["repair"]:
         divided = Divided("repairing", ("store",), "store")
     if parts_of is not None:
-        work = _work_of(parts_of(run, context.params, shards))
+        work = parts_of(run, context.params, shards)
     else:
         numbers = [Shard(number, shards) for number in range(shards)]
         texts = {name: context.params[name] for name in divided.stores if context.params[name]}
-        work = _Work(numbers, tuple(argument_words(context)), texts, LEFT_OUT)
+        work = Work(numbers, tuple(argument_words(context)), texts)
     members = {name: run.members(text) for name, text in work.texts.items()}
     locations = {name: [*map(run.address, stores)] for name, stores in members.items()}
     whole = Whole(run, command, context.params)
@@ -161,7 +140,7 @@ class _Fleets(NamedTuple):
     stores: tuple[str, ...]
 
 
-def _fleets(command: str, work: _Work, members: Mapping[str, tuple[str, ...]]) -> _Fleets:
+def _fleets(command: str, work: Work, members: Mapping[str, tuple[str, ...]]) -> _Fleets:
     """Return the fleets among the stores of a run; ``members`` has their stores, by parameter."""
     texts = work.texts
     keys = {
@@ -181,7 +160,7 @@ class _Driving:
     context: typer.Context
     this: Run
     command: str
-    work: _Work
+    work: Work
     on: str
     workers: int | None
     fleets: _Fleets

@@ -22,7 +22,7 @@ from memctl.commands._options import (
     YesOption,
     divisible_change,
 )
-from memctl.commands._parts_plan import JobParts
+from memctl.commands._part_line import LEFT_OUT, Work
 from memctl.commands._parts_report import merged_report, of_job
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
@@ -58,7 +58,7 @@ def _nothing(job: Job, *, dry_run: bool) -> UndoReport:
     )
 
 
-def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobParts:
+def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> Work:
     """Return what to undo in ``shards`` parts, after a confirmation as that of ``undo``.
 
     ``given`` are the parameters of the command.
@@ -84,11 +84,14 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
             refuse_older(runs, undone[0])
         _ask(this, found, yes=given["yes"])
     run = found.runs[0]
-    return JobParts(
-        found.name,
+    place = store if store is not None and (name or run.secret) else run.argument
+    # Without a name, --store may only have chosen the job.
+    named = name is not None or run.secret
+    return Work(
         sorted({Shard.parse(run.shard) for run in undone}),
-        store if store is not None and (name or run.secret) else run.argument,
-        name is not None or run.secret,
+        (found.name,),
+        {"store": place},
+        LEFT_OUT if named else LEFT_OUT | {"store"},
         _nothing(found, dry_run=given["dry_run"]),
     )
 

@@ -103,7 +103,7 @@ class RewriteRun(ChangeRun, ABC):
         limit: tuple[float, bool] | None = None,
         limit_text: str = "",
     ) -> None:
-        """``limit`` is the largest number of messages to change, as for ``DeleteRun``.
+        """``limit`` is the largest number of messages to change, as for ``ChangeRun``.
 
         ``limit_text`` is the limit as the user wrote it, such as ``--max-delete 20%``.
         """
