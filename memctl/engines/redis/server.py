@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -182,7 +182,7 @@ class RedisServer:
     milliseconds, or None.  Both are options of the location.
     """
 
-    def __init__(self, location: Location, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, location: Location) -> None:
         """Check the location, and prepare a pool of connections; nothing is connected.
 
         Raises:
@@ -191,7 +191,7 @@ class RedisServer:
         self.label = location.label
         self.prefix = location.options.get("prefix", "")
         self.ttl = parse_ttl(location.options.get("ttl"))
-        self._pool, self._reply_seconds = make_pool(location, environ.get("REDISCLI_AUTH"))
+        self._pool, self._reply_seconds = make_pool(location, os.environ.get("REDISCLI_AUTH"))
         self._run_id: str | None = None
         self._lock: RedisLock | None = None
         self.held_lock: RedisLock | None = None

@@ -368,24 +368,21 @@ REPLY_TOKENS = 500
 """The approximate tokens of a prompt without the conversation, and of a summary."""
 
 
+@dataclass
 class Budget:
     """The limit of the cost of a compression, with the reserved costs of unfinished memories."""
 
-    def __init__(
-        self, limit: float | None, summarizer: Summarizer, parts: ChunkedSummarizer
-    ) -> None:
-        """``limit`` is in the currency of the summarizer's prices; None sets no limit."""
-        self._limit = limit
-        self._prices = summarizer.prices
-        self._asks = summarizer.kind != "extractive"
-        self._parts = parts
-        self._going_on: dict[int, float] = {}
+    limit: float | None
+    """In the currency of the summarizer's prices; None sets no limit."""
+    summarizer: Summarizer
+    parts: ChunkedSummarizer
+    _going_on: dict[int, float] = field(default_factory=dict)
 
     def estimate(self, case: CompressionPlan) -> Usage:
         """Return the estimated tokens of all requests for a memory; zero without a model."""
-        if not self._asks:
+        if self.summarizer.kind == "extractive":
             return Usage()
-        calls = self._parts.calls(case.tokens)
+        calls = self.parts.calls(case.tokens)
         read = case.tokens + (calls - 1) * REPLY_TOKENS + (REPLY_TOKENS if case.earlier else 0)
         return Usage(read + calls * PROMPT_TOKENS, calls * REPLY_TOKENS)
 
@@ -395,10 +392,10 @@ class Budget:
         ``spent`` is the cost of all requests so far.  The sum of ``spent``, the reserved costs of
         other memories and the estimated cost must not exceed the limit.
         """
-        if self._limit is None or self._prices is None:
+        if self.limit is None or self.summarizer.prices is None:
             return True
-        cost = self._prices.of(self.estimate(case))
-        if spent + sum(self._going_on.values()) + cost > self._limit:
+        cost = self.summarizer.prices.of(self.estimate(case))
+        if spent + sum(self._going_on.values()) + cost > self.limit:
             return False
         self._going_on[case.start] = cost
         return True

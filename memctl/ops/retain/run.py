@@ -147,6 +147,7 @@ class PolicyTask:
         self.state = FAILED if self.state == NOTHING else self.state
 
 
+@dataclass
 class Retention:
     """A run of policies, one after the other; a failed policy does not stop the others.
 
@@ -159,22 +160,17 @@ class Retention:
             raise error
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[PolicyTask],
-        locate: Callable[[Policy, str], Location],
-        ledger: Ledger | None = None,
-        now: datetime | None = None,
-    ) -> None:
-        """``locate`` returns the location of an archive of a policy; ``now`` is the local time."""
-        self.tasks = tasks
-        self.ledger = ledger or Ledger()
-        self._located = locate
-        self._now = now or datetime.now()
+    tasks: Sequence[PolicyTask]
+    locate: Callable[[Policy, str], Location]
+    """Returns the location of an archive of a policy."""
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger()
+        self._now = datetime.now()
 
     def _locate(self, policy: Policy, name: str) -> Location:
         """Return the location of an archive, where no link is followed."""
-        return replace(self._located(policy, name), follows=False)
+        return replace(self.locate(policy, name), follows=False)
 
     def check(self) -> None:
         """Check, before anything runs, that each policy has an action, and keys for its archive.
