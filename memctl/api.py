@@ -290,8 +290,7 @@ async def search(
     from memctl.ops import search as operation
     from memctl.ops.index import Target
 
-    places = [parse(one) if isinstance(one, str) else one for one in stores]
-    targets = [Target(place, partial(make_store, place)) for place in places]
+    targets = [Target(place, partial(make_store, place)) for place in map(_located, stores)]
     options = operation.SearchOptions(operation.By(by), top, around, keep)
     return await operation.search(targets, query, where, options, progress, embedder)
 
@@ -396,16 +395,15 @@ async def copy(
         Different: both sides differ after the copy.
         MemctlError: as ``Store.read`` and ``Store.write``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.copy.copy import CopyOptions
-    from memctl.ops.copy.follow import refuse_to_follow
-    from memctl.ops.copy.migration import Migration
+    from memctl.ops.copy.migration import Migration, refuse_to_follow
     from memctl.ops.recording import Recording, note_unrecorded
     from memctl.ops.report import CopyReport
     from memctl.ops.retry import Transfer
+    from memctl.ops.stop import Stop
 
     origin, destination = _place(source), _place(target)
-    options, run = options or CopyOptions(), run or RunOptions()
+    options, run = options or CopyOptions(), _options(run)
     if options.holds is not None:
         raise UsageError("the options of the copy have holds", "put them into the RunOptions")
     if follow is not None:
@@ -423,15 +421,15 @@ async def copy(
     if embedder is not None:
         report.embedding.embedder = embedder
     migration = Migration(
-        *(origin, destination, where),
-        replace(options, holds=run.holds),
-        transfer or Transfer(),
-        recording,
+        *(where, replace(options, holds=run.holds), recording),
+        source=origin,
+        target=destination,
+        transfer=transfer or Transfer(),
         dry_run=run.dry_run,
         must_exist=run.must_exist,
         observer=run.observer,
         report=report,
-        stop=stop,
+        stop=stop or Stop(),
     )
     await migration.run(verify=verify, interval=follow)
     stdout = isinstance(destination, Location) and destination.kind == "stdio"
@@ -467,13 +465,12 @@ async def restore_checkpoints(
         Interrupted: ``stop`` was asked for; the archive can be put back again.
         MemctlError: as ``Store.lock``; or the database refuses a row.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.stop import Stop
     from memctl.ops.undo.checkpoints import PutBackRun
 
-    options, target = run or RunOptions(), parse(store) if isinstance(store, str) else store
+    options, target = _options(run), _located(store)
     work = PutBackRun(
-        parse(archive) if isinstance(archive, str) else archive,
+        _located(archive),
         where,
         _record("import", target),
         dry_run=options.dry_run,
@@ -483,8 +480,18 @@ async def restore_checkpoints(
     return _copied(work.report)
 
 
+def _options(run: RunOptions | None) -> RunOptions:
+    from memctl.ops.change.change import RunOptions
+
+    return run or RunOptions()
+
+
+def _located(place: str | Location) -> Location:
+    return parse(place) if isinstance(place, str) else place
+
+
 def _place(side: Store | str | Location) -> Store | Location:
-    return parse(side) if isinstance(side, str) else side
+    return side if isinstance(side, Store) else _located(side)
 
 
 async def export(
@@ -513,7 +520,7 @@ async def export(
         MemctlError: as ``Store.read``.
     """
     from memctl.ops.export.destination import STDOUT
-    from memctl.ops.export.run import Export
+    from memctl.ops.export.run import Export, ExportOptions, ExportReport
     from memctl.ops.observer import Unobserved
 
     file, stream = STDOUT, None
@@ -522,10 +529,10 @@ async def export(
     else:
         stream = output
     exporting = Export(
-        *(_place(source), file, where, shape, options),
+        *(_place(source), file, where, shape, options or ExportOptions()),
         stream=stream,
         observer=observer or Unobserved(progress),
-        report=report,
+        report=report or ExportReport(),
     )
     await exporting.prepare()
     with exporting.place() as place:
@@ -552,11 +559,10 @@ async def delete(
         BadData: the record of holds is damaged.
         MemctlError: as ``Store.read`` and ``Store.edit``; or the disk has no room for the backup.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.change.delete import DeleteRun
 
     record = _record("delete", store.location)
-    return await _change(store, DeleteRun(record, where, pairs, options=run or RunOptions()))
+    return await _change(store, DeleteRun(record, where, pairs, options=_options(run)))
 
 
 async def mark(
@@ -578,11 +584,11 @@ async def mark(
     """
     if add is None and remove is None:
         raise UsageError("no mark is named", "name one to add, to remove, or both")
-    from memctl.ops.change.change import MarkRun, RunOptions
+    from memctl.ops.change.change import MarkRun
     from memctl.ops.change.marks import MarkChange
 
     record, change = _record("mark", store.location), MarkChange(add, remove)
-    return await _change(store, MarkRun(record, where, change, run or RunOptions()))
+    return await _change(store, MarkRun(record, where, change, options=_options(run)))
 
 
 async def _change(store: Store, run: ChangeRun) -> Changed:
@@ -607,13 +613,12 @@ async def offload(
     Raises:
         MemctlError: as ``delete``; or a file cannot be written.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import OffloadRun
     from memctl.ops.offload.slim import Rule
 
     rule, record = rule or Rule(), _record("offload", store.location)
-    offloading = OffloadRun(record, where, rule, Blobs(str(to)), run or RunOptions())
+    offloading = OffloadRun(record, where, rule, Blobs(str(to)), _options(run))
     return await _change(store, offloading)
 
 
@@ -631,12 +636,11 @@ async def rehydrate(
     Raises:
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import RehydrateRun
 
     record, blobs = _record("rehydrate", store.location), Blobs(str(source))
-    return await _change(store, RehydrateRun(record, where, blobs.get, run or RunOptions()))
+    return await _change(store, RehydrateRun(record, where, blobs.get, _options(run)))
 
 
 async def repair(
@@ -659,7 +663,6 @@ async def repair(
         Loss: more messages than ``limit`` would be deleted; nothing was changed.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.doctor.check import Limits
     from memctl.ops.doctor.findings import KINDS
     from memctl.ops.doctor.repair import RepairRun
@@ -669,8 +672,8 @@ async def repair(
         where,
         frozenset(KINDS if codes is None else codes),
         limits or Limits(),
-        run or RunOptions(),
-        limit,
+        options=_options(run),
+        limit=limit,
     )
 
     def approve() -> bool:
@@ -698,7 +701,7 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
     from memctl.ops.history import list_runs
     from memctl.ops.same_store import is_on
 
-    at = parse(store) if isinstance(store, str) else store
+    at = None if store is None else _located(store)
     return list_runs(lambda run: at is None or is_on(run, at), limit)
 
 
@@ -724,20 +727,18 @@ async def undo(
         MemctlError: as ``delete``.
     """
     from memctl.journal.runs import Job, Runs, new_job
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.observer import opened
     from memctl.ops.same_store import is_on, recorded_location
     from memctl.ops.undo.reversal import (
         find_run,
-        note_undone,
         refuse_older,
         reversing,
         runs_to_undo,
         with_record,
     )
 
-    runs, options = Runs(), run or RunOptions()
-    at = parse(store) if isinstance(store, str) else store
+    runs, options = Runs(), _options(run)
+    at = None if store is None else _located(store)
     found = find_run(
         *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
     )
@@ -745,36 +746,24 @@ async def undo(
     if id is None and at is None and undone_runs:
         refuse_older(runs, undone_runs[0])
     job = new_job() if isinstance(found, Job) else ""
-    memories = messages = 0
-    failures: Failures = []
-    by: str | None = None
+    total = Changed(0, 0)
     for undone in undone_runs:
         elsewhere = at is not None and not is_on(undone, at)
         place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
-        whole = replace(where, shard=undone.part) if job else where
-        new_record = partial(_record_of_undo, place, undone, job, elsewhere=elsewhere)
+        about = runs, undone, partial(_record, "undo", place), where, options
         named = id is not None and elsewhere
-        with reversing(runs, undone, new_record, whole, options, named=named) as undoing:
+        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as undoing:
             there = make_store(place, OpenMode.READ if options.dry_run else undoing.mode)
-            there.shard = whole.shard
+            there.shard = undoing.where.shard
             async with opened(there, options.observer) as opened_store:
                 changed = await _change(opened_store, undoing)
-            if not (changed.failures or options.dry_run or where != EVERYTHING):
-                note_undone(runs, undone, changed.run)
-        memories, messages = memories + changed.memories, messages + changed.messages
-        failures += changed.failures
-        by = changed.run or by
-    return Changed(memories, messages, failures, by)
-
-
-def _record_of_undo(place: Location, undone: Run, job: str, *, elsewhere: bool) -> Run:
-    record = _record("undo", place)
-    if not elsewhere:
-        record.argument, record.secret = undone.argument, record.secret or undone.secret
-    record.undoes, record.dialect = undone.id, undone.dialect
-    if job:
-        record.job, record.shard, record.stores = job, undone.shard, undone.stores
-    return record
+        total = Changed(
+            total.memories + changed.memories,
+            total.messages + changed.messages,
+            total.failures + changed.failures,
+            changed.run or total.run,
+        )
+    return total
 
 
 def add_hold(hold: Hold) -> RecordedHold:
@@ -837,7 +826,7 @@ async def update_index(
     """
     from memctl.ops.index import Target, update
 
-    place = parse(store) if isinstance(store, str) else store
+    place = _located(store)
     async with embedder or nullcontext():
         target = Target(place, partial(make_store, place))
         return await update(target, progress, embedder, checksum=checksum)
@@ -878,7 +867,6 @@ async def retain(
         Busy: another run of retention goes on.
         Interrupted: ``stop`` was asked for; no memory is half changed.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.holds import HoldSource
     from memctl.ops.observer import Unobserved
     from memctl.ops.retain.actions import Surroundings
@@ -886,7 +874,7 @@ async def retain(
     from memctl.ops.same_store import runs_at
     from memctl.ops.stop import Stop
 
-    options, tasks = run or RunOptions(), []
+    options, tasks = _options(run), []
     for policy in policies:
         location = locate(policy.store)
         around = Surroundings(
@@ -922,12 +910,11 @@ async def prune_blobs(
         Busy: another run writes to a store.
         MemctlError: a store cannot be read as a whole; or a content cannot be removed.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.prune import Referrers
 
-    options, place, removed = run or RunOptions(), Blobs(blobs), dict[str, int]()
-    locations = [parse(one) if isinstance(one, str) else one for one in stores]
+    options, place, removed = _options(run), Blobs(blobs), dict[str, int]()
+    locations = list(map(_located, stores))
     before = (datetime.now() - grace).timestamp()
     referrers = Referrers(observer=options.observer)
     if options.dry_run:
@@ -955,26 +942,24 @@ async def erase(
         Busy: another run writes to the store.
         MemctlError: as ``Store.erase``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun, EraseTarget, Erasure
-    from memctl.ops.receipt import ErasedStore, Receipt
+    from memctl.ops.erase import EraseRun, Erasure
+    from memctl.ops.receipt import Receipt
     from memctl.ops.same_store import runs_at
 
     subject, about = Subject(user, session), _record("erase", store.location)
-    entry = ErasedStore(store.label, about.argument, store.kind)
-    options = run or RunOptions()
-    erasing = EraseRun(subject, entry, runs_at, options.observer, holds=options.holds)
-    target = EraseTarget(store.location, erasing, lambda _: nullcontext(store))
-    erasure = Erasure(subject, [target], dry_run=options.dry_run)
+    options = _options(run)
+    about_run = about.argument, runs_at, options.observer, options.holds
+    erasing = EraseRun(subject, store, *about_run)
+    erasure = Erasure(subject, [erasing], dry_run=options.dry_run)
     if options.dry_run:
         await erasure.plan(OpenMode.CHANGE)
     else:
         await erasure.execute(Receipt.begin(None if receipt is None else str(receipt), subject))
         if erasure.receipt is not None:
             await erasure.end()
-    if target.error is not None:
-        raise target.error
+    if erasing.error is not None:
+        raise erasing.error
     report = erasing.report
     found = report.found if options.dry_run else report.erased
     return Erased(
@@ -1003,7 +988,6 @@ async def compress(
             unchanged.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.change.change import RunOptions
     from memctl.ops.compress.plan import CompressMode, CompressOptions
     from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
@@ -1013,7 +997,7 @@ async def compress(
         where,
         options or CompressOptions(CompressMode.MARK),
         summarizer or make_summarizer(EXTRACTIVE),
-        run or RunOptions(),
+        options=_options(run),
     )
     with compressing.recorded():
         await compressing.execute(store)

@@ -28,7 +28,7 @@ from memctl.shard import MOST, Shard
 from memctl.text.values import period
 
 if TYPE_CHECKING:
-    from memctl.commands._parts_plan import JobParts
+    from memctl.commands._part_line import Work
 
 selecting = partial(typer.Option, rich_help_panel=SELECTION)
 """An option that selects memories or messages."""
@@ -368,7 +368,7 @@ def takes_options(
     reports: bool = True,
     divisible: bool = False,
     changes: bool = False,
-    parts_of: Callable[..., JobParts] | None = None,
+    parts_of: Callable[..., Work] | None = None,
 ) -> Callable[..., None]:
     """Return a command for the parser, in which options replace some parameters of ``function``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -12,6 +12,7 @@ from memctl.commands._context import Run
 from memctl.commands._parts_plan import LIMITS
 from memctl.parts.limits import Limits
 from memctl.parts.part import Part, PartResult
+from memctl.reports.change import UndoReport
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.version import __version__
@@ -20,6 +21,20 @@ LEFT_OUT = LIMITS | {"shard", "shards", "on", "workers", "format_", "json", "yes
 """The parameters that parts do not get as they are."""
 _TIMES = frozenset(("since", "until", "newer_than", "older_than"))
 """The parameters that select by time; parts get the moments, which are the same for all."""
+
+
+class Work(NamedTuple):
+    """The work of a run before it is divided into command lines."""
+
+    shards: list[Shard]
+    arguments: tuple[str, ...]
+    """The arguments of each part."""
+    texts: dict[str, str]
+    """The stores as the user wrote them, by parameter."""
+    left_out: Collection[str] = LEFT_OUT
+    """The parameters that the parts do not get."""
+    empty: UndoReport | None = None
+    """The report of the undo of a job without parts to undo."""
 
 
 @dataclass(slots=True)

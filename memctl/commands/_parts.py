@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,13 +11,13 @@ import typer
 
 from memctl.commands._context import Run, this_run
 from memctl.commands._part_line import (
-    LEFT_OUT,
     CommandLine,
+    Work,
     argument_words,
     command_words,
     option_words,
 )
-from memctl.commands._parts_plan import PLANNED, JobParts, Whole
+from memctl.commands._parts_plan import PLANNED, Whole
 from memctl.commands._parts_refusals import (
     Divided,
     refuse_absent_everywhere,
@@ -36,7 +36,6 @@ from memctl.parts.divide import Driver
 from memctl.parts.local import LocalEngine, processors
 from memctl.parts.merge import merge
 from memctl.parts.part import Engine, PartResult
-from memctl.reports.change import UndoReport
 from memctl.reports.report import Divisible
 from memctl.selection import Selection, Untimed
 from memctl.shard import Shard
@@ -61,38 +60,18 @@ _DIVIDED = {
 }
 
 
-class _Work(NamedTuple):
-    """The work of a run before it is divided into command lines."""
-
-    shards: list[Shard]
-    arguments: tuple[str, ...]
-    """The arguments of each part."""
-    texts: dict[str, str]
-    """The stores as the user wrote them, by parameter."""
-    left_out: Collection[str]
-    """The parameters that the parts do not get."""
-    empty: UndoReport | None = None
-    """The report of the undo of a job without parts to undo."""
-
-
-def _work_of(undo: JobParts) -> _Work:
-    """Return the work of an undo."""
-    left_out = LEFT_OUT if undo.named else LEFT_OUT | {"store"}
-    return _Work(undo.shards, (undo.job,), {"store": undo.store}, left_out, undo.empty)
-
-
 def run_parts(
     context: typer.Context,
     shards: int,
     on: str,
     workers: int | None,
     where: Selection | None,
-    parts_of: Callable[[Run, Mapping[str, Any], int], JobParts] | None = None,
+    parts_of: Callable[[Run, Mapping[str, Any], int], Work] | None = None,
 ) -> None:
     """Run a command in ``shards`` parts, and report what all of them did.
 
     ``on`` names the engine, which runs at most ``workers`` parts at the same time.  ``where`` is
-    the selection of a command that has one.  ``parts_of`` returns the parts of an undo.
+    the selection of a command that has one.  ``parts_of`` returns the work of an undo.
 
     Raises:
         UsageError: the command cannot run in parts as it is written; nothing was started.
@@ -104,11 +83,11 @@ def run_parts(
     if command == "doctor" and context.params["repair"]:
         divided = Divided("repairing", ("store",), "store")
     if parts_of is not None:
-        work = _work_of(parts_of(run, context.params, shards))
+        work = parts_of(run, context.params, shards)
     else:
         numbers = [Shard(number, shards) for number in range(shards)]
         texts = {name: context.params[name] for name in divided.stores if context.params[name]}
-        work = _Work(numbers, tuple(argument_words(context)), texts, LEFT_OUT)
+        work = Work(numbers, tuple(argument_words(context)), texts)
     members = {name: run.members(text) for name, text in work.texts.items()}
     locations = {name: [*map(run.address, stores)] for name, stores in members.items()}
     whole = Whole(run, command, context.params)
@@ -161,7 +140,7 @@ class _Fleets(NamedTuple):
     stores: tuple[str, ...]
 
 
-def _fleets(command: str, work: _Work, members: Mapping[str, tuple[str, ...]]) -> _Fleets:
+def _fleets(command: str, work: Work, members: Mapping[str, tuple[str, ...]]) -> _Fleets:
     """Return the fleets among the stores of a run; ``members`` has their stores, by parameter."""
     texts = work.texts
     keys = {
@@ -174,28 +153,19 @@ def _fleets(command: str, work: _Work, members: Mapping[str, tuple[str, ...]]) -
     return _Fleets(names, next(iter(fleets.values()), ()))
 
 
+@dataclass
 class _Driving:
     """Runs the parts of a command on an engine, to a report of the whole."""
 
-    def __init__(
-        self,
-        context: typer.Context,
-        run: Run,
-        command: str,
-        work: _Work,
-        on: str,
-        workers: int | None,
-        fleets: _Fleets,
-    ) -> None:
-        self.looks_for: tuple[Selection | None, list[Location]] | None = None
-        """The selection and the stores, if the named users and sessions must exist."""
-        self._context = context
-        self._run = run
-        self._command = command
-        self._work = work
-        self._on = on
-        self._workers = workers
-        self._fleets = fleets
+    context: typer.Context
+    this: Run
+    command: str
+    work: Work
+    on: str
+    workers: int | None
+    fleets: _Fleets
+    looks_for: tuple[Selection | None, list[Location]] | None = None
+    """The selection and the stores, if the named users and sessions must exist."""
 
     def plan(self, line: CommandLine, whole: Whole) -> dict[Shard, PartResult]:
         """Have all parts plan, and the plan approved; return the plans, empty if there is none.
@@ -206,11 +176,11 @@ class _Driving:
         planned: dict[Shard, PartResult] = {}
         rehearsal = replace(line, options=(*line.options, "--dry-run"), state="", again=())
         report: Any = self.run("planning", rehearsal, whole, planned, tolerated=PLANNED)
-        output = self._run.output
+        output = self.this.output
         printout = output.printout
         assert printout is not None
         output.printout = replace(printout, table=lambda: None)  # the question shows the plan
-        if whole.approve(report, self._run.store):
+        if whole.approve(report, self.this.store):
             return planned
         report.dry_run = False
         output.printout = printout
@@ -233,10 +203,10 @@ class _Driving:
             MemctlError: as ``Driver.run``.
             NotFound: no part has found a named user or session.
         """
-        output, shards = self._run.output, self._work.shards
+        output, shards = self.this.output, self.work.shards
         stop = Stop()
         with output.dividing(doing, len(shards)) as progress:
-            engine = _engine(self._on, self._workers, len(shards))
+            engine = _engine(self.on, self.workers, len(shards))
             line.limits = whole.limits(planned, engine.workers, shards)
             driver = Driver(engine, shards, line, PartsWatch(output, progress), stop)
             failed: MemctlError | None = None
@@ -255,29 +225,29 @@ class _Driving:
             planned |= driver.results
         if self.looks_for is not None:
             where, places = self.looks_for
-            refuse_absent_everywhere(self._context.params, where, report, places)
+            refuse_absent_everywhere(self.context.params, where, report, places)
         return report
 
     def _report(self, driver: Driver, engine: Engine) -> Divisible:
         """Make the report of all parts that of the run, with their warnings; return the report."""
-        output, params = self._run.output, self._context.params
+        output, params = self.this.output, self.context.params
         merged = merge(
-            self._command.split()[0],
+            self.command.split()[0],
             driver.results.values(),
             sort=params.get("sort", "messages"),
             limit=output.row_limit(params.get("limit")),
-            names=self._fleets.names,
-            stores=self._fleets.stores,
+            names=self.fleets.names,
+            stores=self.fleets.stores,
         )
         for text in merged.warnings:
             output.warn(text)
         output.untimed = Untimed()
         output.untimed.note(None, merged.untimed, "message")
         report: Any = merged.report
-        if self._work.empty is not None:
-            report = of_job(self._work.empty, report)
+        if self.work.empty is not None:
+            report = of_job(self.work.empty, report)
         if any(part.run for part in report.parts):
-            report.job = self._run.job
+            report.job = self.this.job
         output.printout = merged_report(report, driver.of, engine.name, driver.seconds)
         if driver.refused:  # the error says it all
             output.printout.table = lambda: None

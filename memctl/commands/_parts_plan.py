@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from memctl.commands._change import confirm, deletions, refuse_many, refuse_unasked
 from memctl.commands._context import Run
@@ -15,7 +15,6 @@ from memctl.ops.compress.plan import CompressMode
 from memctl.output import changes, diagnosis
 from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
-from memctl.reports.change import UndoReport
 from memctl.reports.doctor import DoctorReport
 from memctl.reports.report import Divisible
 from memctl.shard import Shard
@@ -27,20 +26,6 @@ LIMITS = frozenset(("max_cost", "rate_limit", "max_delete", "job"))
 """The parameters that are divided among the parts."""
 PLANNED = frozenset({0, 5, 6, 7})
 """The exit codes with which a part has a plan, perhaps not for all memories."""
-
-
-class JobParts(NamedTuple):
-    """The parts of a job to undo, by parts of their own."""
-
-    job: str
-    shards: list[Shard]
-    """The parts with a run that is not undone yet."""
-    store: str
-    """The store as it was written."""
-    named: bool
-    """True if ``--store`` names the place of the undo; it may only have chosen the job."""
-    empty: UndoReport
-    """The report if there is nothing to undo."""
 
 
 class Whole:

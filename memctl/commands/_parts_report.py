@@ -13,7 +13,6 @@ from rich.text import Text
 from memctl.errors import Conflict, Different, Failure, MemctlError, Unhealthy
 from memctl.model import Embedding, Finding, MemoryInfo, MemoryKey
 from memctl.ops.change.apply import ChangeCounts, ChangeReport
-from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.doctor.check import Diagnosis, unhealthy
 from memctl.ops.doctor.findings import KINDS
 from memctl.ops.holds import all_held, nothing_but_held
@@ -29,7 +28,7 @@ from memctl.reports.inspect import (
     InspectReport,
 )
 from memctl.reports.report import Divisible, FailureRow
-from memctl.reports.verify import DifferenceRow, VerifyReport
+from memctl.reports.verify import VerifyReport
 from memctl.text.numbers import count
 
 
@@ -51,8 +50,7 @@ def merged_report(report: Any, of: int, engine: str, seconds: float) -> Printout
             case InspectReport() | InspectByReport():
                 return Group(_contents(report), Text(), about())
             case VerifyReport():
-                found = _comparison(report)
-                return Group(tables.comparison(found, report.source, report.target), about())
+                return Group(tables.comparison(report), about())
             case DoctorReport():
                 return Group(*_health(report), Text(), about())
             case UndoReport() if not of:
@@ -187,18 +185,6 @@ def _info(row: InspectedMemory) -> MemoryInfo:
     """Return the facts of a memory; the roles are in the totals."""
     names = "messages", "bytes", "marks", "unread", "first", "last", "summary", "ttl"
     return MemoryInfo(_key(row), **{name: getattr(row, name) for name in names})
-
-
-def _comparison(report: VerifyReport) -> CompareReport:
-    def difference(row: DifferenceRow) -> Difference:
-        return Difference(_key(row), row.code, row.id, row.message)
-
-    return CompareReport(
-        **asdict(report.memories),
-        left_messages=report.messages.source,
-        right_messages=report.messages.target,
-        differences=[difference(row) for row in report.differences],
-    )
 
 
 def _health(report: DoctorReport) -> Iterable[RenderableType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -23,8 +24,6 @@ from memctl.reports.change import (
     UndoReport,
 )
 from memctl.reports.copy import (
-    CopiedMemories,
-    CopiedMessages,
     Embedded,
     Example,
     Followed,
@@ -42,25 +41,18 @@ if TYPE_CHECKING:
     from memctl.embedder import EmbeddingReport
 
 
+@dataclass
 class CopyOutcome:
     """The report of ``import`` and ``migrate``."""
 
-    def __init__(
-        self,
-        command: str,
-        source: str,
-        target: str,
-        *,
-        dry_run: bool,
-        copied: CopyReport | None = None,
-    ) -> None:
-        self.command = command
-        self.source = source
-        self.target = target
-        self.dry_run = dry_run
-        self.copied = copied or CopyReport()
-        self.ended = False
-        """True if the run reached its end: it is then reported even if it copied nothing."""
+    command: str
+    source: str
+    target: str
+    _: KW_ONLY
+    dry_run: bool
+    copied: CopyReport = field(default_factory=CopyReport)
+    ended: bool = False
+    """True if the run reached its end: it is then reported even if it copied nothing."""
 
     def printout(self) -> Printout:
         """Return the report in every format."""
@@ -132,16 +124,9 @@ def _report_hint(*, others: bool) -> str:
 
 def copied_fields(copied: CopyReport) -> dict[str, Any]:
     """Return the fields of a report that say what became of the memories of a copy."""
-    memories, messages = copied.memories, copied.messages
     return {
-        "memories": CopiedMemories(
-            *(memories.selected, memories.written, memories.unchanged),
-            *(memories.skipped, memories.failed),
-        ),
-        "messages": CopiedMessages(
-            *(messages.selected, messages.written, messages.skipped),
-            *(messages.deleted, messages.failed),
-        ),
+        "memories": copied.memories,
+        "messages": copied.messages,
         "failures": FailureRow.of(copied.failures),
         "losses": [
             LossRow(lost.kind, lost.memories, Example(lost.example.user, lost.example.session))

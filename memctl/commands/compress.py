@@ -194,7 +194,7 @@ def compress(
         where,
         wanted,
         made,
-        run_options(run, backup=backup, dry_run=dry_run),
+        options=run_options(run, backup=backup, dry_run=dry_run),
         limit=limit,
     )
     asks = mode is CompressMode.REPLACE and not yes and at_terminal()

@@ -129,7 +129,9 @@ def doctor(
         location = changeable(run, store, where, path)
         options = run_options(run, backup=backup, dry_run=dry_run)
         repairing = RepairRun(
-            record(run, "doctor", store, location), where, wanted, limits, options, limit
+            *(record(run, "doctor", store, location), where, wanted, limits),
+            options=options,
+            limit=limit,
         )
         outcome = RepairOutcome(repairing, location.label)
 

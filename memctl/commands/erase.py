@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -26,18 +25,17 @@ from memctl.commands._options import (
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
-from memctl.location import Location, visible
+from memctl.location import visible
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, EraseTarget, Erasure
-from memctl.ops.observer import opened
+from memctl.ops.erase import EraseRun, Erasure
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.receipt import ErasedStore, Receipt
+from memctl.ops.receipt import Receipt
 from memctl.ops.recording import note_unrecorded
 from memctl.output import erasing
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
-from memctl.registry import make_store, refuse_missing
-from memctl.store import OpenMode, Store
+from memctl.registry import refuse_missing
+from memctl.store import OpenMode
 from memctl.text.numbers import count
 
 
@@ -130,14 +128,14 @@ def erase(
     output.emit()
 
 
-def _note_unrecorded(run: Run, target: EraseTarget) -> None:
-    erased = record(run, "erase", target.run.entry.argument, target.location)
+def _note_unrecorded(run: Run, target: EraseRun) -> None:
+    erased = record(run, "erase", target.entry.argument, target.location)
     note_unrecorded(erased, run.output.warn)
 
 
 def _lines(erasure: Erasure) -> list[erasing.Line]:
     return [
-        erasing.Line(one.location.label, one.run.report, one.run.entry.not_reached, one.why)
+        erasing.Line(one.location.label, one.report, one.entry.not_reached, one.why)
         for one in erasure.targets
     ]
 
@@ -155,14 +153,14 @@ def _printout(erasure: Erasure) -> Printout:
 
 
 def _refuse_nobody(output: Output, erasure: Erasure) -> None:
-    if all(target.run.report.nothing for target in erasure.targets):
+    if all(target.report.nothing for target in erasure.targets):
         output.printout = None
         wait_for(erasure.refuse_nobody())
 
 
 def _targets(
     run: Run, subject: Subject, stores: list[str], archives: list[str], *, notes_blobs: bool
-) -> list[EraseTarget]:
+) -> list[EraseRun]:
     """Return the stores and archives to erase from, each once, even if named in several ways.
 
     The name of a rotation stands for all its files.  ``notes_blobs`` is as for ``EraseRun``.
@@ -171,7 +169,7 @@ def _targets(
         UsageError: a store named by ``--archives`` is not an archive.
         NotFound: an archive named by ``--archives`` does not exist.
     """
-    found: dict[tuple[str, str], EraseTarget] = {}
+    found: dict[tuple[str, str], EraseRun] = {}
     holds = hold_source(run)
     names = [
         (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
@@ -187,27 +185,18 @@ def _targets(
         if is_archive:
             refuse_missing(location)
         kept = record(run, "erase", name, location)
-        entry = ErasedStore(location.label, kept.argument, location.kind)
-        erasure = EraseRun(
-            *(subject, entry, partial(runs_on, run), run.output),
-            holds=holds,
+        target = EraseRun(
+            *(subject, location, kept.argument, partial(runs_on, run), run.output, holds),
             notes_blobs=notes_blobs,
         )
-        target = EraseTarget(location, erasure, partial(_opened, run.output, location))
         found.setdefault((location.label, str(location.options)), target)
     return list(found.values())
 
 
-def _opened(
-    output: Output, location: Location, mode: OpenMode
-) -> AbstractAsyncContextManager[Store]:
-    return opened(make_store(location, mode), output)
-
-
-def _ask(subject: Subject, targets: list[EraseTarget]) -> None:
+def _ask(subject: Subject, targets: list[EraseRun]) -> None:
     name = subject.user if subject.session is None else subject.session
     what = f"user {visible(repr(subject.user))}"
     if subject.session is not None:
         what = f"session {visible(repr(subject.session))} of {what}"
-    where = count(len([one for one in targets if not one.run.report.nothing]), "store")
+    where = count(len([one for one in targets if not one.report.nothing]), "store")
     confirm(f"erase {what} from {where}? this cannot be undone;", expected=name.strip() or "erase")

@@ -20,8 +20,8 @@ from memctl.location import Location
 from memctl.model import MemoryInfo, Page, StoredMessage
 from memctl.ops import inspect as operation
 from memctl.ops.inspect import Catalogue, GroupBy, Sort
-from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import opened, warn_of_other_contents
+from memctl.ops.names import tell_absent
+from memctl.ops.observer import opened
 from memctl.ops.retry import undamaged_pages
 from memctl.ops.select import select_with_places
 from memctl.output.pager import paged
@@ -131,10 +131,7 @@ async def _inspect(
             found = await operation.inspect(store, where, sort)
             number = len(found.memories)
             output.printout = _catalogue(store, found, limit)
-        if not number:
-            await warn_of_other_contents(store, output)
-        await refuse_absent_in(where, number, store, observer=output)
-        await note_absent_values(where, number, store, output)
+        await tell_absent(where, number, store, output)
 
 
 def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:

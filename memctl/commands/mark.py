@@ -185,6 +185,6 @@ def _change(
         record(run, "mark", store, location),
         where,
         remark,
-        run_options(run, backup=backup, dry_run=dry_run),
+        options=run_options(run, backup=backup, dry_run=dry_run),
     )
     change(run.output, marking, location, ChangeOutcome(marking, location.label))

@@ -38,7 +38,7 @@ from memctl.commands._run import (
 from memctl.errors import UsageError
 from memctl.model import OnConflict
 from memctl.ops.copy.copy import CopyOptions
-from memctl.ops.copy.follow import refuse_to_follow
+from memctl.ops.copy.migration import refuse_to_follow
 from memctl.ops.retry import Transfer
 from memctl.selection import Selection
 from memctl.text.values import deletion_limit

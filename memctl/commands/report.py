@@ -29,8 +29,8 @@ from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
 from memctl.ops.export.destination import STDOUT, is_device
 from memctl.ops.history import list_runs
-from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import opened, warn_of_other_contents
+from memctl.ops.names import tell_absent
+from memctl.ops.observer import opened
 from memctl.ops.report import Total, count_all, damage
 from memctl.ops.statistics import (
     Statistics,
@@ -229,10 +229,7 @@ async def _read(
             total = await count_all(store, where, progress)
             found = await collect(store, where, options, progress)
         number = found.memories or len(found.damaged)
-        if not number:
-            await warn_of_other_contents(store, told)
-        await refuse_absent_in(where, number, store, observer=told)
-        await note_absent_values(where, number, store, told)
+        await tell_absent(where, number, store, told)
         return _Found(found, store.kind, title_of(store.location), store.dialect.noun)
 
 

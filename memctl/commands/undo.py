@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from memctl.commands._options import (
     YesOption,
     divisible_change,
 )
-from memctl.commands._parts_plan import JobParts
+from memctl.commands._part_line import LEFT_OUT, Work
 from memctl.commands._parts_report import merged_report, of_job
 from memctl.commands._reports import ChangeOutcome
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
@@ -30,7 +30,6 @@ from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
 from memctl.ops.undo.reversal import (
     find_run,
-    note_undone,
     refuse_older,
     reversing,
     runs_to_undo,
@@ -59,7 +58,7 @@ def _nothing(job: Job, *, dry_run: bool) -> UndoReport:
     )
 
 
-def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobParts:
+def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> Work:
     """Return what to undo in ``shards`` parts, after a confirmation as that of ``undo``.
 
     ``given`` are the parameters of the command.
@@ -85,11 +84,14 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> JobPar
             refuse_older(runs, undone[0])
         _ask(this, found, yes=given["yes"])
     run = found.runs[0]
-    return JobParts(
-        found.name,
+    place = store if store is not None and (name or run.secret) else run.argument
+    # Without a name, --store may only have chosen the job.
+    named = name is not None or run.secret
+    return Work(
         sorted({Shard.parse(run.shard) for run in undone}),
-        store if store is not None and (name or run.secret) else run.argument,
-        name is not None or run.secret,
+        (found.name,),
+        {"store": place},
+        LEFT_OUT if named else LEFT_OUT | {"store"},
         _nothing(found, dry_run=given["dry_run"]),
     )
 
@@ -174,27 +176,19 @@ def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
         confirm(f"undo {_about(found)}?")
 
 
+@dataclass
 class _Undoing:
     """Undoes runs as the options of the command say."""
 
-    def __init__(
-        self,
-        this: ThisRun,
-        runs: Runs,
-        where: Selection,
-        store: str | None,
-        *,
-        named: bool,
-        dry_run: bool,
-    ) -> None:
-        self._this = this
-        self.runs = runs
-        self._where = where
-        self._store = store
-        self._named = named
-        self._dry_run = dry_run
-        self._places: dict[str, tuple[Location, bool]] = {}
-        """The location of each store, and whether it is another store than that of the run."""
+    this: ThisRun
+    runs: Runs
+    where: Selection
+    store: str | None
+    _: KW_ONLY
+    named: bool
+    dry_run: bool
+    _places: dict[str, tuple[Location, bool]] = field(default_factory=dict)
+    """The location of each store, and whether it is another store than that of the run."""
 
     def undo(self, undone: Run) -> None:
         """Undo a run, with the report of the undo as that of the output.
@@ -204,29 +198,15 @@ class _Undoing:
         Raises:
             MemctlError: as ``change``.
         """
-        this, runs, dry_run = self._this, self.runs, self._dry_run
+        this = self.this
         argument, store = self._argument(undone)
         place, elsewhere = self.place(undone)
         location = with_record(undone, place, this.address, elsewhere=elsewhere)
-        where = self._where
-        if this.job:
-            where = replace(where, shard=undone.part)
-
+        new_record = partial(record, this, "undo", argument, location)
         # Who names the store without a password names it on purpose.
-        secret = record(this, "undo", argument, location).secret
-        named = self._named and store is not None and not secret
-
-        def new_record() -> Run:
-            found = record(this, "undo", argument, location)
-            if not elsewhere:  # the record names options, such as ?state=, that the user left out
-                found.argument, found.secret = undone.argument, secret or undone.secret
-            found.undoes, found.dialect = undone.id, undone.dialect
-            found.shard = undone.shard if this.job else ""
-            found.stores = undone.stores if this.job else 1
-            return found
-
-        options = run_options(this, dry_run=dry_run)
-        with reversing(runs, undone, new_record, where, options, named=named) as undoing:
+        named = self.named and store is not None and not new_record().secret
+        about = self.runs, undone, new_record, self.where, run_options(this, dry_run=self.dry_run)
+        with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as undoing:
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
@@ -236,15 +216,11 @@ class _Undoing:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"
                 raise
-            finally:
-                whole = outcome.ended and not where.named and not dry_run
-                if whole and not outcome.changes.failures:
-                    note_undone(runs, undone, outcome.run)
 
     def _argument(self, undone: Run) -> tuple[str, str | None]:
         """Return the name of the store in which to undo a run, and that which the user chose."""
-        store = self._store
-        if not self._named and not undone.secret:
+        store = self.store
+        if not self.named and not undone.secret:
             store = None  # it only selected the run; the record also has options such as ?state=
         return undone.argument if store is None else store, store
 
@@ -255,10 +231,10 @@ class _Undoing:
         """
         argument, store = self._argument(undone)
         if argument not in self._places:
-            place = self._this.locate(argument)
-            elsewhere = store is not None and not is_on(self._this, undone, place)
+            place = self.this.locate(argument)
+            elsewhere = store is not None and not is_on(self.this, undone, place)
             if elsewhere:
-                self._this.output.warn(
+                self.this.output.warn(
                     f"the run changed {undone.store}, but is being undone on {place.label}"
                 )
             self._places[argument] = place, elsewhere

@@ -140,9 +140,10 @@ async def _compare(
         opened(make_store(second), output) as right,
     ):
         found = await api.compare(left, right, where, must_exist=True, observer=output)
+        report = _report(found, first.label, second.label)
         output.printout = Printout(
-            lambda: _report(found, first.label, second.label),
-            lambda: tables.comparison(found, first.label, second.label, brief=show),
+            lambda: report,
+            lambda: tables.comparison(report, noun=found.noun, brief=show),
             of_run=True,
         )
         if show:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,7 +26,7 @@ from memctl.ops.holds import HoldSource, all_held, nothing_but_held
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names, refuse_absent
-from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.observer import Observer, Unobserved, opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers, referred
 from memctl.ops.receipt import (
@@ -42,6 +42,7 @@ from memctl.ops.receipt import (
 from memctl.ops.report import DOCTOR
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.side_effects import refuse_side_effects
+from memctl.registry import make_store
 from memctl.reports import erase as reports
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
@@ -83,31 +84,35 @@ class EraseRun:
 
     ::
 
-        erasure = EraseRun(Subject("ada"), entry, runs_on_it)
-        await erasure.plan(store)
-        await erasure.execute(store, digests, save)
+        erasure = EraseRun(Subject("ada"), location, "agents.db", runs_on_it)
+        await erasure.attempt(OpenMode.READ, erasure.plan)
     """
 
     def __init__(
         self,
         subject: Subject,
-        entry: ErasedStore,
+        place: Location | Store,
+        argument: str,
         runs: Callable[[Location], list[Run]],
         observer: Observer | None = None,
-        folder: Runs | None = None,
         holds: HoldSource | None = None,
         *,
         notes_blobs: bool = False,
     ) -> None:
-        """``entry`` is the part of the receipt for the store; the erase fills it in.
+        """``place`` is the store: its location, or the open store itself, which stays open.
 
-        ``runs`` returns the undo runs on the store at a location.  ``folder`` is the folder of all
-        runs; None means the usual folder.  ``holds`` says which memories to leave alone; None means
+        ``argument`` names the store on a command line, for the receipt.  ``runs`` returns the undo
+        runs on the store at a location.  ``holds`` says which memories to leave alone; None means
         the holds in the record of ``memctl hold``.  With ``notes_blobs``, the plan notes in
         ``blobs`` which offloaded contents the erased messages refer to.
         """
         self.subject = subject
-        self.entry = entry
+        self.location = place.location if isinstance(place, Store) else place
+        self.entry = ErasedStore(self.location.label, argument, place.kind)
+        """The part of the receipt for the store."""
+        self.error: MemctlError | None = None
+        """The error that stopped the erase."""
+        self._place = place
         self.report = EraseReport()
         self.begun = False
         """True as soon as data may have been erased; False again if the store refused it all."""
@@ -115,7 +120,6 @@ class EraseRun:
         """The names of the offloaded contents to which the erased messages may refer."""
         self._notes_blobs = notes_blobs
         self._runs = runs
-        self._kept = folder or Runs()
         self._holds = holds or HoldSource()
         self._in_force = Holds()
         """The holds on the store, as read last."""
@@ -124,6 +128,51 @@ class EraseRun:
         self._where = subject.where
         """The selection of the memories that are not held."""
         self._observer = observer or Unobserved()
+
+    def opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
+        """Return a context manager that opens the store, unless it is open already."""
+        place = self._place
+        if isinstance(place, Store):
+            return nullcontext(place)
+        return opened(make_store(place, mode), self._observer)
+
+    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
+        """Open the store and do the work on it; keep an error in ``error`` instead of raising it.
+
+        Do nothing if ``error`` is already set.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        if self.error is not None:
+            return
+        try:
+            async with self.opened(mode) as store:
+                await work(store)
+        except Interrupted:
+            raise
+        except MemctlError as error:
+            self.error = error
+            self.entry.failures.append(error.code)
+            if not self.begun:
+                self.entry.state = FAILED
+
+    @property
+    def only_held(self) -> bool:
+        """True if the erase left held memories, and nothing else."""
+        report = self.report
+        return self.error is None and not report.runs.failures and all_held(report.failures)
+
+    @property
+    def why(self) -> str:
+        """The first reason why the erase of this store is incomplete; empty if it is complete."""
+        report = self.report
+        if self.error is not None:
+            return self.error.message
+        if report.failures:
+            key, failure = report.failures[0]
+            return f"{key}: {failure.message}"
+        return next(iter(report.runs.failures.values()), "")
 
     async def plan(self, store: Store, digests: Digests | None = None) -> None:
         """Find the data of the subject in the store and in its undo runs, and fill in ``report``.
@@ -286,7 +335,7 @@ class EraseRun:
             entry.state = PARTIAL
 
     async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
-        eraser = RunEraser(self._kept, partial(self._concerns, store.kind))
+        eraser = RunEraser(Runs(), partial(self._concerns, store.kind))
         return await eraser.erase(self._runs(store.location), dry_run=dry_run)
 
     def _concerns(self, kind: str, key: MemoryKey) -> bool:
@@ -297,58 +346,6 @@ class EraseRun:
         if self._in_force.on(key) is not None or (self._held and not key.session):
             return False
         return self.subject.concerns(kind, key)
-
-
-@dataclass(slots=True)
-class EraseTarget:
-    """A store to erase from.
-
-    ``run`` is the erase in this store, ``error`` the error that stopped the erase.  ``open`` opens
-    the store.
-    """
-
-    location: Location
-    run: EraseRun
-    open: Callable[[OpenMode], AbstractAsyncContextManager[Store]]
-    error: MemctlError | None = None
-
-    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
-        """Open the store and do the work on it; keep an error in ``error`` instead of raising it.
-
-        Do nothing if ``error`` is already set.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        if self.error is not None:
-            return
-        try:
-            async with self.open(mode) as store:
-                await work(store)
-        except Interrupted:
-            raise
-        except MemctlError as error:
-            self.error = error
-            self.run.entry.failures.append(error.code)
-            if not self.run.begun:
-                self.run.entry.state = FAILED
-
-    @property
-    def only_held(self) -> bool:
-        """True if the erase left held memories, and nothing else."""
-        report = self.run.report
-        return self.error is None and not report.runs.failures and all_held(report.failures)
-
-    @property
-    def why(self) -> str:
-        """The first reason why the erase of this store is incomplete; empty if it is complete."""
-        report = self.run.report
-        if self.error is not None:
-            return self.error.message
-        if report.failures:
-            key, failure = report.failures[0]
-            return f"{key}: {failure.message}"
-        return next(iter(report.runs.failures.values()), "")
 
 
 class Erasure:
@@ -363,9 +360,7 @@ class Erasure:
         await erasure.end()
     """
 
-    def __init__(
-        self, subject: Subject, targets: list[EraseTarget], *, dry_run: bool = False
-    ) -> None:
+    def __init__(self, subject: Subject, targets: list[EraseRun], *, dry_run: bool = False) -> None:
         self.subject = subject
         self.targets = targets
         self.dry_run = dry_run
@@ -378,7 +373,7 @@ class Erasure:
     @property
     def begun(self) -> bool:
         """True if data were erased from any store."""
-        return any(target.run.begun for target in self.targets)
+        return any(target.begun for target in self.targets)
 
     async def plan(self, mode: OpenMode) -> None:
         """Find the data of the subject in each store, which is opened with ``mode``.
@@ -387,7 +382,7 @@ class Erasure:
             Interrupted: a signal came.
         """
         for target in self.targets:
-            await target.attempt(mode, target.run.plan)
+            await target.attempt(mode, target.plan)
 
     def refuse_held(self) -> None:
         """Raise an error if all data that were found are held.
@@ -395,7 +390,7 @@ class Erasure:
         Raises:
             Loss: there are data of the user or session, and all of them are held.
         """
-        found = [one.run.report for one in self.targets if not one.run.report.nothing]
+        found = [one.report for one in self.targets if not one.report.nothing]
         failed = any(target.error is not None for target in self.targets)
         if found and not failed and all(report.all_held for report in found):
             raise nothing_but_held([one for report in found for one in report.failures])
@@ -407,14 +402,14 @@ class Erasure:
             NotFound: all stores were searched in vain; the hint suggests similar names.
             MemctlError: nothing was found, and a store could not be searched.
         """
-        if not all(target.run.report.nothing for target in self.targets):
+        if not all(target.report.nothing for target in self.targets):
             return
         if (failed := self._first_error()) is not None:
             raise failed
         names: list[MemoryKey] = []
         for target in self.targets:
             with suppress(MemctlError):  # then without its names
-                async with target.open(OpenMode.READ) as store:
+                async with target.opened(OpenMode.READ) as store:
                     names += await list_names(store, Selection())
         places = [target.location for target in self.targets]
         refuse_absent(self.subject.where, 0, *places, names=names)
@@ -423,7 +418,7 @@ class Erasure:
         return next((one.error for one in self.targets if one.error is not None), None)
 
     async def execute(
-        self, receipt: Receipt, erased: Callable[[EraseTarget], None] = lambda _: None
+        self, receipt: Receipt, erased: Callable[[EraseRun], None] = lambda _: None
     ) -> None:
         """Erase from all stores.  The receipt is discarded if nothing was erased from any.
 
@@ -434,13 +429,13 @@ class Erasure:
             Interrupted: a signal came.
         """
         self.receipt = receipt
-        receipt.stores = [target.run.entry for target in self.targets]
+        receipt.stores = [target.entry for target in self.targets]
         for target in self.targets:
-            work = partial(target.run.execute, digests=receipt.digests, save=receipt.save)
+            work = partial(target.execute, digests=receipt.digests, save=receipt.save)
             try:
                 await target.attempt(OpenMode.CHANGE, work)
             finally:
-                if target.run.begun:
+                if target.begun:
                     erased(target)
                 if self.begun or receipt.earlier:
                     receipt.save()
@@ -457,7 +452,7 @@ class Erasure:
         receipt = self.receipt
         assert receipt is not None
         if referrers is not None and blobs is not None:
-            found = dict.fromkeys((name for one in self.targets for name in one.run.blobs), 0)
+            found = dict.fromkeys((name for one in self.targets for name in one.blobs), 0)
             removed: dict[str, int] = {}
             try:
                 if found and self._first_error() is None:
@@ -477,7 +472,7 @@ class Erasure:
         failed = [target for target in self.targets if target.why]
         if failed and not self.begun and not self.dry_run and failed[0].error is not None:
             return failed[0].error
-        left = [one for target in failed for one in target.run.report.failures]
+        left = [one for target in failed for one in target.report.failures]
         if failed and all(target.only_held for target in failed):
             key, failure = left[0]
             stay = "would stay" if self.dry_run else "stay" if len(left) > 1 else "stays"
@@ -501,14 +496,14 @@ class Erasure:
             )
         return None
 
-    def _hint(self, failed: EraseTarget) -> str:
-        if any(one.code == "damaged" for _, one in failed.run.report.failures):
+    def _hint(self, failed: EraseRun) -> str:
+        if any(one.code == "damaged" for _, one in failed.report.failures):
             return f"{DOCTOR}, then run the same command again"
         if self.dry_run:
             return "nothing was erased: this was a dry run"
-        if all_held(failed.run.report.failures):
+        if all_held(failed.report.failures):
             return f"the rest was done; {LIST}"
-        if not any(one.run.report.erased or one.run.report.runs.found for one in self.targets):
+        if not any(one.report.erased or one.report.runs.found for one in self.targets):
             return "nothing was erased; run the same command again"
         return "the rest was done; run the same command again"
 
@@ -523,8 +518,8 @@ class Erasure:
             blobs=UNSET if self.blobs is None else self.blobs,
         )
 
-    def _store(self, target: EraseTarget) -> reports.StoreOutcome:
-        report, entry = target.run.report, target.run.entry
+    def _store(self, target: EraseRun) -> reports.StoreOutcome:
+        report, entry = target.report, target.entry
         found = report.found if self.dry_run else report.erased
         return reports.StoreOutcome(
             store=target.location.label,
@@ -537,9 +532,9 @@ class Erasure:
         )
 
 
-def _failures(target: EraseTarget) -> list[reports.NotErased]:
+def _failures(target: EraseRun) -> list[reports.NotErased]:
     """Return what could not be erased from a store, a row each with the reason."""
-    label, report = target.location.label, target.run.report
+    label, report = target.location.label, target.report
     rows = [
         reports.NotErased(
             store=label, user=key.user, session=key.session, code=one.code, message=one.message

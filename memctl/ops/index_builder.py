@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
@@ -223,21 +224,21 @@ class IndexBuilder:
         self._batch.memories.append(row)
 
 
+@dataclass
 class _Memory:
     """Writes one memory into the index; unchanged first blocks stay."""
 
-    def __init__(
-        self, builder: IndexBuilder, number: int, key: MemoryKey, known: list[BlockMark]
-    ) -> None:
-        self._builder = builder
-        self.number = number
-        self._key = key
-        self._known = known
-        self._kept = 0
-        self._place = 0
-        self._pending: list[StoredMessage] = []
-        self._size = 0
-        self._hasher = builder.hasher()
+    builder: IndexBuilder
+    number: int
+    key: MemoryKey
+    known: list[BlockMark]
+    _kept: int = 0
+    _place: int = 0
+    _pending: list[StoredMessage] = field(default_factory=list)
+    _size: int = 0
+
+    def __post_init__(self) -> None:
+        self._hasher = self.builder.hasher()
 
     def add(self, page: Page) -> None:
         """Add the next messages of the memory, with the marks that ``tags`` gives them."""
@@ -253,32 +254,32 @@ class _Memory:
         """Write the last block and the row of the memory, after all messages were added."""
         if self._pending:
             self._flush()
-        left = self._known[self._kept :]
+        left = self.known[self._kept :]
         if left:
-            self._builder.remove_blocks(left, forget=True)
-        row = MemoryRow(self.number, self._key, self._place, self._hasher.digest())
-        self._builder.end_memory(row)
+            self.builder.remove_blocks(left, forget=True)
+        row = MemoryRow(self.number, self.key, self._place, self._hasher.digest())
+        self.builder.end_memory(row)
 
     def _flush(self) -> None:
         messages, self._pending, self._size = self._pending, [], 0
         place, self._place = self._place, self._place + len(messages)
         digest = _digest(messages)
-        if self._kept < len(self._known):
-            there = self._known[self._kept]
+        if self._kept < len(self.known):
+            there = self.known[self._kept]
             if there[1:] == (place, len(messages), digest):
                 self._kept += 1
                 return
             # The following blocks move, unless this block only grew, or got new marks.
             grown = _digest(messages[: there.messages])[:_CONTENT] == there.digest[:_CONTENT]
-            last = self._kept == len(self._known) - 1
+            last = self._kept == len(self.known) - 1
             if there.place == place and grown and (last or there.messages == len(messages)):
-                self._known.pop(self._kept)
-                self._builder.remove_blocks([there], forget=False)
+                self.known.pop(self._kept)
+                self.builder.remove_blocks([there], forget=False)
             else:
-                left = self._known[self._kept :]
-                del self._known[self._kept :]
-                self._builder.remove_blocks(left, forget=True)
-        self._builder.add_block(self.number, place, messages, digest)
+                left = self.known[self._kept :]
+                del self.known[self._kept :]
+                self.builder.remove_blocks(left, forget=True)
+        self.builder.add_block(self.number, place, messages, digest)
 
 
 _CONTENT = 8

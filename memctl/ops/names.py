@@ -11,7 +11,7 @@ from itertools import islice
 from memctl.errors import MemctlError, NotFound
 from memctl.location import Location
 from memctl.model import MemoryKey
-from memctl.ops.observer import Observer
+from memctl.ops.observer import Observer, warn_of_other_contents
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import whole_memories
 from memctl.selection import Selection
@@ -133,6 +133,21 @@ async def note_absent_values(
                 f"{store.label} has no message with the mark {mark!r}: did you mean "
                 f"{' or '.join(map(repr, near))}?"
             )
+
+
+async def tell_absent(
+    where: Selection, found: int, store: Store, observer: Observer, *, must_exist: bool = True
+) -> None:
+    """Tell why a store has ``found`` memories of a selection, if there are none.
+
+    Raises:
+        NotFound: with ``must_exist``, as ``refuse_absent_in``.
+    """
+    if not found:
+        await warn_of_other_contents(store, observer)
+    if must_exist:
+        await refuse_absent_in(where, found, store, observer=observer)
+    await note_absent_values(where, found, store, observer)
 
 
 def suggestion(names: Iterable[MemoryKey], where: Selection) -> str:

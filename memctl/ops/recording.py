@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
-from memctl.errors import Different, MemctlError, Unavailable
+from memctl.errors import Different, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.retention import Retention
 from memctl.journal.runs import REPLACED, Journal, Run, Runs, record_found
@@ -18,7 +18,10 @@ from memctl.store import OpenMode, Store
 
 
 class Recording:
-    """The undo record of one copy: the added messages, and the memories that the copy replaces."""
+    """The undo record of one copy: the added messages, and the memories that the copy replaces.
+
+    Each change in the target is recorded before it is made.
+    """
 
     def __init__(self, run: Run, keep: Retention | None) -> None:
         """``keep`` says which records of older runs to keep; None keeps all."""
@@ -55,7 +58,13 @@ class Recording:
         self._stack.enter_context(target.foreseen(self._journal.foresee))
 
     def adds(self, page: Page, *, summary: bool) -> None:
-        """Record that the messages of a page will be written; see ``CopyJournal``."""
+        """Record that the messages of a page will be written to the target.
+
+        ``summary`` is True if the summary of the memory will be written, too.
+
+        Raises:
+            Unavailable: the disk has no room for the record.
+        """
         assert self._writer is not None
         key = page.memory.key
         if self._open and (key, page.offset) != self._expected:  # the copy gave up the open memory
@@ -77,21 +86,24 @@ class Recording:
         self._expected = key, page.offset + len(page.messages)
 
     def wrote(self, result: WriteResult) -> None:
-        """Record the result for one memory; see ``CopyJournal``."""
+        """Record the result of the write of one memory, with the note of the store.
+
+        Raises:
+            Unavailable: as ``adds``.
+        """
         assert self._journal is not None
         self._journal.note(result)
 
     async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Record the memories ``keys`` of the target in an archive; see ``CopyJournal``."""
+        """Record the memories ``keys`` of the target as they are, before the copy replaces them.
+
+        Raises:
+            MemctlError: as ``Store.read``, or as ``adds``.
+        """
         assert self._journal is not None
         path = self._journal.folder / REPLACED
         place = Location("archive", str(path), path=path, options={"lines": "kept"})
-        archive = make_store(place, OpenMode.CREATE)
-        archive.adopt(store.dialect, store.embedding)
-        pages = store.read(Selection(keys=keys))
-        async with archive, aclosing(archive.write(pages)) as results:
-            async for _ in results:
-                continue
+        await write_archive(place, store, store.read(Selection(keys=keys)))
 
     def end(self, report: CopyReport, *, complete: bool = True) -> None:
         """Complete the record with the counts of ``report``; discard a record without changes.
@@ -130,6 +142,38 @@ class Recording:
                 self.end(report, complete=isinstance(error, Different))
             raise
         self.end(report)
+
+
+async def write_archive(place: Location, source: Store, pages: AsyncGenerator[Page]) -> None:
+    """Write pages of an open store to a new archive; without a page, there is no archive.
+
+    Raises:
+        Unavailable: the archive cannot be written.
+        MemctlError: as the generator ``pages``.
+    """
+    async with aclosing(pages):
+        first = await anext(pages, None)
+        if first is None:
+            return
+        archive = make_store(place, OpenMode.CREATE)
+        archive.adopt(source.dialect, source.embedding)
+        archive.origin = source.label
+        try:
+            async with archive, aclosing(archive.write(_followed(first, pages))) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        why = result.failure.message
+                        raise Unavailable(f"{place.label} cannot be written: {why}")
+        except NotFound as error:
+            raise Unavailable(error.message, error.hint) from error
+
+
+async def _followed(first: Page, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+    yield first
+    del first
+    async for page in pages:
+        yield page
+        del page
 
 
 def note_unrecorded(run: Run, warn: Callable[[str], None]) -> None:

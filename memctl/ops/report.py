@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memctl.errors import BadData, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
+from memctl.reports.copy import CopiedMemories, CopiedMessages
 from memctl.selection import Selection
 
 if TYPE_CHECKING:
@@ -97,18 +99,6 @@ def damage(
     )
 
 
-@dataclass(slots=True)
-class Counts:
-    """The numbers of memories, or of messages, by outcome of a copy."""
-
-    selected: int = 0
-    written: int = 0
-    unchanged: int = 0
-    skipped: int = 0
-    deleted: int = 0
-    failed: int = 0
-
-
 class Lost(NamedTuple):
     """A kind of data that a copy loses, with the number of affected memories and an example."""
 
@@ -131,8 +121,8 @@ class CopyReport:
     out by an option.  ``messages.deleted`` counts messages that ``--on-conflict replace`` removed.
     """
 
-    memories: Counts = field(default_factory=Counts)
-    messages: Counts = field(default_factory=Counts)
+    memories: CopiedMemories = field(default_factory=partial(CopiedMemories, 0, 0, 0, 0, 0))
+    messages: CopiedMessages = field(default_factory=partial(CopiedMessages, 0, 0, 0, 0, 0))
     noun: str = "message"
     """What the source calls a message: "message" or "fact"."""
     failures: list[tuple[MemoryKey, Failure]] = field(default_factory=list)

@@ -336,30 +336,21 @@ class _Found(NamedTuple):
     meaning: float = 0.0
 
 
+@dataclass
 class _Search:
     """A search by words or meaning in up-to-date indexes."""
 
-    def __init__(
-        self,
-        query: Query,
-        where: Selection,
-        options: SearchOptions,
-        indexes: Sequence[OpenIndex],
-        vector: array[float] | None,
-    ) -> None:
-        """``vector`` is the vector of the query; None searches by words only.
-
-        After ``hits``, ``count`` is the number of all hits of a search by words; if ``complete`` is
-        False, there may be more.
-        """
-        self._query = query
-        self._where = where
-        self._options = options
-        self._indexes = indexes
-        self._vector = vector
-        self._statistics = Statistics()
-        self.count: int | None = None
-        self.complete = True
+    query: Query
+    where: Selection
+    options: SearchOptions
+    indexes: Sequence[OpenIndex]
+    vector: array[float] | None
+    """The vector of the query; None searches by words only."""
+    count: int | None = None
+    """After ``hits``, the number of all hits of a search by words."""
+    complete: bool = True
+    """After ``hits``, False if there may be more than ``count``."""
+    _statistics: Statistics = field(default_factory=Statistics)
 
     def hits(self) -> list[Hit]:
         """Return the best hits of all indexes, the best first.
@@ -367,18 +358,18 @@ class _Search:
         Raises:
             DamagedIndex: an index cannot be read.
         """
-        for index in self._indexes:
-            self._statistics.add(index.file, self._query.units)
-        found = [one for index in self._indexes for one in self._found(index)]
-        if self._vector is None:
+        for index in self.indexes:
+            self._statistics.add(index.file, self.query.units)
+        found = [one for index in self.indexes for one in self._found(index)]
+        if self.vector is None:
             self.count = len(found)
-            self.complete &= self._statistics.chooses_all(self._query)
+            self.complete &= self._statistics.chooses_all(self.query)
         scored = self._mixed(found)
-        best = heapq.nlargest(self._options.top, scored, key=lambda one: one[0])
+        best = heapq.nlargest(self.options.top, scored, key=lambda one: one[0])
         return [self._hit(score, one) for score, one in best]
 
     def _mixed(self, found: list[_Found]) -> Iterator[tuple[float, _Found]]:
-        match self._options.by:
+        match self.options.by:
             case By.WORDS:
                 yield from ((one.ranked.score, one) for one in found)
             case By.MEANING:
@@ -393,24 +384,24 @@ class _Search:
         allowed = self._memories(index)
         if allowed == []:
             return
-        ranker = Ranker(self._query, self._statistics, facts=index.facts)
-        newest = _Newest(index, self._where) if self._where.last is not None else None
-        always = replace(self._where, since=None, until=None)
+        ranker = Ranker(self.query, self._statistics, facts=index.facts)
+        newest = _Newest(index, self.where) if self.where.last is not None else None
+        always = replace(self.where, since=None, until=None)
         hits = untimed = 0
         for blocks, more in self._blocks(index, allowed):
             with Candidates() as candidates:
-                ranked = ranker.rank(blocks, candidates, everything=self._vector is not None)
+                ranked = ranker.rank(blocks, candidates, everything=self.vector is not None)
             for one in self._with_meaning(index, blocks, ranked):
-                if admits(self._where, one.ranked.entry, index.zone) and (
+                if admits(self.where, one.ranked.entry, index.zone) and (
                     newest is None or newest.has(one.ranked.block, one.ranked.at)
                 ):
                     hits += 1
                     yield one
-                elif self._where.has_period and admits(always, one.ranked.entry, None):
+                elif self.where.has_period and admits(always, one.ranked.entry, None):
                     untimed += local_time(one.ranked.entry.time) is None
                     noun = "fact" if index.facts else "message"
-                    self._where.untimed.note(index.file.path, untimed, noun)
-            if more and hits >= self._options.top:
+                    self.where.untimed.note(index.file.path, untimed, noun)
+            if more and hits >= self.options.top:
                 self.complete = False
                 return
 
@@ -421,11 +412,11 @@ class _Search:
 
         ``allowed`` are the numbers of the memories to search; None searches all.
         """
-        limit = max(BATCH, self._options.top)
+        limit = max(BATCH, self.options.top)
         seen: set[int] = set()
         while True:
             words, nearest = self._by_words(index, limit, allowed), []
-            if self._vector is not None:
+            if self.vector is not None:
                 nearest = self._by_meaning(index, limit, allowed)
             numbers = list(dict.fromkeys(one for one in (*words, *nearest) if one not in seen))
             seen.update(numbers)
@@ -439,14 +430,14 @@ class _Search:
             limit *= 4
 
     def _by_words(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
-        choosing = self._statistics.choosing(self._query)
-        if self._options.by is By.MEANING or not choosing:
+        choosing = self._statistics.choosing(self.query)
+        if self.options.by is By.MEANING or not choosing:
             return []
-        return index.file.find(expression(self._query, choosing), limit, allowed)
+        return index.file.find(expression(self.query, choosing), limit, allowed)
 
     def _by_meaning(self, index: OpenIndex, limit: int, allowed: list[int] | None) -> list[int]:
-        assert self._vector is not None
-        vector = self._vector
+        assert self.vector is not None
+        vector = self.vector
         with closing(index.file.vectors(allowed)) as rows:
             best = ((max(_near(index, matrix, vector)), number) for number, matrix in rows)
             return [number for _, number in heapq.nlargest(limit, best)]
@@ -458,13 +449,13 @@ class _Search:
 
         In a search by words only, the similarity is zero.
         """
-        if self._vector is None:
+        if self.vector is None:
             yield from (_Found(index, one) for one in ranked)
             return
         meanings: dict[tuple[int, int], tuple[float, int]] = {}
         for block in blocks:
             pieces = sum(len(entry.pieces) for entry in block.entries)
-            found = _near(index, index.file.vectors_of(block.number), self._vector, pieces)
+            found = _near(index, index.file.vectors_of(block.number), self.vector, pieces)
             near = iter(found)
             best = [
                 max((value, -piece) for piece, value in enumerate(islice(near, len(entry.pieces))))
@@ -482,7 +473,7 @@ class _Search:
 
     def _memories(self, index: OpenIndex) -> list[int] | None:
         """Return the numbers of the selected memories; None if all are."""
-        where = self._where
+        where = self.where
         if not (where.users or where.sessions or where.parts or where.keys is not None):
             return None
         rows = index.file.memories(where.users)
@@ -492,7 +483,7 @@ class _Search:
         index, ranked = found.where, found.ranked
         entry, place = ranked.entry, ranked.block.place + ranked.at
         memory = index.file.memory_of(ranked.block.memory)
-        snippet, spans = excerpt(entry.pieces[ranked.piece], self._query.units)
+        snippet, spans = excerpt(entry.pieces[ranked.piece], self.query.units)
         marks, unread = untagged(entry.marks)
         hit = Hit(
             *(index.label, memory.key, entry.id, place + 1),
@@ -503,7 +494,7 @@ class _Search:
             spans,
             unread=unread,
         )
-        if not self._options.around or index.facts:
+        if not self.options.around or index.facts:
             return hit
         before, after = self._around(index, memory.number, place)
         return replace(hit, before=before, after=after)
@@ -512,7 +503,7 @@ class _Search:
         self, index: OpenIndex, memory: int, place: int
     ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
         """Return the messages to show before and after a message."""
-        first, last = place - self._options.around, place + self._options.around
+        first, last = place - self.options.around, place + self.options.around
         before: list[Neighbour] = []
         after: list[Neighbour] = []
         for block in index.file.blocks_between(memory, first, last):

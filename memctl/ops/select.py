@@ -126,7 +126,7 @@ async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
 
 
 async def most_deletions(store: Store, where: Selection, limit: tuple[float, bool]) -> float:
-    """Return the largest number of messages to delete; ``limit`` is as for ``DeleteRun``.
+    """Return the largest number of messages to delete; ``limit`` is as for ``ChangeRun``.
 
     Raises:
         MemctlError: as ``Store.read``.

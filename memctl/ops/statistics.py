@@ -436,19 +436,17 @@ class _FindingCount:
     latest: MemoryKey | None = None
 
 
+@dataclass
 class _MemoryCounts:
     """The counts of one memory."""
 
-    def __init__(
-        self, whole: _Counts, memory: Memory, examining: MemoryExaminer | FactExaminer | None
-    ) -> None:
-        self.memory = memory
-        self.examining = examining
-        self.messages = 0
-        self.bytes = 0
-        self.first: str | None = None
-        self.last: str | None = None
-        self._whole = whole
+    whole: _Counts
+    memory: Memory
+    examining: MemoryExaminer | FactExaminer | None
+    messages: int = 0
+    bytes: int = 0
+    first: str | None = None
+    last: str | None = None
 
     def _add(
         self,
@@ -461,11 +459,11 @@ class _MemoryCounts:
         self.messages += 1
         self.bytes += size
         if time is not None and moment is not None:
-            if self._whole.store.dialect.zone is not None:
+            if self.whole.store.dialect.zone is not None:
                 time = str(moment)  # the report shows local times of this machine
             self.first = _earlier(self.first, time)
             self.last = _later(self.last, time)
-        self._whole.add(entry, self.memory.key, role, moment)
+        self.whole.add(entry, self.memory.key, role, moment)
 
 
 class _Spent(NamedTuple):
@@ -507,7 +505,7 @@ class _MessageCounts(_MemoryCounts):
         text = entry.message
         unread = unread or (Unread.COMPACTED if COMPRESSED in entry.marks else "")
         if unread:
-            counts = self._whole.found.unread
+            counts = self.whole.found.unread
             counts[unread] = counts.get(unread, 0) + 1
         view = _read(text, self._dialect)
         if view is None:
@@ -536,7 +534,7 @@ class _MessageCounts(_MemoryCounts):
         transcript = transcribe_view(view, blocks, len(text))
         total = message_tokens(transcript, self._count)
         if stored:
-            self._whole.found.tokens_stored += total
+            self.whole.found.tokens_stored += total
         calls = results = 0
         for side in found.sides:
             tokens = self._count(transcript.texts[side.block] or "")
@@ -558,15 +556,15 @@ class _MessageCounts(_MemoryCounts):
             self._called[side.tool.id] = name
             if len(self._called) > _NAMES:
                 del self._called[next(iter(self._called))]
-            if row := self._whole.tool(name):
+            if row := self.whole.tool(name):
                 row.calls += 1
-        elif row := self._whole.tool(side.name or self._called.get(side.id, "")):
+        elif row := self.whole.tool(side.name or self._called.get(side.id, "")):
             row.results += 1
             row.tokens += tokens
             row.largest = max(row.largest, side.size)
 
     def _send(self, spent: _Spent) -> None:
-        sent, (role, own, calls, results) = self._whole.found.sent, spent
+        sent, (role, own, calls, results) = self.whole.found.sent, spent
         self._tokens += own + calls + results
         sent.calls += calls
         sent.results += results
@@ -579,7 +577,7 @@ class _MessageCounts(_MemoryCounts):
 
     def end(self) -> None:
         """Count the memory after its last message."""
-        whole = self._whole
+        whole = self.whole
         if self.memory.summary:
             tokens = self._count(self.memory.summary)
             self._tokens += tokens
@@ -623,7 +621,7 @@ class _FactCounts(_MemoryCounts):
             deque(views, 0)
 
     def _fact(self, entry: StoredMessage) -> MessageView | None:
-        whole, text = self._whole, entry.message
+        whole, text = self.whole, entry.message
         dialect = whole.store.dialect
         try:
             view = dialect.outline(text)
@@ -644,8 +642,8 @@ class _FactCounts(_MemoryCounts):
     def end(self) -> None:
         """Count the scope after its last fact."""
         key = self.memory.key
-        self._whole.owners.add(self.messages, (key, self.messages))
-        self._whole.end(self, 0)
+        self.whole.owners.add(self.messages, (key, self.messages))
+        self.whole.end(self, 0)
 
 
 T = TypeVar("T")

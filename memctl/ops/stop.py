@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from memctl.errors import Interrupted
+
 
 class Stop:
     """A request to end an operation, such as after a signal.
@@ -27,6 +29,15 @@ class Stop:
     def ask(self) -> None:
         """Ask the operation to end."""
         self._event.set()
+
+    def end_if_asked(self, hint: str = "what was reported as done is complete") -> None:
+        """End the operation if ``ask`` was called; ``hint`` is that of the error.
+
+        Raises:
+            Interrupted: a stop was asked for.
+        """
+        if self.asked:
+            raise Interrupted("stopped as asked", hint)
 
     async def wait(self) -> None:
         """Wait until a stop is asked for."""

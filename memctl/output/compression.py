@@ -11,7 +11,7 @@ from memctl.location import visible
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
-    from memctl.ops.compress.report import CompressReport
+    from memctl.ops.compress.run import CompressReport
     from memctl.summarizer import Summarizer
 
 from memctl.output.changes import with_plan

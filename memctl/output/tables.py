@@ -21,11 +21,11 @@ from memctl.output.terminal import WIDE
 from memctl.text.numbers import bar, count, duration, minute, size
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
-    from memctl.ops.copy.compare import CompareReport
     from memctl.ops.inspect import Catalogue
     from memctl.reports.config import CheckRow, ConfigFile, SettingRow
     from memctl.reports.inspect import GroupRow, Totals
     from memctl.reports.report import Maybe, PartRow
+    from memctl.reports.verify import VerifyReport
     from memctl.stores.archive.rotation import RotatedFile
 
 GAP = 2
@@ -502,21 +502,26 @@ def append_failures_by_text(text: Text, failures: list[tuple[MemoryKey, Failure]
 
 
 def comparison(
-    report: CompareReport, left: str, right: str, *, brief: bool = False
+    report: VerifyReport, *, noun: str = "message", brief: bool = False
 ) -> RenderableType:
-    """Draw a comparison of two stores: counts, then differences; ``brief`` draws only counts."""
-    text = Text(f"{visible(left)} ↔ {visible(right)}", "bold")
-    facts = [f"{count(report.same, 'memory')} the same"]
+    """Draw a comparison of two stores: counts, then differences; ``brief`` draws only counts.
+
+    ``noun`` is what the stores call a message.
+    """
+    memories = report.memories
+    text = Text(f"{visible(report.source)} ↔ {visible(report.target)}", "bold")
+    facts = [f"{count(memories.same, 'memory')} the same"]
     for number, word in (
-        (report.different, "different"),
-        (report.missing, "missing"),
-        (report.extra, "extra"),
+        (memories.different, "different"),
+        (memories.missing, "missing"),
+        (memories.extra, "extra"),
     ):
         if number:
             facts.append(f"{number:,} {word}")
     text.append("\n" + ", ".join(facts), "not bold")
-    right = count(report.right_messages, report.noun)
-    text.append(f"\n{report.left_messages:,} and {right}", "not bold dim")
+    messages = report.messages
+    right = count(messages.target, noun)
+    text.append(f"\n{messages.source:,} and {right}", "not bold dim")
     if brief:
         return text
     for difference in report.differences[:SHOWN_DIFFERENCES]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET
 
+from memctl.model import MemoryKey
 from memctl.reports.report import (
     Count,
     Divisible,
@@ -56,6 +57,11 @@ class DifferenceRow(Row, kw_only=True):
     message: str
     diff: Maybe[list[str]] = UNSET
     """With --show: the lines that a person is shown, without colours."""
+
+    @property
+    def key(self) -> MemoryKey:
+        """The memory."""
+        return MemoryKey(self.user, self.session, self.path or "")
 
 
 class VerifyReport(Divisible, kw_only=True):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memctl.errors import NotFound, Uninitialised
-from memctl.model import Edit, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
+from memctl.model import Edit, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import WRITTEN_ONCE, Features, OpenMode, Store
 from memctl.wrappers.wrapper import StoreWrapper
@@ -60,20 +60,11 @@ class DryRun(StoreWrapper):
     async def is_empty(self) -> bool:
         return await super().is_empty() if self._exists else True
 
-    def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
-        return super().list_memories(where) if self._exists else _nothing()
-
-    def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return super().list_keys(where) if self._exists else _nothing()
+    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
+        return super().stream(name, *args) if self._exists else _nothing()
 
     async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
         return await super().window(key, start, count) if self._exists else None
-
-    def read(self, where: Selection) -> AsyncGenerator[Page]:
-        return super().read(where) if self._exists else _nothing()
-
-    def outline(self, where: Selection) -> AsyncGenerator[Page]:
-        return super().outline(where) if self._exists else _nothing()
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD

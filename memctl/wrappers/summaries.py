@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
@@ -21,6 +21,7 @@ OF_STATES = "of_states"
 """The key of repair records that marks a repair in the store of session states."""
 
 
+@dataclass
 class SummaryEdits:
     """Changes summaries in the store of session states, during one ``edit`` or ``write``.
 
@@ -28,25 +29,17 @@ class SummaryEdits:
     The old summary is kept until ``done`` gets the result of the messages.
     """
 
-    def __init__(
-        self,
-        states: Store,
-        find: Callable[[MemoryKey], Awaitable[Memory]],
-        about_to_commit: Callable[[Iterable[WriteResult]], None],
-    ) -> None:
-        """``states`` is the store of the session states, which hold the summaries.
-
-        ``find`` returns the memory in ``states`` for a key: its key there, and its summary.
-        ``about_to_commit`` is the method of the store of messages and summaries together.
-        """
-        self._about_to_commit = about_to_commit
-        self._states = states
-        self._find = find
-        self._settled: list[WriteResult] = []
-        self._waiting: dict[MemoryKey, tuple[Memory, str]] = {}
-        """The old session state and the new summary of each memory without a result so far."""
-        self._before: dict[MemoryKey, str] = {}
-        """The ``WriteResult.before`` from the store of session states, for each memory."""
+    states: Store
+    """The store of the session states, which hold the summaries."""
+    find: Callable[[MemoryKey], Awaitable[Memory]]
+    """Returns the memory in ``states`` for a key: its key there, and its summary."""
+    about_to_commit: Callable[[Iterable[WriteResult]], None]
+    """The method of the store of messages and summaries together."""
+    _settled: list[WriteResult] = field(default_factory=list)
+    _waiting: dict[MemoryKey, tuple[Memory, str]] = field(default_factory=dict)
+    """The old session state and the new summary of each memory without a result so far."""
+    _before: dict[MemoryKey, str] = field(default_factory=dict)
+    """The ``WriteResult.before`` from the store of session states, for each memory."""
 
     async def passed_on(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         """Change the summaries; yield the edits for the store of messages.
@@ -71,7 +64,7 @@ class SummaryEdits:
 
     def foresee(self, results: Iterable[WriteResult]) -> None:
         """Tell of results of the store of messages; see ``Store.foreseen``."""
-        self._about_to_commit(
+        self.about_to_commit(
             replace(one, before=_joined(one.before, self._before.get(one.key, "")))
             for one in results
         )
@@ -147,7 +140,7 @@ class SummaryEdits:
         if memory.summary is None and edit.summary is None and not (before or always):
             return None
         try:
-            found = await self._find(memory.key)
+            found = await self.find(memory.key)
         except DamagedState as error:
             return error.failure
         there = found.summary or ""
@@ -158,11 +151,11 @@ class SummaryEdits:
         state = replace(memory, key=found.key)
 
         def foresee(results: Iterable[WriteResult]) -> None:
-            self._about_to_commit(
+            self.about_to_commit(
                 replace(one, key=memory.key, before=_joined("", one.before)) for one in results
             )
 
-        with self._states.foreseen(foresee):
+        with self.states.foreseen(foresee):
             result = await self._set(state, there, before)
         if result.failure is None:
             now = there if memory.summary is None else memory.summary
@@ -180,7 +173,7 @@ class SummaryEdits:
             yield Edit(state, [], summary=there, before=before)
 
         done = WriteResult(state.key)
-        async with aclosing(self._states.edit(one())) as results:
+        async with aclosing(self.states.edit(one())) as results:
             async for result in results:
                 done = result
         return done
@@ -434,7 +427,7 @@ class SummaryOverlay(StoreWrapper):
                 raise DamagedState(failure)
         return None
 
-    async def write(
+    def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
         """Write the summary of each memory, then its messages.
@@ -442,14 +435,9 @@ class SummaryOverlay(StoreWrapper):
         If the run is killed between the two, the next run adds the messages.  Nothing is written to
         a memory with a damaged state.
         """
-        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
-        writing = self._messages.write(summaries.readable(pages), mode)
-        with self._messages.foreseen(summaries.foresee):
-            async with aclosing(self._results(writing, summaries)) as results:
-                async for result in results:
-                    yield result
+        return self._results(lambda some: self._messages.write(some.readable(pages), mode))
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
         """Change the summary of each memory, then its messages.
 
         For a moment, an agent may see the new summary and also the old messages that the summary
@@ -459,32 +447,31 @@ class SummaryOverlay(StoreWrapper):
         another program has changed the summary since.  If the run is killed, or the caller stops
         asking for results, the new summary stays, whether or not the messages were changed.
         """
-        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
-        editing = self._messages.edit(summaries.passed_on(edits))
-        with self._messages.foreseen(summaries.foresee):
-            async with aclosing(self._results(editing, summaries)) as results:
-                async for result in results:
-                    yield result
+        return self._results(lambda some: self._messages.edit(some.passed_on(edits)))
 
     async def _results(
-        self, changing: AsyncGenerator[WriteResult], summaries: SummaryEdits
+        self, change: Callable[[SummaryEdits], AsyncGenerator[WriteResult]]
     ) -> AsyncGenerator[WriteResult]:
         """Yield a result for each memory: of the messages and the summary together.
 
-        ``changing`` yields the results of the store of messages.
+        ``change`` changes the messages, and passes the summaries on; it yields the results of the
+        store of messages.
         """
-        async with aclosing(changing) as results:
-            while True:
-                try:
-                    result = await anext(results, None)
-                except BaseException:
-                    self.warnings += await summaries.undo()
-                    raise
-                for settled in summaries.settled():
-                    yield settled
-                if result is None:
-                    return
-                yield await summaries.done(result)
+        summaries = SummaryEdits(self._states, self._state, self.about_to_commit)
+        changing = change(summaries)
+        with self._messages.foreseen(summaries.foresee):
+            async with aclosing(changing) as results:
+                while True:
+                    try:
+                        result = await anext(results, None)
+                    except BaseException:
+                        self.warnings += await summaries.undo()
+                        raise
+                    for settled in summaries.settled():
+                        yield settled
+                    if result is None:
+                        return
+                    yield await summaries.done(result)
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
         for store in (self._messages, self._states):

@@ -23,7 +23,7 @@ import redis
 
 from memctl.errors import Unavailable
 from memctl.journal.changes import ChangesWriter
-from memctl.ops.compress import commit
+from memctl.ops.compress import run as compressing
 from memctl.testing import Place, samples
 from memctl.testing.samples import entry, sample
 from tests.summarizers.server import SUMMARY, ModelServer, Reply, Request
@@ -268,7 +268,7 @@ def test_compress_no_room_for_what_is_done(
 
     sync = ChangesWriter.sync
     with monkeypatch.context() as patched, ModelServer(delay=0.05) as server:
-        patched.setattr(commit, "GROUP_SECONDS", 0.0)
+        patched.setattr(compressing, "GROUP_SECONDS", 0.0)
         patched.setattr(ChangesWriter, "sync", full)
         if groups:
             patched.setattr(ChangesWriter, "finish", full)

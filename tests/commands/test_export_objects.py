@@ -309,7 +309,7 @@ def test_export_objects_rotation_without_permission_to_list(
 def test_export_objects_server_gone_in_the_middle(
     run: Run, bucket: Bucket, large: Path, extension: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 1)
+    monkeypatch.setattr("memctl.engines.objects.file._RETRIES", 1)
     port = int(bucket.endpoint.rpartition(":")[2])
     with Gate(port, up=20_000_000) as gate:
         url = bucket.url(f"big.{extension}", endpoint=gate.endpoint)

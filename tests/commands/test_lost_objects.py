@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from memctl.engines.objects import bucket as buckets
 from memctl.engines.objects import file as objects
 from memctl.model import MemoryKey
 from memctl.ops import lost_answer
@@ -45,7 +44,7 @@ def bucket(
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(buckets, "_RETRIES", 1)
+    monkeypatch.setattr(objects, "_RETRIES", 1)
     monkeypatch.setattr(lost_answer, "FIRST_PAUSE", 0.01)
     if request.param == "in parts":
         monkeypatch.setattr(objects, "_ONE_REQUEST", 1)

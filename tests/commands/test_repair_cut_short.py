@@ -15,7 +15,7 @@ from typer.testing import Result
 from memctl.errors import Lost
 from memctl.model import MemoryKey
 from memctl.ops.doctor.repair import StoreRepairs
-from memctl.ops.undo.restore import RestoreRun
+from memctl.ops.undo.reversal import CopyUndoRun
 from memctl.ops.undo.undo import UndoRun
 from memctl.testing import samples
 from tests.support import histories
@@ -176,6 +176,6 @@ def test_undo_of_a_copy_that_fails_between_its_stages(
     assert "done: 1 memory, not done: 1" in found["error"]["message"]
     assert contents(place)[KEY] == before[KEY]
     with monkeypatch.context() as patch:
-        patch.setattr(RestoreRun, "_tidy", fail)
+        patch.setattr(CopyUndoRun, "_tidy", fail)
         assert run("undo", "--store", place, "--yes").exit_code == 0, "it is restored already"
     assert contents(place) == before

@@ -18,7 +18,7 @@ import pytest
 
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, MemoryKey
-from memctl.ops.retain import digests
+from memctl.ops.retain import guard
 from memctl.ops.retain.actions import Acted
 from memctl.ops.retain.delete import DeletionAction
 from memctl.registry import make_store, parse
@@ -500,7 +500,7 @@ def test_retain_object_storage_that_breaks(
     said: str,
 ) -> None:
     """A server that ends, or refuses, in the upload or when the archive is read back."""
-    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    monkeypatch.setattr("memctl.engines.objects.file._RETRIES", 0)
     before = contents(store)
     rules = [lambda data: answer if data.startswith(broken) else None]
     with Gate(port_of(bucket), lambda data: rules[0](data) if rules else None) as gate:
@@ -527,7 +527,7 @@ def test_retain_goes_on_without_an_archive_out_of_reach(
     bucket: Bucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("memctl.engines.objects.bucket._RETRIES", 0)
+    monkeypatch.setattr("memctl.engines.objects.file._RETRIES", 0)
     policy = {"select": {"keep_last": 3}}
     with Gate(port_of(bucket), lambda data: b"" if data.startswith(b"GET /") else None) as gate:
         policies.write(store, policy | {"archive": archive_in(bucket, gate.endpoint)})
@@ -629,8 +629,8 @@ def test_retain_no_room_for_temporary_files(
     asyncio.run(fill(database, {KYOTO: samples.entries(5000)}))
     before = contents(database)
     policies.write(database, {"select": {"keep_last": 3}})
-    small = digests._SCHEMA.replace("-65536", "1")  # as if there were more digests
-    monkeypatch.setattr(digests, "_SCHEMA", small)
+    small = guard._DIGESTS.replace("-65536", "1")  # as if there were more digests
+    monkeypatch.setattr(guard, "_DIGESTS", small)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, limits[1]))
     try:

@@ -16,7 +16,6 @@ from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.errors import BadData
 from memctl.inference.tokens import estimate
 from memctl.model import Change, Memory, MemoryKey, StoredMessage
-from memctl.ops.compress.commit import edits, summarized
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressionPlanner,
@@ -25,6 +24,7 @@ from memctl.ops.compress.plan import (
     MessageStatus,
     PlannedMessage,
 )
+from memctl.ops.compress.run import edits, summarized
 from memctl.selection import Selection
 from memctl.testing.samples import entry
 

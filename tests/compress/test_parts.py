@@ -15,8 +15,8 @@ from memctl.inference.settings import Prices, Usage
 from memctl.inference.summary import LIMITS, Summary
 from memctl.model import Memory, MemoryKey
 from memctl.ops.compress.chunks import ChunkedSummarizer
-from memctl.ops.compress.pipeline import Budget
 from memctl.ops.compress.plan import CompressionPlan
+from memctl.ops.compress.run import Budget
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn
 
 OVERHEAD = 500

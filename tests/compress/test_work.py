@@ -12,8 +12,6 @@ from memctl.errors import BadData, Interrupted
 from memctl.inference.errors import Unreachable
 from memctl.inference.settings import Usage
 from memctl.model import Memory, MemoryKey
-from memctl.ops.compress.commit import SummarizedMemory
-from memctl.ops.compress.pipeline import AHEAD, CompressionPipeline
 from memctl.ops.compress.plan import (
     CompressionPlan,
     CompressMode,
@@ -21,7 +19,7 @@ from memctl.ops.compress.plan import (
     MessageStatus,
     PlannedMessage,
 )
-from memctl.ops.compress.report import CompressReport
+from memctl.ops.compress.run import AHEAD, CompressionPipeline, CompressReport, SummarizedMemory
 from memctl.ops.compress.spool import Spool
 from memctl.ops.stop import Stop
 from memctl.summarizer import Answer, Excerpt, Summarizer, Turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memctl.engines.redis import lock
+from memctl.engines.redis import server
 from memctl.testing import Backend, FactSuite, StoreSuite
 from tests.support.backends import BACKENDS, FURTHER, LEASE
 from tests.support.servers.pool import Servers
@@ -51,4 +51,4 @@ def backend(request: pytest.FixtureRequest, servers: Servers) -> Backend:
 
 @pytest.fixture(autouse=True)
 def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "LEASE_SECONDS", LEASE)
+    monkeypatch.setattr(server, "LEASE_SECONDS", LEASE)

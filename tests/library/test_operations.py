@@ -477,11 +477,29 @@ def test_library_retain_archives_then_deletes(source: Path, tmp_path: Path) -> N
     ]
 
 
-def test_library_prunes_blobs_that_nothing_refers_to(tmp_path: Path) -> None:
-    store, blobs = str(tmp_path / "a.db"), tmp_path / "blobs"
+def with_an_image(store: str) -> None:
+    """Fill a store with one message, which has an image of 120 kB."""
     data = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 30_000}
     shot = samples.entry("shot", 1, content=[{"type": "image", "source": data}])
     asyncio.run(fill(store, {ONE: [shot]}))
+
+
+def test_library_undo_of_an_offload_counts_each_message_once(tmp_path: Path) -> None:
+    store = str(tmp_path / "a.db")
+    with_an_image(store)
+    before = contents(store)
+    with memctl.sync.open_store(store, change=True) as opened:
+        done = memctl.sync.offload(opened, str(tmp_path / "blobs"))
+    planned = memctl.sync.undo(done.run, run=RunOptions(dry_run=True))
+    undone = memctl.sync.undo(done.run)
+    assert (done.messages, planned.messages, undone.messages) == (1, 1, 1)
+    assert contents(store) == before
+    assert memctl.sync.undo(undone.run).messages == 1
+
+
+def test_library_prunes_blobs_that_nothing_refers_to(tmp_path: Path) -> None:
+    store, blobs = str(tmp_path / "a.db"), tmp_path / "blobs"
+    with_an_image(store)
     now, options = timedelta(0), RunOptions(backup=False)
     with memctl.sync.open_store(store, change=True) as opened:
         assert memctl.sync.offload(opened, str(blobs), run=options).messages == 1

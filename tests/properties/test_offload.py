@@ -38,8 +38,7 @@ from memctl.model import Page, StoredMessage
 from memctl.ops.change.change import RunOptions
 from memctl.ops.offload import pieces
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.migrated import restored_in
-from memctl.ops.offload.notes import with_texts
+from memctl.ops.offload.migrated import restored_in, with_texts
 from memctl.ops.offload.references import names_in, origins
 from memctl.ops.offload.run import OffloadRun, RehydrateRun
 from memctl.ops.offload.slim import Blob, Fetch, Rule, restored, slim, tokens

@@ -14,7 +14,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from memctl.engines.redis import lock
 from memctl.engines.sql.mysql import MysqlLock
 from memctl.engines.sql.postgresql import PostgresqlLock
 from memctl.errors import Busy, Unavailable
@@ -35,7 +34,7 @@ PERIOD = 0.2
 @pytest.fixture(autouse=True)
 def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no test waits long."""
-    monkeypatch.setattr(lock, "LEASE_SECONDS", 3 * PERIOD)
+    monkeypatch.setattr("memctl.engines.redis.server.LEASE_SECONDS", 3 * PERIOD)
     for kind in (PostgresqlLock, MysqlLock):
         monkeypatch.setattr(kind, "period", PERIOD)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from memctl.engines.redis import lock
+from memctl.engines.redis import server
 from memctl.testing.lock_holder import hold
 from tests.support.backends import LEASE
 
 if __name__ == "__main__":
-    lock.LEASE_SECONDS = LEASE
+    server.LEASE_SECONDS = LEASE
     asyncio.run(hold(*sys.argv[1:]))

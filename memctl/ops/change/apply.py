@@ -11,10 +11,10 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from memctl.errors import Failure, Interrupted
+from memctl.errors import Failure
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.runs import Journal
 from memctl.model import PAGE_BYTES, Change, Edit, MemoryKey, WriteResult
@@ -63,33 +63,21 @@ class ChangeCounts:
         """The number of deleted, marked and inserted messages."""
         return self.deleted + self.marked + self.restored
 
-    def merge(self, other: ChangeCounts) -> None:
-        """Add the counts of ``other``."""
-        self.memories += other.memories
-        self.deleted += other.deleted
-        self.marked += other.marked
-        self.unmarked += other.unmarked
-        self.restored += other.restored
-        self.summaries += other.summaries
-
-    def drop(self, other: ChangeCounts) -> None:
-        """Subtract the counts of ``other``."""
-        self.memories -= other.memories
-        self.deleted -= other.deleted
-        self.marked -= other.marked
-        self.unmarked -= other.unmarked
-        self.restored -= other.restored
-        self.summaries -= other.summaries
+    def merge(self, other: ChangeCounts, sign: int = 1) -> None:
+        """Add the counts of ``other``; with the ``sign`` -1, subtract them."""
+        for one in fields(self):
+            number = getattr(self, one.name) + sign * getattr(other, one.name)
+            setattr(self, one.name, number)
 
     def add(self, edit: Edit) -> None:
         """Count the changes of an edit."""
         self.memories += edit.offset == 0
         self.summaries += edit.offset == 0 and edit.memory.summary is not None
-        self.deleted += sum([change.new is None for change in edit.changes])
+        deleted = sum([change.new is None for change in edit.changes])
         restored = sum([change.old is None for change in edit.changes])
+        self.deleted += deleted
         self.restored += restored
-        self.marked += len(edit.changes) - restored
-        self.marked -= sum([change.new is None for change in edit.changes])
+        self.marked += len(edit.changes) - restored - deleted
         self.unmarked += sum(map(_loses_mark, edit.changes))
 
 
@@ -216,8 +204,7 @@ async def apply_plan(
     report.left = report.planned.memories - report.done.memories
     for left in reversed(range(ATTEMPTS)):
         changed = await _apply(store, journal, report, progress, stop, held, prepare)
-        if stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is complete")
+        stop.end_if_asked()
         if not changed:
             return
         if not left:
@@ -236,7 +223,7 @@ async def apply_plan(
             report.left = 0
             return
         for _, counts in changed.values():
-            report.planned.drop(counts)
+            report.planned.merge(counts, -1)
         report.planned.merge(again.planned)
         report.left = again.planned.memories
         if not something:

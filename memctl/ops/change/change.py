@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, partial
+from math import inf
 from typing import Any, ClassVar
 
 from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
@@ -17,7 +17,7 @@ from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Runs
 from memctl.machine.concurrency import run_both
 from memctl.machine.spool import scratch
-from memctl.model import MemoryKey
+from memctl.model import Edit, MemoryKey
 from memctl.ops.change.apply import (
     MOST_IDS,
     ChangeCounts,
@@ -41,12 +41,13 @@ from memctl.ops.recording import note_unrecorded
 from memctl.ops.recreated import record_evidence
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
-from memctl.ops.select import whole_memories
+from memctl.ops.select import most_deletions, whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
+from memctl.text.numbers import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,13 @@ class RunOptions:
     holds: HoldSource = field(default_factory=HoldSource)
 
 
+@dataclass(eq=False)
 class ChangeRun:
     """A run that changes a store, each memory completely or not at all.
 
     A program plans and carries out at once::
 
-        run = ChangeRun(record, where, planner)
+        run = MarkRun(record, where, change, options=options)
         with run.recorded():
             await run.execute(store)
 
@@ -83,28 +85,27 @@ class ChangeRun:
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
     """The mode in which the store must be open."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        planner: Planner,
-        options: RunOptions,
-        report: ChangeReport | None = None,
-    ) -> None:
-        """``record`` is the new journal entry of the run, with the store that undo will open.
+    record: runs.Run
+    """The new journal entry of the run, with the store that undo will open."""
+    where: Selection
+    _: KW_ONLY
+    options: RunOptions
+    limit: tuple[float, bool] | None = None
+    """The largest number of messages to delete; None sets no limit.
 
-        ``planner`` plans the changes of the memories that ``where`` selects.  ``report`` is filled
-        in; it may hold counts of an earlier run.
-        """
-        self.record = record
-        self.where = where
-        self.planner = planner
-        self.dry_run = options.dry_run
-        self.report = report or ChangeReport()
+    If the second element is True, the first is a percentage of all messages in the selected
+    memories.
+    """
+
+    def __post_init__(self) -> None:
+        self.dry_run = self.options.dry_run
+        self.planner: Planner = self.edits
+        """Plans the changes of the memories that ``where`` selects."""
+        self.report = ChangeReport()
         self.stop = Stop()
         self.begun = False
         """True as soon as the store may have been changed."""
-        self.most = math.inf
+        self.most = inf
         """The largest number of messages to delete, including those that agents add meanwhile."""
         self.approve: Callable[[], bool] = lambda: True
         """Called after planning; returns whether to carry out the plan, or raises a refusal."""
@@ -114,14 +115,18 @@ class ChangeRun:
         """Further marks that the user named, besides those of ``where``; for hints."""
         self._refused = False
         """True if the store is known to have refused every planned change of messages."""
-        self._options = options
-        self._observer = options.observer
+        self._observer = self.options.observer
         self._journal: Journal | None = None
+
+    async def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:  # noqa: ARG002
+        """Yield the changes of the selected memories; none unless overridden."""
+        return
+        yield
 
     @property
     def id(self) -> str | None:
         """The id of the run for ``memctl undo``; None if nothing can be undone."""
-        return self.record.id if self.changed and self._options.backup else None
+        return self.record.id if self.changed and self.options.backup else None
 
     @property
     def nothing(self) -> str:
@@ -142,7 +147,7 @@ class ChangeRun:
 
         The holds are read when the function is first asked about a memory that loses anything.
         """
-        holds = cache(partial(self._options.holds.read, store))
+        holds = cache(partial(self.options.holds.read, store))
 
         def held(key: MemoryKey | None) -> Failure | None:
             return holds().failure(key) if key is None or self.removes(key) else None
@@ -181,13 +186,13 @@ class ChangeRun:
 
     def _begin(self, stack: ExitStack) -> Journal:
         folder = None
-        if not self._options.backup:
+        if not self.options.backup:
             temporary = scratch()
             with refusals(temporary):
                 folder = stack.enter_context(temporary_folder(temporary))
         kept = Runs(folder)
-        if self._options.keep is not None:
-            removed = kept.prune(self._options.keep, self.record, self._observer.warn)
+        if self.options.keep is not None:
+            removed = kept.prune(self.options.keep, self.record, self._observer.warn)
             if removed:
                 self._observer.detail(f"runs no longer kept for undo: {', '.join(removed)}")
         self.record.planned = True
@@ -203,13 +208,13 @@ class ChangeRun:
             journal.end("partial" if self.report.failures or self.left() else "done")
         except Unavailable as error:
             self._observer.warn(f"cannot record the end of the run: {error.message}")
-        if not self._options.backup:
+        if not self.options.backup:
             note_unrecorded(self.record, self._observer.warn)
 
     def done(self) -> str:
         """Return the number of changed memories as a text, such as "2 memories"; empty if zero."""
         done = self.report.done.memories
-        return "" if not done else "1 memory" if done == 1 else f"{done:,} memories"
+        return count(done, "memory") if done else ""
 
     def left(self) -> str:
         """Return how much of the plan an error or a stop left undone as a text; empty if nothing.
@@ -238,6 +243,14 @@ class ChangeRun:
     async def check(self, store: Store) -> None:
         """Raise an error right after planning to refuse the plan; do nothing unless overridden."""
 
+    async def most_allowed(self, store: Store) -> float:
+        """Return the largest number of messages to delete by ``limit``.
+
+        Raises:
+            MemctlError: as ``Store.read``.
+        """
+        return inf if self.limit is None else await most_deletions(store, self.where, self.limit)
+
     async def after_plan(self, store: Store) -> None:
         """Read data that only the report needs, perhaps while ``carry_out`` runs.
 
@@ -260,11 +273,9 @@ class ChangeRun:
         held: dict[MemoryKey, Failure] = {}
         await store.check_integrity(whole_memories(self.where))
         with self._observer.progress("planning") as progress:
-            before = replace(self.report.planned), dict(self.report.planned_by_memory)
 
             async def attempt() -> bool:
-                self.report.planned = replace(before[0])
-                self.report.planned_by_memory = dict(before[1])
+                self.report.planned, self.report.planned_by_memory = ChangeCounts(), {}
                 held.clear()
                 edits = without_held(self.planner(store, self.where), self.held(store), held)
                 if self._journal is None:
@@ -304,7 +315,7 @@ class ChangeRun:
         """
         where = self.concerned
         await self.refuse_missing_right(store, next(iter(self.report.planned_by_memory), None))
-        recorded = self._options.backup and not self.record.undoes
+        recorded = self.options.backup and not self.record.undoes
         if recorded and (found := await store.unrestorable(where)):
             raise BadData(
                 f"{store.label} has values in {found}, which undo could not restore",
@@ -324,7 +335,7 @@ class ChangeRun:
         Raises:
             Unavailable: the login may delete messages, but not restore them.
         """
-        recorded = self._options.backup and not self.record.undoes
+        recorded = self.options.backup and not self.record.undoes
         if recorded and (right := await store.missing_right(key)):
             raise Unavailable(
                 f"{store.label} does not permit what undo needs to restore messages: {right}",
@@ -344,7 +355,7 @@ class ChangeRun:
     async def _refuse_absent(self, store: Store) -> None:
         if store.left_out.failures:
             return
-        if not (self._options.must_exist and self.where.named):
+        if not (self.options.must_exist and self.where.named):
             return
         async with aclosing(store.headers(whole_memories(self.where))) as memories:
             found = await anext(memories, None)
@@ -396,7 +407,7 @@ class ChangeRun:
                 self._refused = isinstance(error, MemctlError) and self._is_unchanged()
                 raise
         self._refused = self._is_unchanged()
-        if self.report.done.deleted and self._options.backup:
+        if self.report.done.deleted and self.options.backup:
             await record_evidence(store, self.record, self.report.planned_by_memory)
 
     def _is_unchanged(self) -> bool:
@@ -451,17 +462,19 @@ class ChangeRun:
             await (run_both(work, self.after_plan(store)) if parallel else work)
 
 
+@dataclass(eq=False)
 class MarkRun(ChangeRun):
     """A run that changes the marks of the selected messages."""
 
-    def __init__(
-        self, record: runs.Run, where: Selection, remark: MarkChange, options: RunOptions
-    ) -> None:
-        super().__init__(
-            record, where, lambda store, some: plan_marks(store, some, remark), options
-        )
-        if remark.old is not None:
-            self.named_marks = frozenset({remark.old})
+    remark: MarkChange
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.remark.old is not None:
+            self.named_marks = frozenset({self.remark.old})
+
+    def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        return plan_marks(store, where, self.remark)
 
     def removes(self, key: MemoryKey) -> bool:  # noqa: ARG002 - a mark is no part of a message
         return False

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from memctl.dialects.live import live
 from memctl.dialects.view import Dialect, ToolSide, Unread
-from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.select import (
-    most_deletions,
     observed,
     places,
     reads_all,
@@ -320,37 +318,25 @@ class MessageGroups:
         return found
 
 
+@dataclass(eq=False)
 class DeleteRun(ChangeRun):
     """A run that deletes the selected messages."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
-        *,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-        warn_parted: bool = False,
-    ) -> None:
-        """``limit`` is the largest number of messages to delete; None sets no limit.
+    pairs: ToolPairPolicy = ToolPairPolicy.SPLIT
+    """The policy for split tool calls."""
+    _: KW_ONLY
+    warn_parted: bool = False
+    """True to count the tool calls that the deletion splits from their results, and warn."""
 
-        If the second element of ``limit`` is True, the first is a percentage of all messages in the
-        selected memories.  ``pairs`` is the policy for split tool calls.  With ``warn_parted``, the
-        run counts the tool calls that the deletion splits from their results, and warns of them.
-        """
-        self.counts_staying = options.dry_run
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.counts_staying = self.dry_run
         """True to count the messages that stay in the planned memories, for the report."""
-        self._limit = limit
-        self._warn_parted = warn_parted
         self._effects = Consequences()
         self._parted_tool_calls = 0
-        super().__init__(
-            record,
-            where,
-            lambda store, some: plan_deletions(store, some, pairs, self._effects),
-            options,
-        )
+
+    def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        return plan_deletions(store, where, self.pairs, self._effects)
 
     def details(self) -> dict[str, Any]:
         """Return the number of split tool calls for the report; empty if there are none."""
@@ -368,9 +354,7 @@ class DeleteRun(ChangeRun):
             async with aclosing(store.list_memories(named)) as infos:
                 async for info in infos:
                     self.report.staying[info.key] = info.messages - planned[info.key]
-        if self._limit is None:
-            return
-        self.most = await most_deletions(store, self.where, self._limit)
+        self.most = await self.most_allowed(store)
 
     async def after_plan(self, store: Store) -> None:
         """Warn of a program that only marks rows, and of the side effects of the deletion.
@@ -392,9 +376,9 @@ class DeleteRun(ChangeRun):
                 f"agents will read {count(self._effects.read_again, 'message')} again, since a "
                 "summary is selected and the messages for which it stands are not"
             )
-        if self._warn_parted and (number := await count_split_tool_calls(store, self._effects)):
+        if self.warn_parted and (number := await count_split_tool_calls(store, self._effects)):
             self._parted_tool_calls = number
-            calls = f"{number:,} tool call" + ("s" if number != 1 else "")
+            calls = count(number, "tool call")
             self._observer.warn(
                 f"the selection separates {calls} from the result: keep both with "
                 "--keep-tool-pairs, delete both with --with-tool-pairs"

@@ -158,28 +158,22 @@ def message_tokens(found: TranscriptMessage, count: Callable[[str], int]) -> int
     return count(f"{found.turn.speaker}\n{found.turn.text}") + PER_MESSAGE
 
 
+@dataclass
 class CompressionPlanner:
     """A planner of the compression of one memory, which keeps only a few bytes of each message.
 
     ``take`` is called with each message in order, then ``case`` returns the plan.
     """
 
-    def __init__(
-        self,
-        memory: Memory,
-        where: Selection,
-        options: CompressOptions,
-        count: Callable[[str], int],
-        dialect: Dialect = AGENTSCOPE1,
-        permits: Permits | None = None,
-    ) -> None:
-        """``permits`` is None if every message may be summarized."""
-        self._permits = permits
-        self._memory = memory
-        self._where = where
-        self._options = options
-        self._count = count
-        self._dialect = dialect
+    memory: Memory
+    where: Selection
+    options: CompressOptions
+    count: Callable[[str], int]
+    dialect: Dialect = AGENTSCOPE1
+    permits: Permits | None = None
+    """None if every message may be summarized."""
+
+    def __post_init__(self) -> None:
         self._tokens = array("q")
         self._candidates = bytearray()
         """A byte for each position: 1 if the message is selected, else 0."""
@@ -189,8 +183,8 @@ class CompressionPlanner:
         """The position of the last tool call with each id; a call may have several results."""
         self._pairs: list[tuple[int, int]] = []
         """The positions of each tool call and its result, if messages may be unselected."""
-        self._earlier = memory.summary or ""
-        self._earlier_tokens = count(self._earlier) if self._earlier else 0
+        self._earlier = self.memory.summary or ""
+        self._earlier_tokens = self.count(self._earlier) if self._earlier else 0
         self._gone = 0
         self._untimed = 0
 
@@ -200,53 +194,40 @@ class CompressionPlanner:
         Raises:
             BadData: the message is not JSON.
         """
-        permitted = self._permits is None or self._permits(self._memory.key, entry)
-        replacing = self._options.mode is not CompressMode.MARK
-        kept = entry.message if self._options.mode is CompressMode.REPLACE else b""
+        permitted = self.permits is None or self.permits(self.memory.key, entry)
+        mode = self.options.mode
+        kept = entry.message if mode is CompressMode.REPLACE else b""
+        same = entry.id, entry.marks, entry.position
         if COMPRESSED in entry.marks and not permitted:
             return PlannedMessage(MessageStatus.UNSELECTED, entry.id, entry.marks, None, -1)
         if COMPRESSED in entry.marks:
-            self._gone += self._options.mode is CompressMode.REPLACE
-            return PlannedMessage(
-                MessageStatus.COMPRESSED, entry.id, entry.marks, entry.position, -1, None, kept
-            )
+            self._gone += mode is CompressMode.REPLACE
+            return PlannedMessage(MessageStatus.COMPRESSED, *same, -1, None, kept)
         found = self._transcribe(entry)
-        if replacing and SUMMARY in entry.marks and permitted:
+        if mode is not CompressMode.MARK and SUMMARY in entry.marks and permitted:
             self._earlier = "\n\n".join(filter(None, [self._earlier, found.turn.text]))
-            self._earlier_tokens += message_tokens(found, self._count)
+            self._earlier_tokens += message_tokens(found, self.count)
             self._gone += 1
-            return PlannedMessage(
-                MessageStatus.SUMMARY,
-                entry.id,
-                entry.marks,
-                entry.position,
-                -1,
-                None,
-                entry.message,
-            )
-        verdict = self._where.judge(entry, self._dialect)
+            return PlannedMessage(MessageStatus.SUMMARY, *same, -1, None, entry.message)
+        verdict = self.where.judge(entry, self.dialect)
         if verdict is Verdict.UNTIMED:
             self._untimed += 1
-            self._where.untimed.note(self._memory.key, self._untimed, self._dialect.noun)
+            self.where.untimed.note(self.memory.key, self._untimed, self.dialect.noun)
         chosen = permitted and verdict is Verdict.SELECTED
         position = self._add(found, chosen=chosen)
         if not chosen:
-            return PlannedMessage(
-                MessageStatus.UNSELECTED, entry.id, entry.marks, entry.position, position
-            )
+            return PlannedMessage(MessageStatus.UNSELECTED, *same, position)
         turn = found.turn
         if SUMMARY in entry.marks:
             turn = turn._replace(role="summary")
-        return PlannedMessage(
-            MessageStatus.SELECTED, entry.id, entry.marks, entry.position, position, turn, kept
-        )
+        return PlannedMessage(MessageStatus.SELECTED, *same, position, turn, kept)
 
     def _transcribe(self, entry: StoredMessage) -> TranscriptMessage:
         try:
-            return transcribe(entry.message, self._dialect)
+            return transcribe(entry.message, self.dialect)
         except ValueError as error:
             raise BadData(
-                f"the message {entry.id!r} of {self._memory.key} is not JSON: {error}",
+                f"the message {entry.id!r} of {self.memory.key} is not JSON: {error}",
                 "find such messages with: memctl doctor",
             ) from error
 
@@ -259,11 +240,11 @@ class CompressionPlanner:
                 continue
             while self._breaks and self._breaks[-1] > called:
                 self._breaks.pop()
-            if self._permits is not None or not self._where.whole:
+            if self.permits is not None or not self.where.whole:
                 self._pairs.append((called, position))
         if found.calls:
             self._calls.update(dict.fromkeys(found.calls, position))
-        self._tokens.append(message_tokens(found, self._count))
+        self._tokens.append(message_tokens(found, self.count))
         self._candidates.append(chosen)
         return position
 
@@ -273,21 +254,21 @@ class CompressionPlanner:
 
     def case(self) -> CompressionPlan | None:
         """Return the plan after the last message; None if the memory will not be compressed."""
-        if len(self._breaks) < self._options.keep_recent:
+        if len(self._breaks) < self.options.keep_recent:
             return None
-        cut = self._breaks[-self._options.keep_recent]
+        cut = self._breaks[-self.options.keep_recent]
         spared = self._bound_to_staying(cut)
         messages = tokens = 0
         for position in range(cut):
             if self._candidates[position] and position not in spared:
                 messages += 1
                 tokens += self._tokens[position]
-        if not messages or not self._options.triggers(messages, tokens):
+        if not messages or not self.options.triggers(messages, tokens):
             return None
         before = sum(self._tokens) + self._earlier_tokens
         stay = len(self._tokens) - messages
         return CompressionPlan(
-            *(self._memory, self._earlier, cut, messages, tokens, before),
+            *(self.memory, self._earlier, cut, messages, tokens, before),
             rest=before - self._earlier_tokens - tokens,
             spared=frozenset(spared),
             gone=self._gone,

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextlib import closing as closed
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from functools import cache, partial
 from hashlib import blake2b, sha256
@@ -662,10 +662,6 @@ def _of_memory(
         yield Difference(key, "message-extra", _text(id), f"the message is only in {right}")
 
 
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogatepass")
 
@@ -768,34 +764,29 @@ async def compare(
 _Fingerprints = dict[MemoryKey, Fingerprint]
 
 
+@dataclass
 class _Comparison:
-    def __init__(
-        self,
-        pairs: Sequence[tuple[Store, Store]],
-        where: Selection,
-        copied: Mapping[MemoryKey, int] | None,
-        progress: Progress,
-        *,
-        taken: Mapping[MemoryKey, Fingerprint],
-        concurrent: bool,
-    ) -> None:
-        """``pairs`` are both stores in one dialect; and in another, for memories that differ."""
-        self._left, self._right = left, right = pairs[0]
-        self._others = pairs[1:]
-        self._where = where
-        self._copied = copied
-        self._progress = progress
+    pairs: Sequence[tuple[Store, Store]]
+    """Both stores in one dialect; and in another, for memories that differ."""
+    where: Selection
+    copied: Mapping[MemoryKey, int] | None
+    progress: Progress
+    _: KW_ONLY
+    taken: Mapping[MemoryKey, Fingerprint]
+    concurrent: bool
+
+    def __post_init__(self) -> None:
+        self._left, self._right = left, right = self.pairs[0]
+        self._others = self.pairs[1:]
         self._read = (0, 0)
         """The numbers of memories and messages that were read from both stores together."""
-        self._taken = taken
-        self._concurrent = concurrent
         self._sides = Comparability.of(left, right)
         self._report = CompareReport(noun=left.dialect.noun)
 
     async def run(self) -> CompareReport:
         report = self._report
-        await share_names(self._left, self._right, self._where)
-        await share_names(self._right, self._left, self._where)
+        await share_names(self._left, self._right, self.where)
+        await share_names(self._right, self._left, self.where)
         left, right = await self._texts()
         self._warn(self._left, left, self._right)
         self._warn(self._right, right, self._left)
@@ -803,7 +794,7 @@ class _Comparison:
         report.right_messages = self._size(self._right, right)
         suspects = self._sort(left, right)
         if suspects:
-            left, right = await self._values(self._where.only(suspects))
+            left, right = await self._values(self.where.only(suspects))
             differing = self._sort(left, right)
             only_messages = frozenset(
                 key for key in differing if not list(self._beside(left[key], right[key]))
@@ -816,11 +807,11 @@ class _Comparison:
     async def _alike_otherwise(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
         """Count and return the memories of ``keys`` that are equal in the other dialect."""
         other = _Comparison(
-            *(self._others, self._where, self._copied, SilentProgress()),
+            *(self._others, self.where, self.copied, SilentProgress()),
             taken={},
-            concurrent=self._concurrent,
+            concurrent=self.concurrent,
         )
-        left, right = await other._values(self._where.only(keys))
+        left, right = await other._values(self.where.only(keys))
         both = keys & left.keys() & right.keys()
         alike = frozenset(key for key in both if other._alike(left[key], right[key]))
         for key in alike:
@@ -829,7 +820,7 @@ class _Comparison:
 
     def _size(self, store: Store, found: _Fingerprints) -> int:
         """Return the number of compared messages: the store's own if they are not shown exactly."""
-        if isinstance(store, ConvertedStore) and store.reduced and self._where.whole:
+        if isinstance(store, ConvertedStore) and store.reduced and self.where.whole:
             return sum(store.sizes[key] for key in found)
         return sum(side.messages for side in found.values())
 
@@ -842,15 +833,15 @@ class _Comparison:
             else:
                 suspects.add(key)
         for key in sorted(left.keys() - right.keys()):
-            if self._copied is None or self._was_given(key, self._copied):
-                size = _plural(left[key].messages, self._report.noun)
+            if self.copied is None or self._was_given(key, self.copied):
+                size = count(left[key].messages, self._report.noun)
                 text = f"the memory, with {size}, is only in {self._left.label}"
                 self._report.differences.append(Difference(key, "memory-missing", "", text))
                 self._report.missing += 1
             else:
                 self._report.grown += left[key].messages
         for key in sorted(right.keys() - left.keys()):
-            size = _plural(right[key].messages, self._report.noun)
+            size = count(right[key].messages, self._report.noun)
             text = f"the memory, with {size}, is only in {self._right.label}"
             self._report.differences.append(Difference(key, "memory-extra", "", text))
             self._report.extra += 1
@@ -880,7 +871,7 @@ class _Comparison:
             if not _same_messages(left[key], right[key]):
                 sizes[key] = left[key].messages + right[key].messages
         for keys in _groups(sizes):
-            found = differences(self._left, self._right, self._where, keys, self._sides)
+            found = differences(self._left, self._right, self.where, keys, self._sides)
             async with aclosing(found) as named:
                 report.differences += [difference async for difference in named]
 
@@ -904,11 +895,11 @@ class _Comparison:
 
     async def _texts(self) -> tuple[_Fingerprints, _Fingerprints]:
         """Return the fingerprints of left and right store with ``Precision.TEXT``."""
-        read = partial(self._fingerprints, where=self._where, form=Precision.TEXT)
-        if self._taken:
-            left = {key: one for key, one in self._taken.items() if self._where.has_key(key)}
+        read = partial(self._fingerprints, where=self.where, form=Precision.TEXT)
+        if self.taken:
+            left = {key: one for key, one in self.taken.items() if self.where.has_key(key)}
             return self._comparable(left, await read(self._right))
-        if not self._concurrent:
+        if not self.concurrent:
             left = await read(self._left)
             return self._comparable(left, await read(self._right))
         return self._comparable(*await run_both(read(self._left), read(self._right)))
@@ -919,7 +910,7 @@ class _Comparison:
         After a copy, only as many messages of the left store are compared as the right store has.
         """
         right = await self._fingerprints(self._right, where, Precision.VALUE)
-        grows = self._copied is not None
+        grows = self.copied is not None
         lengths = {key: side.messages for key, side in right.items()} if grows else None
         left = await self._fingerprints(self._left, where, Precision.VALUE, lengths)
         return self._comparable(left, right)
@@ -949,8 +940,8 @@ class _Comparison:
         """Advance the progress: by half a page if both stores are read."""
         memories, messages = self._read
         self._read = memories + int(page.last), messages + len(page.messages)
-        stores = 1 if self._taken else 2
-        self._progress.advance(
+        stores = 1 if self.taken else 2
+        self.progress.advance(
             memories=self._read[0] // stores - memories // stores,
             messages=self._read[1] // stores - messages // stores,
             size=sum([len(entry.message) for entry in page.messages]),
@@ -986,7 +977,7 @@ class _Comparison:
 
     def _keeps_summary(self, left: Fingerprint, right: Fingerprint) -> bool:
         """Return whether, after a copy, only the right store has a summary."""
-        return self._copied is not None and not left.summary and bool(right.summary)
+        return self.copied is not None and not left.summary and bool(right.summary)
 
     def _beside(self, left: Fingerprint, right: Fingerprint) -> Iterator[tuple[str, str]]:
         """Yield code and text of each difference outside messages."""
@@ -995,10 +986,10 @@ class _Comparison:
             yield "summary", "the summaries differ"
         # The agent of the left side changes settings while it is at work. If the left side has no
         # settings, the right side has its own from its creation, such as ``?agent=`` of a URL.
-        if self._copied is None and left.settings and left.settings != right.settings:
+        if self.copied is None and left.settings and left.settings != right.settings:
             yield "settings", "the settings of the session differ"
         # A copy into an existing session puts the messages at the path that the session has.
-        known = self._copied is None and None not in (left.place, right.place)
+        known = self.copied is None and None not in (left.place, right.place)
         if known and left.place != right.place:
             yield "path", f"the paths in their sessions differ: {left.place} and {right.place}"
         if not self._sides.expiry_differs(left.expires, right.expires):

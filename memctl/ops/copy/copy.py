@@ -5,23 +5,26 @@ in both stores, then streams the differing memories from the source.  A memory t
 is written whole.  If the target has exactly the first messages of a memory, the later messages are
 appended.  If the memory in the target differs otherwise, it is a conflict.  So a second run resumes
 an interrupted copy, and a run without new messages reads no message.
-"""
+
+Pages are written while the next pages are read, with one writer or several."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Set
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Protocol
+from zlib import crc32
 
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED, Unread
-from memctl.errors import Failure, Interrupted, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.location import is_one_file, same_file
-from memctl.machine.concurrency import run_both
+from memctl.machine.concurrency import Queue, run_both
 from memctl.model import (
+    PAGE_BYTES,
     Memory,
     MemoryKey,
     OnConflict,
@@ -30,7 +33,6 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.ops.copy import pipeline
 from memctl.ops.copy.compare import (
     DIGEST_BYTES,
     NOTHING,
@@ -44,11 +46,13 @@ from memctl.ops.copy.compare import (
     share_names,
 )
 from memctl.ops.holds import HoldSource
+from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport, Progress, SilentProgress, Total, count_all
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.stop import Stop
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
+from memctl.storekit.batching import Group, page_size
 from memctl.storekit.catalog import IdSet
 from memctl.text.numbers import count
 from memctl.wrappers.clean import CleanStore
@@ -135,7 +139,7 @@ async def copy(
     progress: Progress | None = None,
     stop: Stop | None = None,
     mirror: dict[MemoryKey, bytes] | None = None,
-    recorder: CopyJournal | None = None,
+    recorder: Recording | None = None,
     taken: dict[MemoryKey, Fingerprint] | None = None,
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
@@ -187,8 +191,7 @@ async def copy(
             "such as their states: notes in their first messages keep it for the way back "
             f"({count(len(noted), 'memory')}, such as {min(noted)})"
         )
-    if stop.asked:
-        raise Interrupted("stopped as asked", "what was reported as written is complete")
+    stop.end_if_asked("what was reported as written is complete")
 
 
 async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) -> list[str]:
@@ -242,33 +245,7 @@ def _report_damage(source: Store, report: CopyReport) -> None:
 _Found = dict[MemoryKey, Fingerprint]
 
 
-class CopyJournal(Protocol):
-    """The undo record of a copy: each change in the target is recorded before it is made."""
-
-    def adds(self, page: Page, *, summary: bool) -> None:
-        """Record that the messages of a page will be written to the target.
-
-        ``summary`` is True if the summary of the memory will be written, too.
-
-        Raises:
-            Unavailable: the disk has no room for the record.
-        """
-
-    def wrote(self, result: WriteResult) -> None:
-        """Record the result of the write of one memory, with the note of the store.
-
-        Raises:
-            Unavailable: as ``adds``.
-        """
-
-    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
-        """Record the memories ``keys`` of the target as they are, before the copy replaces them.
-
-        Raises:
-            MemctlError: as ``Store.read``, or as ``adds``.
-        """
-
-
+@dataclass
 class _Copy:
     """One attempt of a copy.
 
@@ -276,32 +253,22 @@ class _Copy:
     still differ are conflicts.
     """
 
-    def __init__(
-        self,
-        source: Store,
-        target: Store,
-        where: Selection,
-        options: CopyOptions,
-        report: CopyReport,
-        progress: Progress,
-        stop: Stop,
-        mirror: dict[MemoryKey, bytes] | None,
-        recorder: CopyJournal | None,
-        taken: dict[MemoryKey, Fingerprint] | None,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._where = where
-        self._options = options
-        self._report = report
-        self._progress = progress
-        self._stop = stop
-        self._mirror = mirror
-        self._recorder = recorder
+    source: Store
+    target: Store
+    where: Selection
+    options: CopyOptions
+    report: CopyReport
+    progress: Progress
+    stop: Stop
+    mirror: dict[MemoryKey, bytes] | None
+    recorder: Recording | None
+    taken: dict[MemoryKey, Fingerprint] | None
+
+    def __post_init__(self) -> None:
         self._summarised: set[MemoryKey] = set()
         """The memories that have a summary in the target."""
-        self._sides = Comparability.of(source, target)
-        self._form = options.form if mirror is None else Precision.OUTLINE
+        self._sides = Comparability.of(self.source, self.target)
+        self._form = self.options.form if self.mirror is None else Precision.OUTLINE
         if self._sides.facts:  # a fact may change and keep its id, unlike a message
             self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
@@ -312,8 +279,8 @@ class _Copy:
         """The number of messages read so far of each memory that is not settled."""
         self._passed: dict[MemoryKey, int] = {}
         """The number of messages passed to the writer, of each memory without a result."""
-        converts = is_converted(source) or is_converted(target) or not where.whole
-        self._taken = None if converts or self._sides.facts else taken
+        converts = is_converted(self.source) or is_converted(self.target) or not self.where.whole
+        self._taken = None if converts or self._sides.facts else self.taken
         self.understood: set[MemoryKey] = set()
         """The memories passed to the writer, of which the agents of the target may read less."""
         self.noted: set[MemoryKey] = set()
@@ -323,43 +290,43 @@ class _Copy:
 
     async def run(self) -> None:
         await self._copy()
-        damaged = self._source.left_out.failures
-        for key, digest in (self._mirror or {}).items():
-            gone = key not in self._found and key not in damaged and self._where.has_key(key)
+        damaged = self.source.left_out.failures
+        for key, digest in (self.mirror or {}).items():
+            gone = key not in self._found and key not in damaged and self.where.has_key(key)
             if gone and digest != NOTHING.digest:
                 self._vanished(key)
 
     async def _copy(self) -> None:
-        await share_names(self._source, self._target, self._where)
+        await share_names(self.source, self.target, self.where)
         form = self._form
-        where = self._where
+        where = self.where
         if form is Precision.OUTLINE and where.whole:
             found, held = await self._outlines()
             self._note_found(found)
             if held:
                 messages = sum(one.messages for one in found.values())
-                self._report.total = Total(len(found), messages)
+                self.report.total = Total(len(found), messages)
                 where = where.only(self._changed(found, held))
                 if not where.keys:
                     return
         else:
             held = await self._held(where.around, form)
-        if self._report.total is None:
-            self._report.total = await count_all(self._source, where, self._progress)
+        if self.report.total is None:
+            self.report.total = await count_all(self.source, where, self.progress)
         await self._write(self._missing(self._counted(self._read(where)), held, form))
         if self._suspects and form is Precision.TEXT:
             keys = frozenset(self._suspects)
             self._suspects = {}
             held = await self._held(Selection(keys=keys), Precision.VALUE)
-            pages = self._read(self._where.only(keys))
+            pages = self._read(self.where.only(keys))
             await self._write(self._missing(pages, held, Precision.VALUE))
         if self._outdated:
             keys = await self._superseded(frozenset(self._outdated))
             keys -= self._held_back(keys)
             keys -= await self._affecting_others(keys)
-            pages = self._read(self._where.only(keys))
+            pages = self._read(self.where.only(keys))
             await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
-        if self._suspects and not self._stop.asked:
+        if self._suspects and not self.stop.asked:
             await self._resolve(frozenset(self._suspects), held)
 
     async def _held(self, where: Selection, form: Precision) -> dict[MemoryKey, Fingerprint]:
@@ -368,9 +335,9 @@ class _Copy:
         ``Precision.OUTLINE`` covers ids, order and marks; ``TEXT`` and ``VALUE`` cover contents,
         too.
         """
-        read = self._target.outline if form is Precision.OUTLINE else self._target.read
+        read = self.target.outline if form is Precision.OUTLINE else self.target.read
         found = await self._fingerprints(read(where), form)
-        if self._recorder is not None:
+        if self.recorder is not None:
             self._summarised.update(key for key, one in found.items() if one.summary)
         return found
 
@@ -381,16 +348,16 @@ class _Copy:
         read at the same time; otherwise in turn, so that two large messages are not in RAM
         together.
         """
-        where = self._where
+        where = self.where
         around = where.around
-        brief = self._source.features.cheap_outline and self._target.features.cheap_outline
-        if brief and not await self._target.is_empty():
+        brief = self.source.features.cheap_outline and self.target.features.cheap_outline
+        if brief and not await self.target.is_empty():
             return await run_both(self._outlined(where), self._held(around, Precision.OUTLINE))
         held = await self._held(around, Precision.OUTLINE)
         return await self._outlined(where) if held else {}, held
 
     async def _outlined(self, where: Selection) -> _Found:
-        return await self._fingerprints(self._source.outline(where), Precision.OUTLINE)
+        return await self._fingerprints(self.source.outline(where), Precision.OUTLINE)
 
     async def _fingerprints(self, pages: AsyncGenerator[Page], form: Precision) -> _Found:
         return await fingerprints(pages, form, self._sides)
@@ -413,30 +380,30 @@ class _Copy:
                 changed.add(key)
                 continue
             self._note_digest(key, here.digest)
-            self._progress.advance(memories=1, messages=here.messages)
+            self.progress.advance(memories=1, messages=here.messages)
             self._unchanged(key, here.messages, held=here.messages)
         return frozenset(changed)
 
     # Reading
 
     def _read(self, where: Selection) -> AsyncGenerator[Page]:
-        pages = self._source.read(where)
-        if self._options.lossy and not self._target.features.duplicate_ids:
-            return without_repeats(pages, self._report.uneven)
+        pages = self.source.read(where)
+        if self.options.lossy and not self.target.features.duplicate_ids:
+            return without_repeats(pages, self.report.uneven)
         return pages
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         """Yield and count the pages; stop after a memory if asked."""
         async with aclosing(pages):
             async for page in pages:
-                if self._stop.asked and page.offset == 0:
+                if self.stop.asked and page.offset == 0:
                     return
                 key, messages = page.memory.key, len(page.messages)
                 self._note_found([key])
                 self._selected[key] = self._selected.get(key, 0) + messages
                 size = sum([len(entry.message) for entry in page.messages])
-                self._report.largest = max(self._report.largest, size)
-                self._progress.advance(memories=int(page.last), messages=messages, size=size)
+                self.report.largest = max(self.report.largest, size)
+                self.progress.advance(memories=int(page.last), messages=messages, size=size)
                 yield page
                 del page  # free a large page before the next read
 
@@ -450,7 +417,7 @@ class _Copy:
         A memory that differs in the target goes to ``_suspects`` or ``_outdated`` instead.
         """
         beginning: PrefixComparer | None = None
-        restores = self._options.exact and not self._sides.facts
+        restores = self.options.exact and not self._sides.facts
         async with aclosing(pages):
             async for page in pages:
                 memory, last = page.memory, page.last
@@ -478,7 +445,7 @@ class _Copy:
 
         None if the target lacks the memory, and no digest is needed.
         """
-        if there is None and self._mirror is None and self._taken is None:
+        if there is None and self.mirror is None and self._taken is None:
             return None
         if there is None and self._taken is not None:
             form = Precision.TEXT
@@ -489,28 +456,28 @@ class _Copy:
         """Return whether the target can hold the page: some targets hold no empty memory."""
         if page.messages or page.offset or page.memory.summary:
             return True
-        return self._target.features.empty
+        return self.target.features.empty
 
     def _note_digest(self, key: MemoryKey, digest: bytes) -> None:
         """Note in ``mirror`` the digest with which the copy leaves the memory in the target."""
-        if self._mirror is not None:
-            self._mirror[key] = digest
+        if self.mirror is not None:
+            self.mirror[key] = digest
 
     def _note_found(self, keys: Iterable[MemoryKey]) -> None:
-        if self._mirror is not None:
+        if self.mirror is not None:
             self._found.update(keys)
 
     def _vanished(self, key: MemoryKey) -> None:
         """Report a memory that the last copy found, and that the source no longer has."""
-        if self._options.on_conflict is OnConflict.FAIL:
+        if self.options.on_conflict is OnConflict.FAIL:
             reason = "the source no longer has the memory"
-            self._report.fail(key, Failure("conflict", reason))
+            self.report.fail(key, Failure("conflict", reason))
         else:
-            self._report.uneven.add(key)
+            self.report.uneven.add(key)
 
     def _close(self, key: MemoryKey, beginning: PrefixComparer) -> None:
         if beginning.conflict:
-            if self._mirror and self._mirror.get(key) == beginning.there.digest:
+            if self.mirror and self.mirror.get(key) == beginning.there.digest:
                 self._outdated.add(key)
             else:
                 self._suspects[key] = beginning.conflict
@@ -519,19 +486,19 @@ class _Copy:
         if self._taken is not None and beginning.there is NOTHING:
             self._taken[key] = beginning.fingerprint
         if beginning.passed:
-            self._report.messages.skipped += beginning.there.messages
+            self.report.messages.skipped += beginning.there.messages
         else:
             self._unchanged(key, beginning.messages, held=beginning.there.messages)
 
     def _unchanged(self, key: MemoryKey, messages: int, *, held: int) -> None:
-        if key not in self._report.settled:  # counted by an earlier copy of the same run
-            self._report.memories.unchanged += 1
-            self._report.messages.skipped += held
+        if key not in self.report.settled:  # counted by an earlier copy of the same run
+            self.report.memories.unchanged += 1
+            self.report.messages.skipped += held
         self._settle(key, messages)
 
     def _settle(self, key: MemoryKey, messages: int | None = None) -> None:
         read = self._selected.pop(key, 0)
-        self._report.settle(key, read if messages is None else messages)
+        self.report.settle(key, read if messages is None else messages)
 
     # Writing
 
@@ -541,8 +508,8 @@ class _Copy:
         A stop ends the copy after the current memory.  If the target makes all memories durable
         together, a stop cancels the copy instead.
         """
-        written = pipeline.write(self._target, self._track(pages), mode, self._options.jobs)
-        with self._stop.cooperative_while(when=not self._target.features.commits_at_end):
+        written = write(self.target, self._track(pages), mode, self.options.jobs)
+        with self.stop.cooperative_while(when=not self.target.features.commits_at_end):
             async with aclosing(written) as results:
                 async for result in results:
                     self._count(result)
@@ -553,47 +520,47 @@ class _Copy:
             async for page in pages:
                 if page.memory.version is not None:  # the source's version
                     page = replace(page, memory=replace(page.memory, version=None))
-                if not self._options.exact and any(entry.shape for entry in page.messages):
+                if not self.options.exact and any(entry.shape for entry in page.messages):
                     entries = [entry._replace(shape="") for entry in page.messages]
                     page = replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 if (
-                    is_converted(self._target)
+                    is_converted(self.target)
                     and page.offset == 0
                     and page.messages
-                    and not self._source.dialect.is_default(page.memory.extra, *key[:2])
+                    and not self.source.dialect.is_default(page.memory.extra, *key[:2])
                 ):
                     self.noted.add(key)
                 if self._reads_less(page):
                     self.understood.add(key)
-                if self._recorder is not None:
-                    summary = self._target.features.summaries and key not in self._summarised
-                    self._recorder.adds(page, summary=summary)
+                if self.recorder is not None:
+                    summary = self.target.features.summaries and key not in self._summarised
+                    self.recorder.adds(page, summary=summary)
                 yield page
                 del page
 
     def _reads_less(self, page: Page) -> bool:
         """Return whether agents of the target may get less of a memory, or its summary apart."""
-        source, target = (inside(one).dialect for one in (self._source, self._target))
+        source, target = (inside(one).dialect for one in (self.source, self.target))
         return source.name != target.name and (
-            page.memory.key in self._report.unread
+            page.memory.key in self.report.unread
             or (not target.holds_marks and any(COMPRESSED in one.marks for one in page.messages))
             or (bool(page.memory.summary) and not (target.holds_summary and target.holds_marks))
         )
 
     def _count(self, result: WriteResult) -> None:
-        report = self._report
+        report = self.report
         messages = self._passed.pop(result.key, 0)
         self._settle(result.key)
-        if self._recorder is not None:
-            self._recorder.wrote(result)
+        if self.recorder is not None:
+            self.recorder.wrote(result)
         if result.failure:
             self.noted.discard(result.key)
             self.understood.discard(result.key)
             report.fail(result.key, result.failure, messages)
-            if self._mirror is not None:
-                self._mirror.pop(result.key, None)
+            if self.mirror is not None:
+                self.mirror.pop(result.key, None)
             return
         report.memories.written += 1
         report.messages.written += result.written
@@ -606,10 +573,10 @@ class _Copy:
     async def _resolve(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> None:
-        report = self._report
-        if self._sides.facts and self._options.on_conflict is not OnConflict.REPLACE:
+        report = self.report
+        if self._sides.facts and self.options.on_conflict is not OnConflict.REPLACE:
             keys = await self._complete(keys, held)
-        match self._options.on_conflict:
+        match self.options.on_conflict:
             case OnConflict.FAIL:
                 for key, reason in self._suspects.items():
                     report.fail(key, Failure("conflict", reason), self._selected[key])
@@ -626,21 +593,21 @@ class _Copy:
             case OnConflict.REPLACE:
                 keys -= self._held_back(keys)
                 keys -= await self._affecting_others(keys)
-                if self._recorder is None:
+                if self.recorder is None:
                     report.warnings.append(
-                        f"memories of {self._target.label} that differ are replaced, which "
+                        f"memories of {self.target.label} that differ are replaced, which "
                         f"cannot be undone: {len(keys):,}"
                     )
                 else:
                     keys -= await self._duplicated(keys)
-                    there = inside(self._target)
+                    there = inside(self.target)
                     keys -= await self._unrestorable(there, keys)
-                    await self._recorder.replaces(there, keys)
+                    await self.recorder.replaces(there, keys)
                     keys -= self._refuse(
                         keys & there.left_out.partly, "damaged", "some of its messages are damaged"
                     )
                 keys -= self._held_back(keys)
-                await self._write(self._read(self._where.only(keys)), WriteMode.REPLACE)
+                await self._write(self._read(self.where.only(keys)), WriteMode.REPLACE)
 
     async def _complete(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
@@ -650,13 +617,13 @@ class _Copy:
         Return the scopes in which a fact differs.
         """
         known: dict[int, bytes] = {}
-        async with aclosing(self._target.read(Selection(keys=keys))) as pages:
+        async with aclosing(self.target.read(Selection(keys=keys))) as pages:
             async for page in pages:
                 for entry in page.messages:
                     known[id_digest(page.memory.key, entry)] = self._fact_digest(entry)
         self._suspects = {}
         shared: dict[MemoryKey, int] = {}
-        async with aclosing(self._read(self._where.only(keys))) as pages:
+        async with aclosing(self._read(self.where.only(keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 for entry in page.messages:
@@ -666,7 +633,7 @@ class _Copy:
                         text = f"facts of the target differ from those of the source: {entry.id!r}"
                         self._suspects.setdefault(key, text)
         apart = keys - self._suspects.keys()
-        self._report.uneven |= {key for key in apart if shared.get(key, 0) < held[key].messages}
+        self.report.uneven |= {key for key in apart if shared.get(key, 0) < held[key].messages}
         if apart:
             await self._write(self._unknown(apart, held))
         return keys - apart
@@ -677,7 +644,7 @@ class _Copy:
 
     def _held_back(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Return the memories that are held in the target; report them as failed."""
-        holds = (self._options.holds or HoldSource()).read(inside(self._target))
+        holds = (self.options.holds or HoldSource()).read(inside(self.target))
         failed = {key: failure for key in keys if (failure := holds.failure(key))}
         for key, failure in failed.items():
             self._fail(key, failure)
@@ -693,9 +660,9 @@ class _Copy:
         return keys
 
     def _fail(self, key: MemoryKey, failure: Failure) -> None:
-        self._report.fail(key, failure, self._selected.get(key, 0))
-        if self._recorder is not None:
-            self._recorder.wrote(WriteResult(key, failure=failure))
+        self.report.fail(key, failure, self._selected.get(key, 0))
+        if self.recorder is not None:
+            self.recorder.wrote(WriteResult(key, failure=failure))
         self._settle(key)
 
     async def _unrestorable(self, target: Store, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
@@ -710,7 +677,7 @@ class _Copy:
 
     async def _affecting_others(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Return the memories whose replacement would change other data; report them as failed."""
-        effects = self._target.side_effects
+        effects = self.target.side_effects
         failed: set[MemoryKey] = set()
         if not keys or not await effects(Selection(keys=keys), Deletion.MESSAGES):
             return failed
@@ -723,27 +690,27 @@ class _Copy:
     async def _superseded(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
         """Return the memories of which the source has each message that the target has."""
         known: dict[MemoryKey, set[int]] = {key: set() for key in keys}
-        async with aclosing(self._source.outline(Selection(keys=keys))) as pages:
+        async with aclosing(self.source.outline(Selection(keys=keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 known[key].update(id_digest(key, entry) for entry in page.messages)
         gone: Counter[MemoryKey] = Counter()
-        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
+        async with aclosing(self.target.outline(Selection(keys=keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 gone[key] += sum(id_digest(key, entry) not in known[key] for entry in page.messages)
         for key, number in (+gone).items():
-            what = "1 message" if number == 1 else f"{number:,} messages"
+            what = count(number, "message")
             self._suspects[key] = f"the source no longer has {what} of the target"
         return keys - (+gone).keys()
 
     async def _duplicated(self, keys: frozenset[MemoryKey]) -> Set[MemoryKey]:
         """Return the memories of the target with duplicate message ids; report them as failed."""
-        if self._target.features.duplicate_ids:
+        if self.target.features.duplicate_ids:
             return set()
         found: set[MemoryKey] = set()
         seen = IdSet()
-        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
+        async with aclosing(self.target.outline(Selection(keys=keys))) as pages:
             async for page in pages:
                 if page.offset == 0:
                     seen = IdSet()
@@ -756,19 +723,19 @@ class _Copy:
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
     ) -> AsyncGenerator[Page]:
         """Yield the messages of the source whose ids the target lacks."""
-        async with aclosing(self._target.outline(Selection(keys=keys))) as pages:
+        async with aclosing(self.target.outline(Selection(keys=keys))) as pages:
             known = {
                 id_digest(page.memory.key, entry) async for page in pages for entry in page.messages
             }
         offset = 0
-        async with aclosing(self._read(self._where.only(keys))) as pages:
+        async with aclosing(self._read(self.where.only(keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 there = held[key]
                 if page.offset == 0:
                     offset = there.messages
                 entries = [entry for entry in page.messages if id_digest(key, entry) not in known]
-                self._report.messages.skipped += len(page.messages) - len(entries)
+                self.report.messages.skipped += len(page.messages) - len(entries)
                 # The target keeps its summary.
                 adds = page.memory.summary and not there.summary
                 memory = page.memory if adds else replace(page.memory, summary=None)
@@ -777,3 +744,99 @@ class _Copy:
                 elif page.last:
                     self._unchanged(key, self._selected[key], held=0)
                 offset += len(entries)
+
+
+_ROOM = 2 * PAGE_BYTES
+"""The bytes of messages that may wait for a writer; a larger page waits alone."""
+
+
+async def write(
+    target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
+) -> AsyncGenerator[WriteResult]:
+    """Write the pages to the target while the next pages are read; yield the results.
+
+    ``jobs`` is the number of writers; a target without ``Features.parallel`` has only one.  All
+    memories of a session have the same writer.
+
+    Raises:
+        MemctlError: reading or writing failed; memories with a yielded result are durable.
+    """
+    writers = jobs if target.features.parallel else 1
+    parcels = [_Parcels() for _ in range(writers)]
+    results: Queue[WriteResult] = Queue()
+    tasks = [asyncio.create_task(_pump(pages, parcels))]
+    tasks += [asyncio.create_task(_work(target, one, mode, results)) for one in parcels]
+    try:
+        for _ in parcels:
+            async for result in results.items():
+                yield result
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class _Parcels:
+    """The queue of pages for one writer; small pages are sent in batches.
+
+    If the queue is empty, a page is sent alone at once.
+    """
+
+    def __init__(self) -> None:
+        self.queue: Queue[list[Page]] = Queue(_ROOM)
+        self._pages: Group[Page] = Group(PAGE_BYTES // 2)
+
+    async def add(self, page: Page) -> None:
+        """Put a page into the queue, at once or together with the next pages."""
+        if self._pages.add(page, *page_size(page)) or self.queue.empty:
+            await self.send()
+
+    async def send(self) -> None:
+        """Put the collected pages into the queue."""
+        size = self._pages.size
+        if pages := self._pages.take():
+            await self.queue.put(pages, size)
+
+    async def pages(self) -> AsyncGenerator[Page]:
+        """Yield the pages in the queue, for the writer, until the queue ends."""
+        parcels = self.queue.items()
+        parcel: list[Page] = []
+        while True:
+            try:
+                parcel = await anext(parcels)
+            except StopAsyncIteration:
+                return
+            parcel.reverse()
+            while parcel:
+                yield parcel.pop()
+
+
+async def _pump(pages: AsyncGenerator[Page], parcels: list[_Parcels]) -> None:
+    failure: Exception | None = None
+    try:
+        async with aclosing(pages):
+            async for page in pages:
+                session = page.memory.key.session.encode("utf-8", "surrogatepass")
+                await parcels[crc32(session) % len(parcels)].add(page)
+                del page  # free a huge message before the next read
+        for one in parcels:
+            await one.send()
+    except Exception as error:  # noqa: BLE001 - raised again by the writers
+        failure = error
+    for one in parcels:
+        await one.queue.end(failure)
+
+
+async def _work(
+    target: Store, parcels: _Parcels, mode: WriteMode, results: Queue[WriteResult]
+) -> None:
+    failure: Exception | None = None
+    try:
+        async with aclosing(target.write(parcels.pages(), mode)) as written:
+            async for result in written:
+                await results.put(result)
+    except Exception as error:  # noqa: BLE001 - raised again by the caller of write
+        failure = error
+    await results.end(failure)

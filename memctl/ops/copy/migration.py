@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -14,7 +15,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from memctl.dialects.registry import ALL
 from memctl.encryption import read_recipients
@@ -23,7 +24,6 @@ from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
 from memctl.ops.copy.compare import Fingerprint, Precision, compare
 from memctl.ops.copy.copy import CopyOptions, copy, same_store
-from memctl.ops.copy.follow import Lag, follow
 from memctl.ops.copy.losses import refuse_losses, refuse_missing_summaries
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
@@ -47,6 +47,86 @@ from memctl.wrappers.dry_run import DryRun
 from memctl.wrappers.embedded import embedded
 from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the target was behind: what the last copy wrote, and its duration in seconds.
+
+    ``memories`` and ``messages`` are the numbers of written memories and messages.
+    """
+
+    memories: int
+    messages: int
+    seconds: float
+
+
+async def follow(
+    source: Store,
+    target: Store,
+    where: Selection,
+    options: CopyOptions,
+    report: CopyReport,
+    stop: Stop,
+    interval: float,
+    tell: Callable[[Lag], None],
+    mirror: dict[MemoryKey, bytes],
+) -> None:
+    """Copy new messages from source to target every ``interval`` seconds, until ``stop``.
+
+    A last copy begins after the stop was asked for.  ``tell`` is called after each copy.
+    ``mirror`` maps each memory to its digest after the last copy to the target (see ``copy``); each
+    copy updates the digests.
+
+    Raises:
+        MemctlError: as ``copy``.
+    """
+    with stop.cooperative_while():
+        while True:
+            last = stop.asked
+            began = time.monotonic()
+            memories, messages = report.memories.written, report.messages.written
+            report.try_again()
+            await copy(source, target, where, options, report, mirror=mirror)
+            tell(
+                Lag(
+                    report.memories.written - memories,
+                    report.messages.written - messages,
+                    time.monotonic() - began,
+                )
+            )
+            if last:
+                return
+            await stop.pause(interval)
+
+
+def refuse_to_follow(
+    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool, limited: bool
+) -> None:
+    """Refuse options of a copy that do not make sense with ``--follow``.
+
+    ``backup`` is True if the copy is recorded for undo, ``limited`` if ``--max-delete`` is given.
+
+    Raises:
+        UsageError: the copy is a dry run, selects only some messages of a memory, would replace
+            memories and record them for undo, or is limited.
+    """
+    if limited:
+        raise UsageError(
+            "--follow and --max-delete cannot be combined",
+            "migrate with --max-delete first, then with --follow",
+        )
+    if dry_run:
+        raise UsageError("--follow and --dry-run cannot be combined", "leave one of them out")
+    if not where.whole:
+        raise UsageError(
+            "--follow copies whole memories", "select by --user and --session, or not at all"
+        )
+    if backup and on_conflict is OnConflict.REPLACE:
+        raise UsageError(
+            "--follow cannot be undone, so --on-conflict replace needs --no-backup",
+            "add --no-backup, or migrate with --on-conflict replace first, then with --follow",
+        )
 
 
 class NewTarget:
@@ -107,6 +187,7 @@ def _refuse_retired(target: Store) -> None:
         target.refuse_changes()
 
 
+@dataclass
 class CopyRun:
     """A copy that can be attempted again after a lost connection.
 
@@ -121,30 +202,26 @@ class CopyRun:
                 await run.copy(source, target)
     """
 
-    def __init__(
-        self,
-        where: Selection,
-        options: CopyOptions,
-        recording: Recording | None = None,
-        *,
-        dry_run: bool = False,
-        observer: Observer | None = None,
-        report: CopyReport | None = None,
-        stop: Stop | None = None,
-    ) -> None:
-        """``recording`` is None if the copy is not recorded for undo.
+    where: Selection
+    options: CopyOptions
+    recording: Recording | None = None
+    """None if the copy is not recorded for undo."""
+    _: KW_ONLY
+    dry_run: bool = False
+    observer: Observer = field(default_factory=Unobserved)
+    report: CopyReport = field(default_factory=CopyReport)
+    """It is filled in, even if an error ends the copy."""
+    stop: Stop = field(default_factory=Stop)
+    """It ends the copy early."""
+    examined: bool = field(default=False, init=False)
+    """True if ``examine`` has succeeded; later attempts do not call it again."""
+    taken: dict[MemoryKey, Fingerprint] | None = field(default=None, init=False)
+    """The fingerprints of the memories that were written whole, as the copy read them.
 
-        ``report`` is filled in, even if an error ends the copy; ``stop`` ends the copy early.
-        """
-        self.where = where
-        self.options = options
-        self.report = report or CopyReport()
-        self.stop = stop or Stop()
-        self.examined = False
-        """True if ``examine`` has succeeded; later attempts do not call it again."""
-        self._dry_run = dry_run
-        self._recording = recording
-        self._observer: Observer = observer or Unobserved()
+    None if they are not needed.
+    """
+
+    def __post_init__(self) -> None:
         self._copied = False
         self._most: float | None = None
         """The largest number of messages to remove from the target; None before it is known."""
@@ -153,16 +230,11 @@ class CopyRun:
         self._expected: tuple[str, Features] | None = None
         """The name of the dialect and the features of the target at the last check for losses."""
         self._mirror: dict[MemoryKey, bytes] = {}
-        self.taken: dict[MemoryKey, Fingerprint] | None = None
-        """The fingerprints of the memories that were written whole, as the copy read them.
-
-        None if they are not needed.
-        """
 
     @property
     def id(self) -> str | None:
         """The id of the run for ``memctl undo``; None if nothing can be undone."""
-        return (self._recording.run.id or None) if self._recording is not None else None
+        return (self.recording.run.id or None) if self.recording is not None else None
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -171,11 +243,11 @@ class CopyRun:
         Raises:
             Unavailable: the journal cannot be written.
         """
-        if self._recording is None:
+        if self.recording is None:
             yield
             return
         try:
-            with self._recording.ended(self.report):
+            with self.recording.ended(self.report):
                 yield
         finally:
             if self._is_recording:
@@ -234,17 +306,17 @@ class CopyRun:
         await refuse_missing_summaries(source, target, self.where, self.report, self.options)
         made = self.report.embedding
         made.warnings.clear()
-        self._fitted = await embedded(source, target, self.where, made, dry_run=self._dry_run)
-        if self._dry_run:
+        self._fitted = await embedded(source, target, self.where, made, dry_run=self.dry_run)
+        if self.dry_run:
             return
         await lock(target)
-        if self._recording is None or target.features.added_only:
+        if self.recording is None or target.features.added_only:
             return
-        if not self._recording.begun:  # by an earlier attempt
+        if not self.recording.begun:  # by an earlier attempt
             recorded = in_one_dialect(source, target)[0].dialect
             all_messages = ALL if recorded.all_messages else ""
-            self._recording.run.dialect = recorded.full_name + all_messages
-        self._recording.begin(target, self._observer.warn)
+            self.recording.run.dialect = recorded.full_name + all_messages
+        self.recording.begin(target, self.observer.warn)
 
     async def copy(
         self, source: Store, target: Store, phase: str = "copying", *, following: bool = False
@@ -263,7 +335,7 @@ class CopyRun:
         rest = self.where.without(frozenset(self.report.settled))
         if self.options.limit is not None and self.options.on_conflict is OnConflict.REPLACE:
             await self._refuse_many(source, target, rest, self.options.limit)
-        with self._observer.progress(phase, lambda: self.report.total) as progress:
+        with self.observer.progress(phase, lambda: self.report.total) as progress:
             await copy(
                 *(source, self._fitted or target, rest, self.options, self.report),
                 *(progress, self.stop),
@@ -271,7 +343,7 @@ class CopyRun:
                 mirror=self._mirror
                 if following and self.options.form is Precision.OUTLINE
                 else None,
-                recorder=self._recording if self._is_recording else None,
+                recorder=self.recording if self._is_recording else None,
                 taken=self.taken,
             )
         self._copied = True
@@ -288,7 +360,7 @@ class CopyRun:
         if self._most is None:
             self._most = await most_deletions(target, self.where.around, limit)
         counted = CopyReport()
-        with self._observer.progress("counting") as progress:
+        with self.observer.progress("counting") as progress:
             preview = DryRun(target, is_open=True)
             await copy(source, preview, rest, self.options, counted, progress, self.stop)
         number = self.report.messages.deleted + counted.messages.deleted
@@ -314,7 +386,7 @@ class CopyRun:
 
     @property
     def _is_recording(self) -> bool:
-        return self._recording is not None and self._recording.begun
+        return self.recording is not None and self.recording.begun
 
 
 def make_target(location: Location, *, dry_run: bool) -> Store:
@@ -334,69 +406,41 @@ FILES = ("state", "sessions", "archive", "openai")
 """The kinds of stores in files into which a state without user and session may be copied."""
 
 
-class Migration:
+@dataclass(kw_only=True)
+class Migration(CopyRun):
     """A copy from a source to a target, with retries, optional following and verification.
 
     If both sides are locations, each attempt opens their stores, and a lost connection leads to a
     new attempt.  An open store is used as given and stays open; then a copy is not retried.
     """
 
-    def __init__(
-        self,
-        source: Location | Store,
-        target: Location | Store,
-        where: Selection,
-        options: CopyOptions,
-        transfer: Transfer,
-        recording: Recording | None = None,
-        *,
-        dry_run: bool = False,
-        must_exist: bool = False,
-        observer: Observer | None = None,
-        report: CopyReport | None = None,
-        stop: Stop | None = None,
-    ) -> None:
-        """``recording`` is None if the copy is not recorded for undo.
+    source: Location | Store
+    target: Location | Store
+    transfer: Transfer
+    """The number of retries, the timeout and the rate limit."""
+    must_exist: bool = False
+    """True if it is an error that a named user or session does not exist in the source."""
 
-        ``transfer`` has the number of retries, the timeout and the rate limit.  With
-        ``must_exist``, a named user or session that does not exist in the source is an error.
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together.
 
         Raises:
             UsageError: the target of a dry run is an open store; or only some messages are
                 selected, and ``REPLACE`` would remove the unselected messages from the target.
         """
-        if dry_run and isinstance(target, Store):
+        super().__post_init__()
+        if self.dry_run and isinstance(self.target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
-        if options.on_conflict is OnConflict.REPLACE and not where.whole:
+        if self.options.on_conflict is OnConflict.REPLACE and not self.where.whole:
             raise UsageError(
                 "'replace' replaces whole memories, and this selection leaves out messages",
                 "select by user or session alone, or choose 'append'",
             )
-        self.report = report or CopyReport()
-        self._source = source
-        self._target = target
-        self._where = where
-        self._transfer = transfer
-        self._dry_run = dry_run
-        self._must_exist = must_exist
-        self._observer: Observer = observer or Unobserved()
-        self._copy = CopyRun(
-            *(where, options, recording),
-            dry_run=dry_run,
-            observer=self._observer,
-            report=self.report,
-            stop=stop,
-        )
-        named = isinstance(source, Location) and isinstance(target, Location)
-        self._retries = Retries(transfer.retries if named else 0, self._observer.retry)
+        named = isinstance(self.source, Location) and isinstance(self.target, Location)
+        self._retries = Retries(self.transfer.retries if named else 0, self.observer.retry)
         self._passes = 0
         self._named: set[MemoryKey] = set()
         """The memories left unchanged of which ``follow`` has warned, and the first one more."""
-
-    @property
-    def id(self) -> str | None:
-        """The id of the run for ``memctl undo``; None if nothing can be undone."""
-        return self._copy.id
 
     async def run(self, *, verify: bool = False, interval: float | None = None) -> None:
         """Copy once; with an ``interval`` in seconds, repeat the copy until a stop is asked for.
@@ -411,15 +455,15 @@ class Migration:
             Unavailable: it will be encrypted, and there is no identity for the comparison.
         """
         new = None
-        if verify and interval is None and not self._dry_run:
-            self._copy.taken = {}
-        if isinstance(self._target, Location):
-            refuse_unknown_extension(self._target)
-            if self._target.encrypts:
-                _refuse_keys(self._target, verify=verify and not self._dry_run)
-            new = NewTarget(self._target, self._where.shard)
+        if verify and interval is None and not self.dry_run:
+            self.taken = {}
+        if isinstance(self.target, Location):
+            refuse_unknown_extension(self.target)
+            if self.target.encrypts:
+                _refuse_keys(self.target, verify=verify and not self.dry_run)
+            new = NewTarget(self.target, self.where.shard)
         try:
-            with self._copy.recorded():
+            with self.recorded():
                 await self._run(verify=verify, interval=interval)
         except BaseException:
             await self._withdraw(new)
@@ -439,84 +483,84 @@ class Migration:
                 lambda: report.memories.written + len(report.settled) + self._passes,
             )
         for text in report.warnings:
-            self._observer.warn(text)
-        if self._must_exist:
-            refuse_absent(self._where, report.memories.selected, _location(self._source))
+            self.observer.warn(text)
+        if self.must_exist:
+            refuse_absent(self.where, report.memories.selected, _location(self.source))
 
     async def _attempt(self, *, verify: bool, interval: float | None) -> None:
         """Attempt the copy once, without the memories that are finished."""
         async with self._opened_source() as source:
             target = self._make_target()
-            if not self._copy.examined:
+            if not self.examined:
                 await self._examine(source, target, follows=interval is not None)
             async with self._opened_target(target):
-                options = self._copy.options
+                options = self.options
                 if options.on_conflict is OnConflict.REPLACE:
                     (options.holds or HoldSource()).read(
                         target
                     )  # a damaged record is an error before any write
-                await self._copy.begin(source, target)
+                await self.begin(source, target)
                 source = answered(source, target)
                 self._retries.reached = True
-                await self._copy.copy(source, target, following=interval is not None)
+                await self.copy(source, target, following=interval is not None)
                 if not self.report.memories.selected:
-                    await warn_of_other_contents(source, self._observer)
-                    if interval is None and self._must_exist:
-                        await refuse_absent_in(self._where, 0, source)
-                    await note_absent_values(self._where, 0, source, self._observer)
+                    await warn_of_other_contents(source, self.observer)
+                    if interval is None and self.must_exist:
+                        await refuse_absent_in(self.where, 0, source)
+                    await note_absent_values(self.where, 0, source, self.observer)
                 if interval is not None:
                     self._warn_of_failures()
-                    await self._copy.follow(source, target, interval, self._tell)
-                if verify and not self._dry_run and self.report.memories.written:
+                    await self.follow(source, target, interval, self._tell)
+                if verify and not self.dry_run and self.report.memories.written:
                     await self._verify(source, target)
 
     async def _examine(self, source: Store, target: Store, *, follows: bool) -> None:
         if source.location.kind == "state" and target.location.kind not in FILES:
-            await _refuse_nameless(source, self._where)
-        await self._copy.examine(source, target)
-        if source.dialect.facts and not self._dry_run:
+            await _refuse_nameless(source, self.where)
+        await self.examine(source, target)
+        if source.dialect.facts and not self.dry_run:
             await self._refuse_vectors(source)
-        if self._must_exist and not follows:
+        if self.must_exist and not follows:
             await self._refuse_nothing(source)
 
     def _opened_source(self) -> AbstractAsyncContextManager[Store]:
-        every = self._copy.options.all_messages or self._where.live is False
-        if isinstance(self._source, Store):
-            return nullcontext(AllMessages(self._source) if every else self._source)
-        store = self._timed(make_store(self._source))
-        if self._transfer.rate is not None:
-            store = RateLimit(store, self._transfer.rate)
-        return opened(AllMessages(store) if every else store, self._observer)
+        every = self.options.all_messages or self.where.live is False
+        if isinstance(self.source, Store):
+            return nullcontext(AllMessages(self.source) if every else self.source)
+        store = self._timed(make_store(self.source))
+        if self.transfer.rate is not None:
+            store = RateLimit(store, self.transfer.rate)
+        return opened(AllMessages(store) if every else store, self.observer)
 
     def _make_target(self) -> Store:
-        if isinstance(self._target, Store):
-            return self._target
-        target = self._timed(make_target(self._target, dry_run=self._dry_run))
-        target.shard = self._where.shard
+        if isinstance(self.target, Store):
+            return self.target
+        target = self._timed(make_target(self.target, dry_run=self.dry_run))
+        target.shard = self.where.shard
         return target
 
     def _opened_target(self, target: Store) -> AbstractAsyncContextManager[Store]:
-        given = target is self._target
-        return nullcontext(target) if given else opened(target, self._observer)
+        given = target is self.target
+        return nullcontext(target) if given else opened(target, self.observer)
 
     def _timed(self, store: Store) -> Store:
-        return Timeout(store, self._transfer.timeout, self._observer.note)
+        return Timeout(store, self.transfer.timeout, self.observer.note)
 
     async def _refuse_vectors(self, source: Store) -> None:
-        if isinstance(self._target, Store):
+        if isinstance(self.target, Store):
             return
         made = self.report.embedding
-        async with self._timed(make_target(self._target, dry_run=True)) as target:
+        async with self._timed(make_target(self.target, dry_run=True)) as target:
             if target.embedding is not None:
-                await embedded(source, target, self._where, made)
+                await embedded(source, target, self.where, made)
 
     async def _refuse_nothing(self, source: Store) -> None:
         """Refuse a copy of named users or sessions that the source lacks."""
-        if self._where.named:
-            async with aclosing(source.headers(self._where)) as found:
+        if self.where.named:
+            async with aclosing(source.headers(self.where)) as found:
                 async for _ in found:
                     return
-            await refuse_absent_in(self._where, 0, source)
+            await refuse_absent_in(self.where, 0, source)
 
     def _tell(self, lag: Lag) -> None:
         self._passes += 1
@@ -525,9 +569,9 @@ class Migration:
         text = f"the target is {lag.seconds:.1f} s behind"
         if lag.messages or lag.memories:
             new = f"{count(lag.messages, 'message')} in {count(lag.memories, 'memory')}"
-            self._observer.note(f"{text}; copied {new}")
+            self.observer.note(f"{text}; copied {new}")
         else:
-            self._observer.detail(text)
+            self.observer.detail(text)
 
     def _warn_of_failures(self) -> None:
         """Warn of each memory that a copy leaves unchanged for the first time, up to a limit."""
@@ -538,19 +582,19 @@ class Migration:
                 continue
             self._named.add(key)
             if len(self._named) <= _NAMED_MEMORIES:
-                self._observer.warn(f"{key} is left unchanged: {failure.message}")
+                self.observer.warn(f"{key} is left unchanged: {failure.message}")
             else:
-                self._observer.warn("more memories are left unchanged: the report names all")
+                self.observer.warn("more memories are left unchanged: the report names all")
 
     @asynccontextmanager
     async def _reread(self, source: Store, target: Store) -> AsyncGenerator[tuple[Store, Store]]:
         """Yield source and target for a comparison; a location is opened anew."""
         async with AsyncExitStack() as stack:
-            if isinstance(self._source, Location):
+            if isinstance(self.source, Location):
                 source = await stack.enter_async_context(self._opened_source())
-            if isinstance(self._target, Location):
-                again = self._timed(make_store(self._target))
-                target = await stack.enter_async_context(opened(again, self._observer))
+            if isinstance(self.target, Location):
+                again = self._timed(make_store(self.target))
+                target = await stack.enter_async_context(opened(again, self.observer))
             yield answered(source, target), target
 
     async def _verify(self, source: Store, target: Store) -> None:
@@ -560,26 +604,26 @@ class Migration:
         copied = {key: size for key, size in report.settled.items() if key not in known}
         async with self._reread(source, target) as (one, other):
             total = Total(len(copied), sum(copied.values()))
-            with self._observer.progress("verifying", lambda: total) as progress:
+            with self.observer.progress("verifying", lambda: total) as progress:
                 found = await compare(
-                    *(one, other, self._copy.where.without(frozenset(known)), copied, progress),
+                    *(one, other, self.where.without(frozenset(known)), copied, progress),
                     taken=await self._taken(one, copied),
                     concurrent=report.ordinary,
                 )
         # The target may hold other memories.
         found.differences = [one for one in found.differences if one.code != "memory-extra"]
         if report.uneven:
-            self._observer.warn(
+            self.observer.warn(
                 f"not compared, because --on-conflict or --lossy leaves them different: "
                 f"{count(len(report.uneven), 'memory')}"
             )
         if found.grown > 0:
-            self._observer.note(
+            self.observer.note(
                 f"{count(found.grown, 'message')} added to the source meanwhile: "
                 "run again to copy them"
             )
         if found.kept:
-            self._observer.note(
+            self.observer.note(
                 f"{count(found.kept, 'summary')} of the target kept: the source has none"
             )
         report.verified = found.equal and not report.failures
@@ -599,10 +643,10 @@ class Migration:
         Empty if some of these memories were not written whole, or if the number of messages in the
         source is not that of the copy.
         """
-        taken = self._copy.taken
+        taken = self.taken
         if not taken or any(size and key not in taken for key, size in copied.items()):
             return {}
-        counted = await source.count(self._where)
+        counted = await source.count(self.where)
         is_same = counted is not None and counted[1] == sum(self.report.settled.values())
         return taken if is_same else {}
 

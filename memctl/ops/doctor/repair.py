@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Set
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import repeat
 from pathlib import Path
@@ -24,7 +24,6 @@ from memctl.dialects.view import (
     ToolResultBlock,
 )
 from memctl.errors import Failure, UsageError
-from memctl.journal import runs
 from memctl.journal.repairs import (
     QUARANTINE,
     REPAIRS,
@@ -44,8 +43,8 @@ from memctl.model import (
     Page,
     StoredMessage,
 )
-from memctl.ops.change.apply import ChangeReport, Held
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.apply import Held
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.data_subject import readings
 from memctl.ops.doctor.check import (
     ANSWERED,
@@ -59,7 +58,7 @@ from memctl.ops.doctor.check import (
     without_mark,
 )
 from memctl.ops.doctor.findings import KINDS, ORDER, RepairMethod
-from memctl.ops.select import most_deletions, places
+from memctl.ops.select import places
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.selection import Selection
 from memctl.store import Deletion, Store
@@ -475,31 +474,23 @@ def count_records(folder: Path, code: str) -> int:
     return sum(record["code"] == code for record in read_records(folder / REPAIRS))
 
 
+@dataclass(eq=False)
 class RepairRun(ChangeRun):
     """A run that repairs the findings with the given codes: by edits, and by the store itself."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        codes: frozenset[str],
-        limits: Limits,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-    ) -> None:
-        """``limit`` is the largest number of messages to delete, as for ``DeleteRun``."""
+    codes: frozenset[str]
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.allowed = math.inf
         """The largest number of messages to delete, and of damaged data to move."""
-        self._limit = limit
-        self._planner = RepairPlanner(codes, limits)
-        self._store_repairs = StoreRepairs(codes)
-        super().__init__(
-            record,
-            where,
-            self._planner,
-            options,
-            ChangeReport(changed=set()),
-        )
+        self._repairs = RepairPlanner(self.codes, self.limits)
+        self._store_repairs = StoreRepairs(self.codes)
+        self.report.changed = set()
+
+    def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        return self._repairs(store, where)
 
     @property
     def planned(self) -> int:
@@ -509,7 +500,7 @@ class RepairRun(ChangeRun):
     @property
     def deleted(self) -> int:
         """The number of messages to delete, and of damaged data to move out of the store."""
-        return self._planner.deleted.total() + self._store_repairs.quarantined
+        return self._repairs.deleted.total() + self._store_repairs.quarantined
 
     @property
     def noun(self) -> str:
@@ -525,19 +516,19 @@ class RepairRun(ChangeRun):
             return self.repairable()
         changed = self.report.changed or set()
         edited = {
-            key: codes for key, codes in self._planner.repaired_by_key.items() if key in changed
+            key: codes for key, codes in self._repairs.repaired_by_key.items() if key in changed
         }
         return _sorted(edited, self._store_repairs.done)
 
     def repairable(self) -> list[Finding]:
         """Return the findings that the plan repairs, each with their number."""
-        return _sorted(self._planner.repaired_by_key, self._store_repairs.planned)
+        return _sorted(self._repairs.repaired_by_key, self._store_repairs.planned)
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits and the repairs of the store; return False if there are none."""
         store.skip_damage()  # damage must not stop its repair
         something = await super().plan(store)
-        if left := len(self._planner.left):
+        if left := len(self._repairs.left):
             memories = "1 memory is" if left == 1 else f"{left:,} memories are"
             self._observer.warn(
                 f"{memories} left as found: after a repair of some findings there would be others"
@@ -545,15 +536,14 @@ class RepairRun(ChangeRun):
         if await self._store_repairs.plan(store, self.where) and self._leave_held(store):
             await refuse_side_effects(store, self.where, Deletion.REPAIRS)
             something = True
-        if self._store_repairs.quarantined and not self._options.backup:
+        if self._store_repairs.quarantined and not self.options.backup:
             raise UsageError(
                 "--no-backup cannot be combined with a repair that moves damaged data",
                 "leave out --no-backup: the quarantine file is a part of the backup",
             )
-        if self._limit is not None:
-            self.allowed = await most_deletions(store, self.where, self._limit)
-            # A message that is rewritten is deleted and restored.
-            self.most = self.allowed + self.report.planned.deleted - self.deleted
+        self.allowed = await self.most_allowed(store)
+        # A message that is rewritten is deleted and restored.
+        self.most = self.allowed + self.report.planned.deleted - self.deleted
         return something
 
     async def carry_out(self, store: Store) -> None:

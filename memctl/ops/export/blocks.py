@@ -31,6 +31,23 @@ def media(block: MediaBlock) -> str:
     return f"{visible(block.media_type)}, {size(block.size)}"
 
 
+def kind_of(block: Block) -> str:
+    """Return the kind of a block in one word; that of an unknown block is its type."""
+    match block:
+        case TextBlock():
+            return "text"
+        case ThinkingBlock():
+            return "thinking"
+        case HintBlock():
+            return "hint"
+        case ToolCallBlock():
+            return "call"
+        case ToolResultBlock():
+            return "result"
+        case _:
+            return block.kind
+
+
 def folded_texts(block: Block) -> list[str]:
     """Return the texts of a block that a reader unfolds: thinking, a tool call, its result.
 

@@ -28,7 +28,7 @@ from memctl.dialects.view import (
 from memctl.json import jsonio
 from memctl.machine.spool import end, scratch
 from memctl.model import MemoryKey, Page, StoredMessage
-from memctl.ops.export.blocks import folded_texts, indented, media
+from memctl.ops.export.blocks import folded_texts, indented, kind_of, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
 from memctl.text.html import environment, line, name, shown
@@ -254,16 +254,12 @@ def _part(block: Block) -> _Part:
             return "text" if len(text) > _LONG else None, text, "text"
         case MediaBlock():
             return f"{block.kind}: {media(block)}", "", ""
-        case ThinkingBlock():
-            label = "thinking"
-        case HintBlock():
-            label = "hint"
         case ToolCallBlock():
             label = f"calls {block.name}"
         case ToolResultBlock():
             label = f"result of {block.name}"
         case _:
-            label = block.kind
+            label = kind_of(block)
     spoken = isinstance(block, ThinkingBlock | HintBlock)
     return label, "\n".join(folded_texts(block)), "text" if spoken else "code"
 

@@ -11,16 +11,14 @@ from memctl.dialects.live import tags
 from memctl.dialects.view import (
     Block,
     Dialect,
-    HintBlock,
     MediaBlock,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
 )
 from memctl.location import visible
 from memctl.model import Memory, Page, StoredMessage
-from memctl.ops.export.blocks import folded_texts, media
+from memctl.ops.export.blocks import folded_texts, kind_of, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
 from memctl.ops.export.writer import PageWriter
 from memctl.text.numbers import count
@@ -114,16 +112,12 @@ def _block(block: Block) -> Iterator[str]:
             return _quoted(text)
         case MediaBlock():
             return iter([f"*{block.kind}: {inline(media(block))}*\n"])
-        case ThinkingBlock():
-            label = "thinking"
-        case HintBlock():
-            label = "hint"
         case ToolCallBlock():
             label = f"→ {block.name}"
         case ToolResultBlock():
             label = f"← {block.name}"
         case _:
-            label = block.kind
+            label = kind_of(block)
     return _folded(label, folded_texts(block))
 
 

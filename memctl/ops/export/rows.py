@@ -10,16 +10,13 @@ from typing import Any, NamedTuple, TextIO
 
 from memctl.dialects.fact import without_vector
 from memctl.dialects.view import (
-    Block,
     Dialect,
-    HintBlock,
-    TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
 )
 from memctl.json import jsonio
 from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.ops.export.blocks import kind_of
 from memctl.ops.export.writer import PageWriter, storable
 from memctl.text.numbers import count
 from memctl.text.spreadsheet import disarmed
@@ -102,7 +99,7 @@ def _message(key: MemoryKey, entry: StoredMessage, place: int, dialect: Dialect)
         *(_word(key.user), _word(key.session), _word(key.part), place + 1, _word(entry.id)),
         *(_word(view.role), _word(view.name), _word(view.time), moment(view.time, view.zone)),
         _distinct(entry.marks),
-        _distinct(map(_kind, blocks)),
+        _distinct(map(kind_of, blocks)),
         text,
         _distinct(one.name for one in tools),
         _distinct(one.id for one in tools),
@@ -135,22 +132,6 @@ def moment(time: str | None, zone: tzinfo | None = None) -> datetime | None:
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError, OSError):  # years out of range
         return None
-
-
-def _kind(block: Block) -> str:
-    match block:
-        case TextBlock():
-            return "text"
-        case ThinkingBlock():
-            return "thinking"
-        case HintBlock():
-            return "hint"
-        case ToolCallBlock():
-            return "call"
-        case ToolResultBlock():
-            return "result"
-        case _:
-            return block.kind
 
 
 def _text(value: Any) -> str | None:

@@ -10,11 +10,11 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
 from memctl.dialects.live import understood
 from memctl.encryption import Encryption, plain_name
@@ -28,6 +28,7 @@ from memctl.ops.copy.copy import CopyOptions
 from memctl.ops.copy.migration import CopyRun, make_target
 from memctl.ops.copy.missing_summaries import missing_summaries
 from memctl.ops.export.destination import (
+    FOLDERS,
     PLACE,
     STDOUT,
     WRITTEN,
@@ -49,9 +50,9 @@ from memctl.ops.export.destination import (
 from memctl.ops.export.output import Output, text_of
 from memctl.ops.export.writer import PageWriter
 from memctl.ops.holds import HoldSource
-from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import Observer, Unobserved, opened, warn_of_other_contents
-from memctl.ops.report import CopyReport, Counts, Lost, Progress, Total, count_all, damage
+from memctl.ops.names import tell_absent
+from memctl.ops.observer import Observer, Unobserved, opened
+from memctl.ops.report import CopyReport, Lost, Progress, Total, count_all, damage
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.select import select_with_places
 from memctl.registry import file_of, is_object, make_new, make_store
@@ -132,6 +133,7 @@ class ExportReport:
     """The damaged memories that were left out."""
 
 
+@dataclass
 class Export:
     """An export of a store to a file, a folder or the standard output.
 
@@ -143,35 +145,26 @@ class Export:
             await export.write(place)
     """
 
-    def __init__(
-        self,
-        source: Location | Store,
-        output: str,
-        where: Selection,
-        shape: Shape | None = None,
-        options: ExportOptions | None = None,
-        *,
-        stream: BinaryIO | None = None,
-        observer: Observer | None = None,
-        report: ExportReport | None = None,
-    ) -> None:
-        """``stream`` gets the contents if the output is ``-``, the standard output.
+    source: Location | Store
+    output: str
+    where: Selection
+    shape: Shape | None = None
+    """The format; None chooses it by the name of the output."""
+    options: ExportOptions = field(default_factory=ExportOptions)
+    _: KW_ONLY
+    stream: BinaryIO | None = None
+    """It gets the contents if the output is ``-``, the standard output."""
+    observer: Observer = field(default_factory=Unobserved)
+    report: ExportReport = field(default_factory=ExportReport)
 
-        ``shape`` is the format; None chooses it by the name of the output.
+    def __post_init__(self) -> None:
+        """Read the option ``rotate``.
 
         Raises:
-            UsageError: the option ``rotate`` is not valid.
+            UsageError: the option is not valid.
         """
-        self.report = report or ExportReport()
-        self._source = source
-        self._output = output
-        self._where = where
-        self._shape = shape
-        self._options = options or ExportOptions()
-        rotate = self._options.rotate
+        rotate = self.options.rotate
         self._rotation = None if rotate is None else parse_rotation(rotate)
-        self._stream = stream
-        self._observer: Observer = observer or Unobserved()
         self._folder: MemoryFolder | None = None
         self._new_folder: Path | None = None
         """The folder for the files of all parts, which may not exist yet."""
@@ -187,15 +180,15 @@ class Export:
                 ``force``; or a library is missing.
             MemctlError: as ``Store.headers``.
         """
-        options, shard = self._options, self._where.shard
-        output = output_of(self._output, self._shape, shard)
-        if output != self._output and PLACE not in self._output and not is_object(output):
+        options, shard = self.options, self.where.shard
+        output = output_of(self.output, self.shape, shard)
+        if output != self.output and PLACE not in self.output and not is_object(output):
             self._new_folder = Path(output).parent
-        self._output = output
-        shape = self._shape or shape_of(output) or await self._by_count()
+        self.output = output
+        shape = self.shape or shape_of(output) or await self._by_count()
         if shape is Shape.JSON:
             shape = Shape.STATE_DICT
-        source = self._source
+        source = self.source
         refuse_output(
             *(output, shape, source if isinstance(source, Location) else source.location),
             in_new_folder=self._new_folder is not None,
@@ -204,7 +197,7 @@ class Export:
         _writer_of(shape)
         rotates = self._rotation is not None
         refuse_options(
-            *(output, shape, self._where),
+            *(output, shape, self.where),
             rotate=rotates,
             prune=options.prune,
             limited=(options.min_memories, options.min_messages) != (None, None),
@@ -220,7 +213,7 @@ class Export:
         self.report.shape, self.report.file = shape, output
         if is_object(output):
             self.report.file = file_of(output).text
-        if shape in _FOLDERS and is_folder(output, shape):
+        if shape in FOLDERS and is_folder(output, shape):
             from memctl.ops.export.folder import MemoryFolder
 
             self._folder = MemoryFolder(Path(output), _folder_format(shape)())
@@ -252,13 +245,13 @@ class Export:
             Unavailable: the output cannot be written.
         """
         if self._folder is not None:
-            if not self._options.force:
+            if not self.options.force:
                 self._folder.refuse_foreign()
-            made = nullcontext() if self._options.dry_run else self._folder.made()
+            made = nullcontext() if self.options.dry_run else self._folder.made()
             with made, self._locked():
-                yield Path(self._output)
+                yield Path(self.output)
             return
-        if self._new_folder is not None and not self._options.dry_run:
+        if self._new_folder is not None and not self.options.dry_run:
             with system_errors(self._new_folder, "write"):
                 self._new_folder.mkdir(mode=0o700, exist_ok=True)
         with self._locked():
@@ -267,7 +260,7 @@ class Export:
                     yield folder
                 return
             if self._rotation is None or self._file is None:
-                with self._new(self._file, replace=self._options.force) as output:
+                with self._new(self._file, replace=self.options.force) as output:
                     yield output
                     self._publish(output)
                 return
@@ -284,15 +277,15 @@ class Export:
             self._rotate(series, self._rotation, new)
 
     def _sessions(self) -> AbstractContextManager[Path]:
-        target = Path(self._output)
-        if self._options.dry_run:
+        target = Path(self.output)
+        if self.options.dry_run:
             return nullcontext(target)
-        return published_folder(target, self._where.shard)
+        return published_folder(target, self.where.shard)
 
     def _new(self, file: NamedFile | None, *, replace: bool) -> Output:
-        options = self._options
+        options = self.options
         return new_output(
-            *(file, self._output, self.report.shape, self._stream, options.keys),
+            *(file, self.output, self.report.shape, self.stream, options.keys),
             replace=replace,
             encrypts=bool(options.encrypt_to),
             dry_run=options.dry_run,
@@ -313,7 +306,7 @@ class Export:
         if self._folder is not None:
             await self._write_folder(self._folder)
             return
-        options, shape = self._options, self.report.shape
+        options, shape = self.options, self.report.shape
         if isinstance(place, Path):
             about = {} if options.part is None else {"path": options.part}
             target = Location("sessions", "the folder", path=place, options=about)
@@ -328,8 +321,8 @@ class Export:
 
     def _refuse_few(self) -> None:
         """Refuse an export of less than the options ask for."""
-        options, copied = self._options, self.report.copied
-        least = int(self._rotation is not None and self._where.shard is None)
+        options, copied = self.options, self.report.copied
+        least = int(self._rotation is not None and self.where.shard is None)
         for noun, counts, limit, option in (
             ("memory", copied.memories, options.min_memories, "--min-memories"),
             (copied.noun, copied.messages, options.min_messages, "--min-messages"),
@@ -344,7 +337,7 @@ class Export:
 
     def _refuse_shrunk(self, before: list[RotatedFile]) -> None:
         """Refuse to go on with a rotation whose new file is much smaller than one before."""
-        size, options = self.report.bytes, self._options
+        size, options = self.report.bytes, self.options
         if not before or size is None or options.min_memories is not None:
             return
         largest = max(before, key=lambda file: file.bytes)
@@ -356,26 +349,26 @@ class Export:
             )
 
     def _opened(self) -> AbstractAsyncContextManager[Store]:
-        if isinstance(self._source, Store):
-            return nullcontext(self._source)
-        store = make_store(self._source)
-        if self._options.rate is not None:
-            store = RateLimit(store, self._options.rate)
-        if self._options.all_messages or self._where.live is False:
+        if isinstance(self.source, Store):
+            return nullcontext(self.source)
+        store = make_store(self.source)
+        if self.options.rate is not None:
+            store = RateLimit(store, self.options.rate)
+        if self.options.all_messages or self.where.live is False:
             store = AllMessages(store)
-        return opened(store, self._observer)
+        return opened(store, self.observer)
 
     async def _by_count(self) -> Shape:
         """Return STATE_DICT for exactly one memory, else ARCHIVE.
 
         All parts of a run write archives.
         """
-        if self._where.shard is not None:
+        if self.where.shard is not None:
             return Shape.ARCHIVE
         found = 0
-        source = self._source
+        source = self.source
         opening = nullcontext(source) if isinstance(source, Store) else make_store(source)
-        async with opening as store, aclosing(store.headers(self._where)) as memories:
+        async with opening as store, aclosing(store.headers(self.where)) as memories:
             if store.dialect.facts:
                 return Shape.ARCHIVE
             async for _ in memories:
@@ -385,52 +378,49 @@ class Export:
         return Shape.STATE_DICT if found == 1 else Shape.ARCHIVE
 
     def _locked(self) -> AbstractContextManager[None]:
-        if self._options.dry_run:
+        if self.options.dry_run:
             return nullcontext()
-        return locked_output(*(self._observer, self._output, self.report.shape, self._where.shard))
+        return locked_output(*(self.observer, self.output, self.report.shape, self.where.shard))
 
     def _rotate(self, series: Series, rotation: Rotation, new: NamedFile) -> None:
         report = self.report
         if report.copied.failures:
             return
         if not report.copied.memories.written:
-            self._observer.warn("no memory found: older files are kept")
+            self.observer.warn("no memory found: older files are kept")
             return
         expired: list[NamedFile] = []
         for file in series.expired(rotation, new):
-            if (held := self._options.holds.on_file(file)) is not None:
-                self._observer.warn(f"{file.label} is kept: {held.message}")
+            if (held := self.options.holds.on_file(file)) is not None:
+                self.observer.warn(f"{file.label} is kept: {held.message}")
             else:
                 expired.append(file)
-        for file in expired if self._options.dry_run else series.remove(expired):
+        for file in expired if self.options.dry_run else series.remove(expired):
             report.removed.append(file.text)
 
     async def _refuse_absent(self, store: Store, found: int) -> None:
-        if not found:
-            await warn_of_other_contents(store, self._observer)
-        if self._options.must_exist:
-            await refuse_absent_in(self._where, found, store, observer=self._observer)
-        await note_absent_values(self._where, found, store, self._observer)
+        about = self.where, found, store, self.observer
+        await tell_absent(*about, must_exist=self.options.must_exist)
 
     async def _copy(self, file: Store) -> None:
-        copied, where = self.report.copied, self._where
+        copied, where = self.report.copied, self.where
         async with self._opened() as source:
             if file.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
-            if self._options.clean:
+            if self.options.clean:
                 file = CleanStore(file, self._cleaner)
             file.shard = where.shard
-            lossy = self._options.lossy or self._options.clean
+            lossy = self.options.lossy or self.options.clean
             # A session folder with contents was accepted only with --force, or for a shard.
             shared = where.shard is not None and self.report.shape is Shape.SESSION_DIR
-            replaces = self._options.force or not shared
+            replaces = self.options.force or not shared
             on_conflict = OnConflict.REPLACE if replaces else OnConflict.FAIL
-            options = CopyOptions(on_conflict, lossy=lossy, holds=self._options.holds)
+            options = CopyOptions(on_conflict, lossy=lossy, holds=self.options.holds)
             if self._rotation is not None:  # which removes older files
                 await source.check_integrity(where, complete=True)
-            copying = CopyRun(where, options, observer=self._observer, report=copied)
+            copying = CopyRun(where, options, observer=self.observer, report=copied)
             await copying.examine(source, file)
-            async with opened(file, self._observer):
+            async with opened(file, self.observer):
                 await copying.begin(source, file)
                 await copying.copy(source, file, "exporting")
             self._note_left_out(source)
@@ -438,7 +428,7 @@ class Export:
             if not copied.memories.selected:
                 await self._refuse_absent(source, 0)
         for text in copied.warnings:
-            self._observer.warn(text)
+            self.observer.warn(text)
         if error := copied.damage():
             raise error  # nothing was written
 
@@ -468,8 +458,8 @@ class Export:
             )
 
     async def _warn_of_summaries(self, store: Store) -> None:
-        if missing := await missing_summaries(store, self._where):
-            self._observer.warn(missing.warning(store))
+        if missing := await missing_summaries(store, self.where):
+            self.observer.warn(missing.warning(store))
 
     def _refuse_damage_alone(self, store: Store) -> None:
         if self.report.left_out and not store.left_out.others:
@@ -486,23 +476,21 @@ class Export:
             if self.report.shape is Shape.ATIF:
                 refuse_facts(store, "trajectory")
             if plain_name(output.name).lower().endswith(".json"):
-                await _refuse_several(
-                    store.headers(self._where), "trajectory", "name it NAME.jsonl"
-                )
-            await store.check_integrity(self._where, complete=self._rotation is not None)
+                await _refuse_several(store.headers(self.where), "trajectory", "name it NAME.jsonl")
+            await store.check_integrity(self.where, complete=self._rotation is not None)
             await self._warn_of_summaries(store)
             total: Total | None = None
-            with self._observer.progress("exporting", lambda: total) as progress:
-                total = await count_all(store, self._where, progress)
+            with self.observer.progress("exporting", lambda: total) as progress:
+                total = await count_all(store, self.where, progress)
                 remarks = await leaving_damaged(lambda: self._write_all(store, output, progress))
             self._note_left_out(store)
             await self._refuse_absent(store, self.report.copied.memories.selected)
         self._note_cleaned()
         self._note_large(store.dialect.noun)
         for text in self.report.copied.warnings:
-            self._observer.warn(text)
+            self.observer.warn(text)
         for text in remarks:
-            self._observer.note(text)
+            self.observer.note(text)
         self._refuse_damage_alone(store)
 
     async def _write_all(self, store: Store, output: Output, progress: Progress) -> list[str]:
@@ -514,12 +502,12 @@ class Export:
         return remarks
 
     async def _write_pages(self, store: Store, file: TextIO, progress: Progress) -> list[str]:
-        copied = self.report.copied
-        copied.memories, copied.messages = Counts(), Counts()
+        copied, anew = self.report.copied, CopyReport()
+        copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
             writer.begin(store.label)
-            selected = select_with_places(store, self._where)
-            if self._options.clean:
+            selected = select_with_places(store, self.where)
+            if self.options.clean:
                 self._cleaner = NoteCleaner()
                 selected = self._cleaner.clean(selected)
             async with aclosing(selected) as pages:
@@ -547,45 +535,44 @@ class Export:
             MemctlError: as ``Store.read``; or the operating system refuses the write.
         """
         async with self._opened() as store:
-            await store.check_integrity(self._where)
+            await store.check_integrity(self.where)
             await self._warn_of_summaries(store)
             found = await self._changed(store, folder)
             self._refuse_few()
-            if not self._options.dry_run:
-                await self._write_changed(store, self._where.only(found.changed), folder)
+            if not self.options.dry_run:
+                await self._write_changed(store, self.where.only(found.changed), folder)
             self._note_left_out(store)
             await self._refuse_absent(store, len(found.all))
-        if self._options.prune and found.all:
+        if self.options.prune and found.all:
             self._prune(folder, found.all, store.left_out)
-        elif self._options.prune:
-            self._observer.warn("no memory found: no file is removed")
-        if not self._options.dry_run:
-            folder.complete_index(store.dialect.noun, self._where.shard)
+        elif self.options.prune:
+            self.observer.warn("no memory found: no file is removed")
+        if not self.options.dry_run:
+            folder.complete_index(store.dialect.noun, self.where.shard)
         self._refuse_damage_alone(store)
 
     async def _changed(self, store: Store, folder: MemoryFolder) -> _Found:
         from memctl.ops.export.folder import FORM
 
-        found, copied = _Found(), self.report.copied
-        with self._observer.progress("comparing"):
+        copied = self.report.copied
+        with self.observer.progress("comparing"):
             prints = await leaving_damaged(
-                lambda: fingerprints(store.read(self._where), FORM, Comparability(mark_order=True))
+                lambda: fingerprints(store.read(self.where), FORM, Comparability(mark_order=True))
             )
-        found.all = {*prints, *store.left_out.failures}
-        found.changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))
+        changed = frozenset(key for key, one in prints.items() if not folder.holds(key, one))
         copied.memories.selected = len(prints)
-        copied.memories.unchanged = len(prints) - len(found.changed)
+        copied.memories.unchanged = len(prints) - len(changed)
         copied.messages.selected = sum(one.messages for one in prints.values())
-        new = sum(prints[key].messages for key in found.changed)
+        new = sum(prints[key].messages for key in changed)
         copied.messages.skipped = copied.messages.selected - new
-        if self._options.dry_run:
-            copied.memories.written, copied.messages.written = len(found.changed), new
-        return found
+        if self.options.dry_run:
+            copied.memories.written, copied.messages.written = len(changed), new
+        return _Found({*prints, *store.left_out.failures}, changed)
 
     async def _write_changed(self, store: Store, where: Selection, folder: MemoryFolder) -> None:
         if not where.keys:
             return
-        with self._observer.progress("exporting") as progress:
+        with self.observer.progress("exporting") as progress:
             async with aclosing(understood(store.read(where), store.dialect)) as pages:
                 file = None
                 try:
@@ -604,18 +591,17 @@ class Export:
     def _prune(self, folder: MemoryFolder, there: set[MemoryKey], damaged: LeftOut) -> None:
         for path, stamp in folder.files():
             gone = stamp.key not in there and not damaged.may_have(stamp.key)
-            if gone and self._where.has_key(stamp.key):
-                if not self._options.dry_run:
+            if gone and self.where.has_key(stamp.key):
+                if not self.options.dry_run:
                     folder.remove(path)
                 self.report.removed.append(str(path))
 
 
-class _Found:
+class _Found(NamedTuple):
     """All selected memories, and those without an up-to-date file."""
 
-    def __init__(self) -> None:
-        self.all: set[MemoryKey] = set()
-        self.changed: frozenset[MemoryKey] = frozenset()
+    all: set[MemoryKey]
+    changed: frozenset[MemoryKey]
 
 
 def _target(shape: Shape, *, clean: bool) -> Location:
@@ -653,8 +639,6 @@ async def _refuse_several(headers: AsyncGenerator[Memory], what: str, instead: s
 
 LARGE = 10_000
 """The number of messages above which a page is slow to open."""
-_FOLDERS = (Shape.MARKDOWN, Shape.HTML)
-"""The formats for readers that may be a folder, with a file for each memory."""
 
 
 def _folder_format(shape: Shape) -> type[FolderFormat]:

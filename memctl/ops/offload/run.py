@@ -22,14 +22,15 @@ from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.migrated import comes_back, restored_in
-from memctl.ops.offload.notes import (
+from memctl.ops.offload.migrated import (
     Described,
     all_described,
+    comes_back,
     for_offloaded,
     for_restored,
     id_of,
     in_whole_groups,
+    restored_in,
 )
 from memctl.ops.offload.references import origins
 from memctl.ops.offload.slim import (
@@ -41,7 +42,7 @@ from memctl.ops.offload.slim import (
     slim,
     tokens,
 )
-from memctl.ops.select import most_deletions, select_with_anchors
+from memctl.ops.select import select_with_anchors
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.batching import paginate
@@ -102,15 +103,14 @@ class RewriteRun(ChangeRun, ABC):
         limit: tuple[float, bool] | None = None,
         limit_text: str = "",
     ) -> None:
-        """``limit`` is the largest number of messages to change, as for ``DeleteRun``.
+        """``limit`` is the largest number of messages to change, as for ``ChangeRun``.
 
         ``limit_text`` is the limit as the user wrote it, such as ``--max-delete 20%``.
         """
-        super().__init__(record, where, self._plan_edits, options)
+        super().__init__(record, where, options=options, limit=limit)
         self.rewritten = RewriteReport()
         self.report.changed = set()
         self.prepare = self.make_ready
-        self._limit = limit
         self._limit_text = limit_text
 
     def messages(self) -> int:
@@ -148,9 +148,7 @@ class RewriteRun(ChangeRun, ABC):
             MemctlError: as ``Store.read``.
         """
         self.report.failures += self.rewritten.failures.items()
-        if self._limit is None:
-            return
-        self.most = await most_deletions(store, self.where, self._limit)
+        self.most = await self.most_allowed(store)
         planned = self.report.planned.deleted
         if planned > self.most:
             raise Loss(
@@ -163,7 +161,7 @@ class RewriteRun(ChangeRun, ABC):
         refuse(store)
         return await super().plan(store)
 
-    async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+    async def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         async with aclosing(in_whole_groups(select_with_anchors(store, where))) as pages:
             stays: str | None = None
             async for page in pages:
@@ -356,9 +354,9 @@ class RehydrateRun(RewriteRun):
             return "nothing could be put back"
         return "no message refers to a blob"
 
-    async def _plan_edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+    async def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         migrated = await self._migrated(store, where)
-        rest = super()._plan_edits(store, where.without(frozenset(migrated)))
+        rest = super().edits(store, where.without(frozenset(migrated)))
         async with aclosing(rest) as edits:
             async for edit in edits:
                 yield edit

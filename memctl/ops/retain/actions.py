@@ -1,4 +1,4 @@
-"""The contract of the actions of retention policies.
+"""The actions of retention policies: their contract, and what the actions have in common.
 
 An action is a class for one ``PolicyAction``, made for one policy and one store.  ``run.py`` calls
 the methods in this order, and each method opens the store itself::
@@ -7,7 +7,8 @@ the methods in this order, and each method opens the store itself::
     found = await action.export(location)     # a new archive; no file if nothing is selected
     await action.carry_out(location, acted)   # acts on what the archive holds
 
-An action that removes nothing is an ``InPlaceAction``: ``act`` takes the place of the last two.
+An action that removes nothing is an ``InPlaceAction``: ``act`` takes the place of the last two.  An
+action on messages is a ``MessageAction``, which counts the selection and writes the archive.
 
 ``carry_out`` is also called, before ``export``, for the archive of a run that was killed after the
 archive was complete.  So an action keeps nothing between the calls: ``carry_out`` reads the archive
@@ -21,20 +22,31 @@ lists its name and the keys of its ``select``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 
-from memctl.errors import Failure
+from memctl.dialects.view import Dialect
+from memctl.errors import Failure, Loss, Unavailable
 from memctl.journal.retention import Retention
 from memctl.journal.runs import Run
 from memctl.location import Location
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, Page
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.holds import HoldSource
-from memctl.ops.observer import Observer
+from memctl.ops.observer import Observer, opened
+from memctl.ops.recording import write_archive
+from memctl.ops.report import Progress
+from memctl.ops.retry import leaving_damaged
+from memctl.ops.select import most_deletions, whole_memories
 from memctl.ops.stop import Stop
+from memctl.registry import make_store
 from memctl.retention import Policy
+from memctl.store import OpenMode, Store
 from memctl.summarizer import Summarizer
+from memctl.text.numbers import count
 
 
 @dataclass(slots=True)
@@ -62,6 +74,14 @@ class Found:
         if moment is not None:
             self.oldest = moment if self.oldest is None else min(self.oldest, moment)
             self.newest = moment if self.newest is None else max(self.newest, moment)
+
+
+def add_message(found: Found, dialect: Dialect, message: bytes) -> None:
+    """Count a message by its JSON text."""
+    time: str | None = None
+    with suppress(ValueError):  # a message that is not JSON
+        time = dialect.role_and_time(message)[1]
+    found.add(len(message), dialect.moment(time))
 
 
 @dataclass(slots=True)
@@ -98,14 +118,13 @@ class Surroundings:
     summarizer: Summarizer | None = None
 
 
+@dataclass(slots=True)
 class RetentionAction(ABC):
-    """The action of one policy on one store."""
+    """The action of one policy on one store, which is at ``location``."""
 
-    def __init__(self, policy: Policy, location: Location, around: Surroundings) -> None:
-        """``location`` is the store of the policy."""
-        self.policy = policy
-        self.location = location
-        self.around = around
+    policy: Policy
+    location: Location
+    around: Surroundings
 
     @abstractmethod
     async def plan(self) -> Found:
@@ -115,6 +134,65 @@ class RetentionAction(ABC):
             Loss: more than the limit of the policy is selected.
             MemctlError: as ``Store.read``.
         """
+
+    def opened(self, mode: OpenMode = OpenMode.READ) -> AbstractAsyncContextManager[Store]:
+        """Return a context manager that opens the store of the policy."""
+        return opened(make_store(self.location, mode), self.around.observer)
+
+    def refuse_many(self, found: Found, most: float, of: str = "") -> None:
+        """Refuse a selection of more than ``most`` messages; ``of`` names the store.
+
+        Raises:
+            Loss: there are more.
+        """
+        if found.messages > most:
+            raise Loss(
+                f"more than max_delete {self.policy.limit_text}{of} would be removed: at least "
+                f"{count(found.messages, found.noun)}",
+                "nothing was removed; preview with --dry-run",
+            )
+
+    # The run that carries out the action
+
+    def record(self, archive: Location | None = None) -> Run:
+        """Return the record of a new run, which may act on an archive, for the history."""
+        record = self.around.record()
+        record.policy = self.policy.name
+        record.archive = "" if archive is None else archive.label
+        return record
+
+    def options(self, *, dry_run: bool = False) -> RunOptions:
+        """Return the options of the run."""
+        around = self.around
+        return RunOptions(
+            *(self.policy.backup, dry_run),
+            keep=around.keep,
+            observer=around.observer,
+            holds=around.holds,
+        )
+
+    async def execute(self, run: ChangeRun, acted: Acted, left: Collection[MemoryKey] = ()) -> None:
+        """Carry out a run that acts on an archive; add what was done to ``acted``.
+
+        ``left`` are the memories that the run leaves alone, filled in meanwhile.  Memories that
+        agents changed again and again are left for the next run, too.
+
+        Raises:
+            MemctlError: as ``ChangeRun.execute``.
+        """
+        run.stop = self.around.stop
+        try:
+            with run.recorded():
+                async with self.opened(run.mode) as store:
+                    await run.execute(store)
+        finally:
+            done, failures = run.report.done, run.report.failures
+            changed = {key for key, failure in failures if failure.code == "changed"}
+            acted.memories += done.memories
+            acted.messages += done.deleted
+            acted.left += len(changed.union(left))
+            acted.failures += [item for item in failures if item[0] not in changed]
+            acted.runs += [run.id] if run.id is not None else []
 
 
 class InPlaceAction(RetentionAction):
@@ -160,3 +238,71 @@ class ArchivingAction(RetentionAction):
             Interrupted: a stop was asked for; no memory is half changed.
             MemctlError: as the operation that acts.
         """
+
+
+class MessageAction(ArchivingAction):
+    """An action on the messages of a store."""
+
+    @abstractmethod
+    def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
+        """Yield what the policy selects as pages for the archive, without held memories.
+
+        The held memories are added to ``found.held``.  A memory without a selected message has no
+        page.
+
+        Raises:
+            DamagedMemory: a memory is damaged; the next call leaves the memory out.
+            MemctlError: as ``Store.read``.
+        """
+
+    async def plan(self) -> Found:
+        async with self.opened() as store:
+            store.refuse_changes()
+            return await self._counted(store, None)
+
+    async def export(self, archive: Location) -> Found:
+        if not archive.url and not archive.path.parent.is_dir():
+            raise Unavailable(f"the folder of {archive.label} does not exist", "create it first")
+        async with self.opened() as store:
+            return await self._counted(store, archive)
+
+    async def _counted(self, store: Store, archive: Location | None) -> Found:
+        """Count what the policy selects, and write it to the archive, if there is one."""
+        await store.check_integrity(whole_memories(self.policy.where), complete=True)
+        limit = self.policy.limit
+        most = inf if limit is None else await most_deletions(store, self.policy.where, limit)
+        description = "planning" if archive is None else "archiving"
+
+        async def attempt() -> Found:
+            found = Found(store.dialect.noun)
+            with self.around.observer.progress(description) as progress:
+                pages = self._watched(store, found, most, progress)
+                if archive is None:
+                    async with aclosing(pages):
+                        async for _ in pages:
+                            pass
+                else:
+                    await write_archive(archive, store, pages)
+            return found
+
+        found = await leaving_damaged(attempt)
+        found.damaged = dict(store.left_out.failures)
+        return found
+
+    async def _watched(
+        self, store: Store, found: Found, most: float, progress: Progress
+    ) -> AsyncGenerator[Page]:
+        """Yield the selected pages, counted.
+
+        Raises:
+            Loss: more than ``most`` messages are selected.
+        """
+        async with aclosing(self.pages(store, found)) as pages:
+            async for page in pages:
+                for entry in page.messages:
+                    add_message(found, store.dialect, entry.message)
+                found.memories += page.last
+                self.refuse_many(found, most, f" of {store.label}")
+                progress.advance(memories=int(page.last), messages=len(page.messages))
+                yield page
+                del page  # free a large page before the next read

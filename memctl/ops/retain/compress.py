@@ -7,16 +7,14 @@ from collections.abc import AsyncGenerator, Iterator
 from memctl.holds import HELD
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
-from memctl.model import MemoryKey, Page, StoredMessage
-from memctl.ops.compress.pipeline import plan_compression
+from memctl.model import Page, StoredMessage
 from memctl.ops.compress.plan import CompressionPlan, CompressMode, CompressOptions
-from memctl.ops.compress.report import CompressReport
-from memctl.ops.compress.run import CompressRun
+from memctl.ops.compress.run import CompressReport, CompressRun, plan_compression
 from memctl.ops.compress.spool import Spool
-from memctl.ops.retain.actions import Acted, Found
+from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard
-from memctl.ops.retain.messages import MessageAction, in_pages
 from memctl.store import Store
+from memctl.storekit.batching import paginate
 from memctl.storekit.files import temporary_folder
 from memctl.summarizer import Summarizer
 
@@ -55,7 +53,7 @@ class CompressionAction(MessageAction):
                 key: failure for key, failure in report.changes.failures if failure.code == HELD
             }
             while (case := spool.take()) is not None:
-                pages = iter(in_pages(case.memory, _messages(spool, case)))
+                pages = paginate(case.memory, _messages(spool, case), empty=False)
                 while (page := await in_thread(lambda: next(pages, None))) is not None:  # noqa: B023
                     yield page
                     del page
@@ -65,13 +63,9 @@ class CompressionAction(MessageAction):
             await guard.read(archive, self.around.observer)
             run = CompressRun(
                 *(self.record(archive), self.policy.where, self._options, self._summarizer),
-                self.options(),
+                guard.holds,
+                options=self.options(),
             )
-
-            def permits(key: MemoryKey, entry: StoredMessage) -> bool:
-                return guard.has(key, entry.id, entry.marks, entry.message)
-
-            run.permits = permits
             await self.execute(run, acted)
 
 

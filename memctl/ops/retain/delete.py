@@ -11,9 +11,8 @@ from memctl.location import Location
 from memctl.model import Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
 from memctl.ops.change.apply import tidy, without_held
 from memctl.ops.change.delete import DeleteRun, plan_deletions
-from memctl.ops.retain.actions import Acted, Found
+from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard
-from memctl.ops.retain.messages import MessageAction
 from memctl.selection import Selection
 from memctl.store import Store
 

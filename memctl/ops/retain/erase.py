@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 
 from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, EraseTarget, Erasure
-from memctl.ops.receipt import ErasedStore, Receipt
+from memctl.ops.erase import EraseRun, Erasure
+from memctl.ops.receipt import Receipt
 from memctl.ops.recording import note_unrecorded
-from memctl.ops.retain.actions import Acted, Found
+from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard
-from memctl.ops.retain.messages import MessageAction
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
@@ -72,10 +71,9 @@ class ErasureAction(MessageAction):
         """Erase a user from the store, if the archive has all messages of the user."""
         subject = Subject(user)
         record, around = self.around.record(), self.around
-        entry = ErasedStore(store.label, record.argument, store.kind)
-        run = EraseRun(subject, entry, around.runs_on, around.observer, holds=around.holds)
-        target = EraseTarget(store.location, run, lambda _: nullcontext(store))
-        erasure = Erasure(subject, [target])
+        about = record.argument, around.runs_on, around.observer, around.holds
+        run = EraseRun(subject, store, *about)
+        erasure = Erasure(subject, [run])
         if not await self._is_archived(store, guard, subject):
             acted.left += 1
             return
@@ -84,8 +82,8 @@ class ErasureAction(MessageAction):
         finally:
             if run.begun and erasure.receipt is not None:
                 acted.receipts.append(erasure.receipt.file.text)
-        if target.error is not None:
-            raise target.error
+        if run.error is not None:
+            raise run.error
         if erasure.receipt is not None:
             await erasure.end()
         report = run.report
@@ -106,7 +104,7 @@ class ErasureAction(MessageAction):
                 if holds.failure(key) is not None:
                     continue
                 for entry in page.messages:
-                    if not guard.has(key, entry.id, entry.marks, entry.message):
+                    if not guard.holds(key, entry):
                         return False
         return True
 

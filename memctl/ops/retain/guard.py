@@ -7,43 +7,71 @@ marks and its text.  A planned deletion of a message that the guard does not kno
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Self
 
 from memctl.location import Location
-from memctl.model import Edit, MemoryKey, StoredMessage
+from memctl.model import Change, Edit, MemoryKey, StoredMessage
 from memctl.ops.observer import Observer, opened
-from memctl.ops.retain.actions import Found
-from memctl.ops.retain.digests import DigestSet, digest
 from memctl.registry import make_store
 from memctl.selection import Selection
 
-_SCHEMA = "CREATE TABLE user (name BLOB PRIMARY KEY, messages INTEGER) WITHOUT ROWID"
-_COUNT = """
-INSERT INTO user VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET messages = messages + ?2
+_DIGESTS = """
+PRAGMA journal_mode = OFF;
+PRAGMA cache_size = -65536;
+CREATE TABLE digest (value BLOB PRIMARY KEY) WITHOUT ROWID;
 """
+_DIGEST_BYTES = 16
 
 
-class Guard:
-    """The messages of an archive, in constant memory.
+def digest(data: bytes) -> bytes:
+    """Return the digest of ``data``: 16 bytes of BLAKE2b."""
+    return blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
-    Leaving the context removes the temporary file of the guard.
-    """
+
+class DigestSet:
+    """A set of digests in an unnamed temporary file, which leaving the context removes."""
 
     def __init__(self) -> None:
-        self.found = Found()
-        """The counts of the archive."""
-        self._digests = DigestSet()
-        self._digests.database.execute(_SCHEMA)
+        self.database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self.database.executescript(_DIGESTS)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._digests.__exit__()
+        self.database.close()
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        """Add digests."""
+        rows = [(one,) for one in sorted(digests)]
+        self.database.execute("BEGIN")
+        self.database.executemany("INSERT OR IGNORE INTO digest VALUES (?)", rows)
+        self.database.execute("COMMIT")
+
+    def has(self, value: bytes) -> bool:
+        """Return whether the set has a digest."""
+        sql = "SELECT 1 FROM digest WHERE value = ?"
+        return self.database.execute(sql, (value,)).fetchone() is not None
+
+
+_USERS = "CREATE TABLE user (name BLOB PRIMARY KEY, messages INTEGER) WITHOUT ROWID"
+_COUNT = """
+INSERT INTO user VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET messages = messages + ?2
+"""
+
+
+class Guard(DigestSet):
+    """The messages of an archive, in constant memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database.execute(_USERS)
 
     async def read(self, archive: Location, observer: Observer) -> None:
         """Check the digest of an archive, and add all its messages.
@@ -54,41 +82,32 @@ class Guard:
             MemctlError: the archive cannot be read.
         """
         async with opened(make_store(archive), observer) as store:
-            self.found.noun = store.dialect.noun
             with observer.progress("checking the archive") as progress:
                 async with aclosing(store.read(Selection())) as pages:
                     async for page in pages:
-                        key = page.memory.key
-                        self._add(key, page.messages)
-                        self.found.memories += page.last
-                        for entry in page.messages:
-                            time = store.dialect.role_and_time(entry.message)[1]
-                            self.found.add(len(entry.message), store.dialect.moment(time))
+                        key, found = page.memory.key, page.messages
+                        self.add(_digest(key, entry) for entry in found)
+                        self.database.execute(_COUNT, (_bytes(key.user), len(found)))
                         progress.advance(memories=int(page.last), messages=len(page.messages))
                         del page  # free a large page before the next read
 
-    def _add(self, key: MemoryKey, messages: Collection[StoredMessage]) -> None:
-        self._digests.add(_digest(key, one.id, one.marks, one.message) for one in messages)
-        self._digests.database.execute(_COUNT, (_bytes(key.user), len(messages)))
-
-    def has(self, key: MemoryKey, id: str, marks: Collection[str], message: bytes) -> bool:
+    def holds(self, key: MemoryKey, entry: StoredMessage) -> bool:
         """Return whether the archive has this message of a memory, with these marks."""
-        return self._digests.has(_digest(key, id, marks, message))
+        return self.has(_digest(key, entry))
 
     def users(self) -> Iterator[tuple[str, int]]:
         """Yield each user of the archive, with the number of archived messages."""
-        for name, messages in self._digests.database.execute("SELECT name, messages FROM user"):
+        for name, messages in self.database.execute("SELECT name, messages FROM user"):
             yield name.decode("utf-8", "surrogatepass"), messages
 
     def is_whole(self, edit: Edit) -> bool:
         """Return whether the archive has every message that an edit deletes."""
-        return not any(self._lacks(edit.memory.key, edit, at) for at in range(len(edit.changes)))
+        return not any(self._lacks(edit.memory.key, change) for change in edit.changes)
 
-    def _lacks(self, key: MemoryKey, edit: Edit, at: int) -> bool:
-        change = edit.changes[at]
+    def _lacks(self, key: MemoryKey, change: Change) -> bool:
         if change.new is not None or change.old is None:
             return False
-        return not self.has(key, change.id, change.old, change.message)
+        return not self.holds(key, StoredMessage(change.id, change.message, change.old))
 
     async def narrow(
         self, edits: AsyncGenerator[Edit], left: Counter[MemoryKey]
@@ -104,10 +123,10 @@ class Guard:
                 if edit.offset == 0:
                     before = stays = None
                 changes = []
-                for at, change in enumerate(edit.changes):
+                for change in edit.changes:
                     if change.after != before:
                         before = stays = change.after
-                    if self._lacks(edit.memory.key, edit, at):
+                    if self._lacks(edit.memory.key, change):
                         stays = change.id  # the next deleted message follows this message
                         left[edit.memory.key] += 1
                         continue
@@ -115,10 +134,10 @@ class Guard:
                 yield replace(edit, changes=changes)
 
 
-def _digest(key: MemoryKey, id: str, marks: Collection[str], message: bytes) -> bytes:
-    names = json.dumps([*key, id, *sorted(marks)]).encode()
+def _digest(key: MemoryKey, entry: StoredMessage) -> bytes:
+    names = json.dumps([*key, entry.id, *sorted(entry.marks)]).encode()
     # An archive has a space in place of a line break, which in JSON is white space only.
-    text = message.replace(b"\n", b" ").replace(b"\r", b" ")
+    text = entry.message.replace(b"\n", b" ").replace(b"\r", b" ")
     return digest(b"%d:%b%b" % (len(names), names, text))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from memctl.journal.files import new_folder, refusals
@@ -43,10 +42,10 @@ class LedgerEntry:
 
 
 class Ledger:
-    """The ledger in the state folder, or in another folder."""
+    """The ledger in the state folder."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.path = (folder or state_folder().parent / "retention") / _NAME
+    def __init__(self) -> None:
+        self.path = state_folder().parent / "retention" / _NAME
 
     def prepare(self) -> None:
         """Create the folder of the ledger.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
-from memctl.dialects.view import Dialect
 from memctl.holds import HELD
 from memctl.model import Edit
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
-from memctl.ops.retain.actions import Acted, Found, InPlaceAction
-from memctl.ops.retain.messages import RunAction
+from memctl.ops.retain.actions import Acted, Found, InPlaceAction, add_message
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import Store
 
 
-class OffloadAction(RunAction, InPlaceAction):
+class OffloadAction(InPlaceAction):
     """The action of a policy that offloads, as ``memctl offload`` does.
 
     Each content is in its file before a message loses the content, so there is no archive.
@@ -25,7 +23,7 @@ class OffloadAction(RunAction, InPlaceAction):
 
     async def plan(self) -> Found:
         run, found = self._run(dry_run=True)
-        async with self.opened(OpenMode.READ) as store:
+        async with self.opened() as store:
             await run.execute(store)
         failures = dict(run.report.failures)
         found.memories = run.report.planned.memories
@@ -57,17 +55,10 @@ class OffloadAction(RunAction, InPlaceAction):
             async with aclosing(planner(store, where)) as edits:
                 async for edit in edits:
                     if not run.begun:  # a memory that changed meanwhile is planned again
-                        _count(found, store.dialect, edit)
+                        for change in edit.changes:
+                            if change.new is None:
+                                add_message(found, store.dialect, change.message)
                     yield edit
 
         run.planner = counted
         return run, found
-
-
-def _count(found: Found, dialect: Dialect, edit: Edit) -> None:
-    for change in edit.changes:
-        if change.new is None:
-            time: str | None = None
-            with suppress(ValueError):  # a message that is not JSON
-                time = dialect.role_and_time(change.message)[1]
-            found.add(len(change.message), dialect.moment(time))

@@ -10,21 +10,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
-from memctl.errors import Failure, Interrupted, Loss, NotFound, Unavailable
+from memctl.errors import Failure, NotFound, Unavailable
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.ops.lock import lock
-from memctl.ops.observer import opened
 from memctl.ops.retain.actions import Acted, ArchivingAction, Found
-from memctl.ops.retain.digests import DigestSet, digest
+from memctl.ops.retain.guard import DigestSet, digest
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.registry import make_store, read_checkpoints, write_checkpoints
+from memctl.registry import read_checkpoints, write_checkpoints
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.checkpoints import CheckpointRow, Checkpoints, OldCheckpoints
-from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.registry import CheckpointWriter
@@ -37,11 +36,11 @@ class PruneAction(ArchivingAction):
     """The action of a policy that prunes the threads of a LangGraph store."""
 
     async def plan(self) -> Found:
-        async with opened(make_store(self.location), self.around.observer) as store:
+        async with self.opened() as store:
             return await self._counted(store, None)
 
     async def export(self, archive: Location) -> Found:
-        async with opened(make_store(self.location), self.around.observer) as store:
+        async with self.opened() as store:
             engine = store.checkpoints().engine
             await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
             begin = partial(write_checkpoints, archive, store.label, engine)
@@ -85,6 +84,7 @@ class PruneAction(ArchivingAction):
         writer: CheckpointWriter | None,
     ) -> None:
         """Count the rows of a thread, and write them to the archive, if there is one."""
+        limit = self.policy.limit
         if writer is not None:
             writer.thread(key.session)
         found.memories += 1
@@ -94,43 +94,24 @@ class PruneAction(ArchivingAction):
                     found.add(len(row.line), row.moment)
                 else:
                     found.bytes += len(row.line)
-                self._refuse_many(found)
+                self.refuse_many(found, inf if limit is None else limit[0])
                 if row.failure is not None:
                     found.damaged[key] = row.failure
                 elif writer is not None and not await in_thread(partial(writer.row, row.line)):
                     text = "a row is too large for an archive: its checkpoint stays"
                     found.damaged[key] = Failure("too-large", text)
 
-    def _refuse_many(self, found: Found) -> None:
-        """Refuse more checkpoints than the policy permits.
-
-        Raises:
-            Loss: there are more.
-        """
-        limit = self.policy.limit
-        if limit is not None and found.messages > limit[0]:
-            raise Loss(
-                f"more than max_delete {self.policy.limit_text} would be removed: at least "
-                f"{count(found.messages, NOUN)}",
-                "nothing was removed; preview with --dry-run",
-            )
-
     async def carry_out(self, archive: Location, acted: Acted) -> None:
         with DigestSet() as rows:
             threads = await in_thread(partial(_read, archive, rows))
-            async with opened(
-                make_store(self.location, OpenMode.CHANGE), self.around.observer
-            ) as store:
+            async with self.opened(OpenMode.CHANGE) as store:
                 await lock(store)
                 await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
                 stop, observer = self.around.stop, self.around.observer
                 with stop.cooperative_while(), observer.progress("pruning") as progress:
                     for thread in threads:
-                        if stop.asked:
-                            raise Interrupted(
-                                "stopped as asked", "what was reported as done is complete"
-                            )
+                        stop.end_if_asked()
                         await self._prune(store, checkpoints, thread, rows, acted)
                         progress.advance(memories=1)
 

@@ -147,6 +147,7 @@ class PolicyTask:
         self.state = FAILED if self.state == NOTHING else self.state
 
 
+@dataclass
 class Retention:
     """A run of policies, one after the other; a failed policy does not stop the others.
 
@@ -159,22 +160,17 @@ class Retention:
             raise error
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[PolicyTask],
-        locate: Callable[[Policy, str], Location],
-        ledger: Ledger | None = None,
-        now: datetime | None = None,
-    ) -> None:
-        """``locate`` returns the location of an archive of a policy; ``now`` is the local time."""
-        self.tasks = tasks
-        self.ledger = ledger or Ledger()
-        self._located = locate
-        self._now = now or datetime.now()
+    tasks: Sequence[PolicyTask]
+    locate: Callable[[Policy, str], Location]
+    """Returns the location of an archive of a policy."""
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger()
+        self._now = datetime.now()
 
     def _locate(self, policy: Policy, name: str) -> Location:
         """Return the location of an archive, where no link is followed."""
-        return replace(self._located(policy, name), follows=False)
+        return replace(self.locate(policy, name), follows=False)
 
     def check(self) -> None:
         """Check, before anything runs, that each policy has an action, and keys for its archive.
@@ -222,8 +218,7 @@ class Retention:
                 for text in warnings:
                     task.around.observer.warn(text)
                 warnings = []
-                if task.around.stop.asked:
-                    raise Interrupted("stopped as asked", "what was reported as done is complete")
+                task.around.stop.end_if_asked()
                 self._warn_of_damage(task)
                 task.found, task.acted, task.error = Found(), Acted(), None
                 task.resumed, task.archive, task.state = [], None, STOPPED
@@ -250,8 +245,7 @@ class Retention:
         if isinstance(action, InPlaceAction):
             task.found = await action.act(task.acted)
             task.state = DONE if task.found.messages else NOTHING
-            if task.around.stop.asked:
-                raise Interrupted("stopped as asked", "what was reported as done is complete")
+            task.around.stop.end_if_asked()
             return
         assert isinstance(action, ArchivingAction)
         pending = self.ledger.pending(policy.name)
@@ -277,7 +271,8 @@ class Retention:
             task.state = DONE if task.resumed else NOTHING
             return
         task.archive = archive.label
-        await self._act(task, action, archive)
+        await action.carry_out(archive, task.acted)
+        task.around.stop.end_if_asked()
         self.ledger.add(ACTED, policy.name, name, task.location.label, task.found.messages)
         task.state = DONE
 
@@ -299,7 +294,8 @@ class Retention:
             self.ledger.add(ABSENT, policy, entry.archive, entry.store)
             return True
         try:
-            await self._act(task, action, archive)
+            await action.carry_out(archive, task.acted)
+            task.around.stop.end_if_asked()
         except BadData as error:
             task.around.observer.warn(f"{error.message}: {rest}")
             return False
@@ -307,11 +303,6 @@ class Retention:
         task.resumed.append(archive.label)
         self.ledger.add(ACTED, policy, entry.archive, entry.store)
         return True
-
-    async def _act(self, task: PolicyTask, action: ArchivingAction, archive: Location) -> None:
-        await action.carry_out(archive, task.acted)
-        if task.around.stop.asked:
-            raise Interrupted("stopped as asked", "what was reported as done is complete")
 
     async def _new_archive(self, policy: Policy) -> tuple[str, Location]:
         number = 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
-from memctl.errors import Failure, Interrupted, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
@@ -25,22 +26,22 @@ from memctl.text.numbers import count
 _BATCH_BYTES = 16 * 1024 * 1024
 
 
+@dataclass
 class PutBackRun:
     """A run that puts the rows of an archive back into the database from which they came.
 
     ``report`` calls a thread a memory.  ``messages`` counts checkpoints.
     """
 
-    def __init__(
-        self, archive: Location, where: Selection, record: Run, *, dry_run: bool, stop: Stop
-    ) -> None:
-        """``where`` selects by users and sessions."""
-        self.report = CopyReport(noun="checkpoint")
-        self._archive = archive
-        self._where = where
-        self._record = record
-        self._dry_run = dry_run
-        self._stop = stop
+    archive: Location
+    where: Selection
+    """Selects by users and sessions."""
+    record: Run
+    _: KW_ONLY
+    dry_run: bool
+    stop: Stop
+
+    report: CopyReport = field(default_factory=lambda: CopyReport(noun="checkpoint"))
 
     async def execute(self, target: Location, observer: Observer) -> None:
         """Check the whole archive, and then put back the rows of one thread after the other.
@@ -51,8 +52,8 @@ class PutBackRun:
             Interrupted: a stop was asked for; the archive can be imported again.
             MemctlError: as ``Checkpoints.put_back``.
         """
-        mode = OpenMode.READ if self._dry_run else OpenMode.CHANGE
-        with await in_thread(partial(read_checkpoints, self._archive)) as reader:
+        mode = OpenMode.READ if self.dry_run else OpenMode.CHANGE
+        with await in_thread(partial(read_checkpoints, self.archive)) as reader:
             contents = await in_thread(reader.check)
             async with opened(make_store(target, mode), observer) as store:
                 checkpoints = store.checkpoints()
@@ -62,24 +63,23 @@ class PutBackRun:
                         f"{store.label}",
                         f"name a database of LangGraph on {contents.engine}",
                     )
-                if not self._dry_run:
+                if not self.dry_run:
                     await lock(store)
                 with observer.progress("writing") as progress, closing(reader.rows()) as rows:
                     for thread, batches in _by_thread(rows):
-                        if self._where.has_key(MemoryKey("", thread)):
+                        if self.where.has_key(MemoryKey("", thread)):
                             await self._thread(checkpoints, thread, batches)
                             progress.advance(memories=1)
-        if self.report.messages.written and not self._dry_run:
-            note_unrecorded(self._record, observer.warn)
+        if self.report.messages.written and not self.dry_run:
+            note_unrecorded(self.record, observer.warn)
 
     async def _thread(
         self, checkpoints: Checkpoints, thread: str, batches: Iterator[list[bytes]]
     ) -> None:
         total = PutBack()
         while (lines := await in_thread(partial(next, batches, None))) is not None:
-            if self._stop.asked:
-                raise Interrupted("stopped as asked", "import the archive again: it goes on")
-            done = await checkpoints.put_back(thread, lines, dry_run=self._dry_run)
+            self.stop.end_if_asked("import the archive again: it goes on")
+            done = await checkpoints.put_back(thread, lines, dry_run=self.dry_run)
             total = total + done
         memories, messages = self.report.memories, self.report.messages
         memories.selected += 1

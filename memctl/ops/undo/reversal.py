@@ -1,23 +1,195 @@
-"""The undo of a recorded run: finds the run and its store, and records the undo."""
+"""The undo of a recorded run: finds the run and its store, and records the undo.
+
+Memories that a copy replaced are restored from the archive of its run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from memctl.errors import Busy, NotFound, UsageError
+from memctl.errors import Busy, Failure, NotFound, UsageError
+from memctl.holds import Holds
+from memctl.journal.changes import read_changes
 from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location, visible
-from memctl.ops.change.apply import ChangeReport
+from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
 from memctl.ops.change.change import RunOptions
+from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprints
+from memctl.ops.copy.copy import CopyOptions, copy
+from memctl.ops.recording import Recording
+from memctl.ops.report import CopyReport
 from memctl.ops.same_store import Locate, recorded_location
-from memctl.ops.undo.restore import CopyUndoRun, RestoreRun
-from memctl.ops.undo.undo import UndoRun
-from memctl.registry import as_recorded
+from memctl.ops.undo.undo import UndoRun, shown_as_recorded
+from memctl.registry import as_recorded, make_store
 from memctl.selection import Selection
 from memctl.shard import Shard
+from memctl.store import Store
 from memctl.text.numbers import count
+
+
+@dataclass(eq=False)
+class CopyUndoRun(UndoRun):
+    """A run that undoes a copy: it restores replaced memories, then removes added messages."""
+
+    archive: Path
+    """It holds the memories that the copy replaced, as they were before."""
+    restoring: Run
+    """The record of their restoration."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._archive = Location("archive", str(self.archive), path=self.archive)
+        self._keys = frozenset[MemoryKey]()
+        """The memories to restore."""
+        self._unrestored = 0
+        """The number of memories to restore that an error or a stop left as they were."""
+        self._reverses = False
+        """True if there is something to undo in memories that the copy did not replace."""
+
+    @property
+    def id(self) -> str | None:
+        return super().id or self.restoring.id or None
+
+    async def plan(self, store: Store) -> bool:
+        """Plan both the restoration and the removal; return False if there is nothing to change.
+
+        A refusal of either comes before the first change.
+        """
+        self.where = self.where.without(await self._plan_restoration(store))
+        self._reverses = await super().plan(store)
+        if self.dry_run:
+            await self._count()
+        return self._reverses or bool(self._keys)
+
+    async def _plan_restoration(self, store: Store) -> frozenset[MemoryKey]:
+        """Find the selected memories that are unchanged since the copy replaced them.
+
+        Return all selected memories that the copy replaced, even those that cannot be restored.
+        """
+        async with make_store(self._archive) as source:
+            async with aclosing(source.headers(self.where)) as memories:
+                keys = frozenset([memory.key async for memory in memories])
+            keys = frozenset(key for key in keys if not self.notes.of(key).unchanged)
+            recorded = shown_as_recorded(store, self.restoring)
+            self.restoring.dialect = ""  # the record is in the dialect of the store
+            good = await unchanged_since_run(recorded, self._parts, keys)
+            whole = Selection(keys=keys - good)
+            as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
+            self.report.failures += [
+                (key, Failure("conflict", "it has changed since it was replaced"))
+                for key in sorted(keys - good - as_before)
+            ]
+            holds = self.options.holds.read(store) if good else Holds()
+            held = {key: failure for key in sorted(good) if (failure := holds.failure(key))}
+            self.report.failures += held.items()
+            self._keys = good - held.keys()
+            return keys
+
+    async def _count(self) -> None:
+        """Count the memories to restore, for a dry run."""
+        planned, where = self.report.planned, Selection(keys=self._keys)
+        async with (
+            make_store(self._archive) as source,
+            aclosing(source.list_memories(where)) as infos,
+        ):
+            async for info in infos:
+                planned.memories += 1
+                planned.restored += info.messages
+
+    def left(self) -> str:
+        if self.begun:
+            return super().left()
+        waiting = self.report.planned.memories - self.report.done.memories
+        return str(self._unrestored + waiting or "")
+
+    async def carry_out(self, store: Store) -> None:
+        if self._keys:
+            await self._restore(store)
+        if self._reverses:
+            await super().carry_out(store)
+
+    async def _restore(self, store: Store) -> None:
+        copied, holds = CopyReport(), self.options.holds
+        recording = Recording(self.restoring, self.options.keep)
+        options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True, holds=holds)
+        try:
+            with recording.ended(copied):
+                async with make_store(self._archive) as source:
+                    recording.begin(store, self._observer.warn)
+                    chosen = Selection(keys=self._keys)
+                    await copy(source, store, chosen, options, copied, recorder=recording)
+                await self._tidy(store, self._keys - {key for key, _ in copied.failures})
+        finally:
+            self._unrestored = len(self._keys - copied.settled.keys())
+            for counted in (self.report.planned, self.report.done):
+                counted.memories += copied.memories.written
+                counted.restored += copied.messages.written
+                counted.deleted += copied.messages.deleted
+            self.report.failures += copied.failures
+
+    async def _tidy(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+        """Give back to the store what it noted on the memories ``keys`` in the earlier run."""
+
+        async def edits() -> AsyncGenerator[Edit]:
+            for key in keys:
+                if before := self.notes.of(key).before:
+                    yield Edit(Memory(key), [], before=before)
+
+        with store.foreseen(lambda _: None):  # an undo of this undo reverses the copy alone
+            async with aclosing(store.edit(edits())) as results:
+                async for result in results:
+                    if result.failure is not None:
+                        self.report.failures.append((result.key, result.failure))
+
+
+async def unchanged_since_run(
+    store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
+) -> frozenset[MemoryKey]:
+    """Return the memories in ``keys`` that are unchanged since a run wrote them whole.
+
+    Message ids, order and marks are compared.  ``parts`` are the files of changes of the run, which
+    lack the memories that a run did not reach.
+
+    Raises:
+        BadData: a file of changes is damaged.
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=store.dialect.facts)
+    left: dict[MemoryKey, Hasher] = {}
+    for path in parts:
+        for edit in read_changes(path, messages=False):
+            key = edit.memory.key
+            if key in keys:
+                if edit.offset == 0:
+                    left[key] = sides.hasher(Precision.OUTLINE)
+                left[key].add(
+                    [
+                        StoredMessage(one.id, b"", one.new)
+                        for one in edit.changes
+                        if one.new is not None
+                    ]
+                )
+    outlines = store.outline(Selection(keys=keys))
+    found = await fingerprints(outlines, Precision.OUTLINE, sides)
+    return frozenset(
+        key for key, hasher in left.items() if key in found and found[key].digest == hasher.digest()
+    )
+
+
+async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset[MemoryKey]:
+    """Return the selected memories whose messages have equal ids, order and marks in both stores.
+
+    Raises:
+        MemctlError: as ``Store.read``.
+    """
+    sides = Comparability(facts=one.dialect.facts)
+    here = await fingerprints(one.outline(where), Precision.OUTLINE, sides)
+    there = await fingerprints(other.outline(where), Precision.OUTLINE, sides)
+    return frozenset(
+        key for key, found in here.items() if key in there and found.digest == there[key].digest
+    )
 
 
 def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where: str) -> Run | Job:
@@ -120,28 +292,41 @@ def reversing(
     options: RunOptions,
     *,
     named: bool,
+    elsewhere: bool,
+    job: str = "",
 ) -> Iterator[UndoRun]:
     """Return a context manager with the run that undoes ``undone``.
 
     ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
-    purpose, perhaps another store than the run changed.
+    purpose, perhaps another store than the run changed; ``elsewhere`` is True if it is another one.
+    ``job`` is the name of the undo of a job, of which only the shard of ``undone`` is locked.
+
+    If the block succeeds and nothing of the run is left, the run is recorded as undone.
     """
-    folder, report = runs.folder / undone.id, ChangeReport()
-    parts, archive = runs.parts(undone), runs.replaced(undone)
-    record = new_record()
+
+    def record() -> Run:
+        found = new_record()
+        if not elsewhere:  # the record names options, such as ?state=, that the user left out
+            found.argument, found.secret = undone.argument, found.secret or undone.secret
+        found.undoes, found.dialect = undone.id, undone.dialect
+        found.job = job
+        found.shard, found.stores = (undone.shard, undone.stores) if job else ("", 1)
+        return found
+
+    archive, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
     with closing(runs.before(undone)) as notes:
-        kind: type[UndoRun] | partial[CopyUndoRun] = UndoRun
-        if archive is not None:
-            restoring = RestoreRun(new_record(), archive, parts, notes, options, report)
-            kind = partial(CopyUndoRun, restoring)
-        yield kind(
-            *(record, where, parts, folder, options, report, notes),
-            undone=None if named else undone,
-            skips_damage=runs.origin(undone).command == "doctor",
-        )
+        about = record(), whole, runs, undone, notes
+        if archive is None:
+            undoing = UndoRun(*about, options=options, named=named)
+        else:
+            copied = archive, record()
+            undoing = CopyUndoRun(*about, *copied, options=options, named=named)
+        yield undoing
+    if where == Selection() and not (options.dry_run or undoing.report.failures):
+        _note_undone(runs, undone, undoing.id)
 
 
-def note_undone(runs: Runs, undone: Run, by: str | None) -> None:
+def _note_undone(runs: Runs, undone: Run, by: str | None) -> None:
     """Record that the run ``by`` undid ``undone``, or that there was nothing to undo.
 
     ``by`` is the id of the undo; None if there was nothing to undo.  If ``undone`` is itself an

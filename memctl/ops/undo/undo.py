@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby, repeat
@@ -30,8 +30,7 @@ from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.json import jsonio
 from memctl.model import NO_MEMORY, Change, Edit, Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.change.apply import ChangeReport
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.change.delete import removal
 from memctl.ops.doctor.repair import count_records, revert_repairs
 from memctl.ops.recreated import refuse_recreated
@@ -125,76 +124,60 @@ async def _reversals(
         del group, cases  # free them before the next group is read
 
 
+@dataclass(slots=True)
 class _RunEffect:
     """The recorded changes of a run in one memory, compared with the present memory."""
 
-    __slots__ = (
-        "_as_before",
-        "_behind",
-        "_misfit",
-        "_next",
-        "_now",
-        "_owner",
-        "_replaced",
-        "_shared",
-        "_shared_anchors",
-        "_stays",
-        "additions",
-        "changes",
-        "found",
-        "noted",
-        "number",
-        "records",
-        "replaced",
-        "shared_ids",
-        "summary",
-        "unseen",
-    )
+    number: int
+    """The number of the memory in its group."""
+    edit: InitVar[Edit]
+    """The run's first edit of the memory."""
+    note: InitVar[Note]
+    """The store's note on the memory."""
+    shared_ids: Mapping[str, int] = field(init=False)
+    """The ids of deleted messages, with the number of remaining messages that share the id."""
+    noted: bool = field(init=False)
+    summary: tuple[str | None, str | None] = field(init=False)
+    """The summaries before and after the run; the second is None if the run changed none."""
+    _owner: str | None = field(init=False)
+    found: bool = False
+    records: int = 0
+    """The number of records of the memory so far."""
+    changes: int = 0
+    """The number of changes that the run made in the memory."""
+    additions: int = 0
+    """The number of changes that inserted a message."""
+    _now: str | None = None
+    """The present summary; None if the store has no place for summaries, or no such memory."""
+    _as_before: bool = True
+    """True if the changed messages have the marks that they had before the run."""
+    _misfit: tuple[int, str] | None = None
+    """The number of the first change that does not fit the present messages, and the reason."""
+    replaced: list[str] = field(default_factory=list)
+    """The ids of messages that the run deleted and inserted again with another text."""
+    _replaced: dict[str, _Replaced] = field(default_factory=dict)
+    """The digests of replaced messages, by id."""
+    unseen: set[str] = field(default_factory=set)
+    """The ids of messages that deleted messages followed, but that do not exist now."""
+    _shared: dict[str, _SharedId] = field(default_factory=dict)
+    """The changed messages that share their id with others, by id."""
+    _shared_anchors: set[str] = field(default_factory=set)
+    """The ids that deleted messages followed, and that several present messages have."""
+    _stays: str | None = None
+    """The id of the last message so far that the run did not add; None if there is none."""
+    _behind: str | None = None
+    """The anchor of the message ``_stays``.
 
-    def __init__(self, number: int, edit: Edit, note: Note) -> None:
-        """``edit`` is the run's first edit of the memory, ``note`` the store's note on it.
+    A message that followed this anchor now follows the message ``_stays``.
+    """
+    _next: int = 0
+    """The index after the last message that was passed to ``added``."""
 
-        ``number`` is the number of the memory in its group.
-        """
-        self.number = number
+    def __post_init__(self, edit: Edit, note: Note) -> None:
         self.shared_ids = note.shared_ids
-        """The ids of deleted messages, with the number of remaining messages that share the id."""
         self.noted = bool(note.before)
-        self._owner = edit.memory.owner
-        self.found = False
-        self.records = 0
-        """The number of records of the memory so far."""
-        self.changes = 0
-        """The number of changes that the run made in the memory."""
-        self.additions = 0
-        """The number of changes that inserted a message."""
         self.summary = (edit.summary, edit.memory.summary)
-        """The summaries before and after the run; the second is None if the run changed none."""
-        self._now: str | None = None
-        """The present summary; None if the store has no place for summaries, or no such memory."""
-        self._as_before = True
-        """True if the changed messages have the marks that they had before the run."""
-        self._misfit: tuple[int, str] | None = None
-        """The number of the first change that does not fit the present messages, and the reason."""
-        self.replaced: list[str] = []
-        """The ids of messages that the run deleted and inserted again with another text."""
-        self._replaced: dict[str, _Replaced] = {}
-        """The digests of replaced messages, by id."""
-        self.unseen: set[str] = set()
-        """The ids of messages that deleted messages followed, but that do not exist now."""
-        self._shared: dict[str, _SharedId] = {}
-        """The changed messages that share their id with others, by id."""
-        self._shared_anchors: set[str] = set()
-        """The ids that deleted messages followed, and that several present messages have."""
-        self._stays: str | None = None
-        """The id of the last message so far that the run did not add; None if there is none."""
-        self._behind: str | None = None
-        """The anchor of the message ``_stays``.
-
-        A message that followed this anchor now follows the message ``_stays``.
-        """
-        self._next = 0
-        """The index after the last message that was passed to ``added``."""
+        self._owner = edit.memory.owner
 
     def add(self, edit: Edit) -> None:
         """Count the changes of the run's next edit of the memory."""
@@ -664,47 +647,42 @@ def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
     return replace(edit, memory=replace(edit.memory, summary=old), summary=new)
 
 
+@dataclass(eq=False)
 class UndoRun(ChangeRun):
     """A run that reverses an earlier run: its edits, and the repairs that the store made itself."""
 
     mode = OpenMode.RESTORE
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        parts: Sequence[Path],
-        folder: Path,
-        options: RunOptions,
-        report: ChangeReport | None = None,
-        notes: runs.Notes | None = None,
-        *,
-        undone: runs.Run | None = None,
-        skips_damage: bool = False,
-    ) -> None:
-        """``record`` is the record of the undo itself, ``undone`` the record of the run to undo.
+    kept: runs.Runs
+    undone: runs.Run
+    """The run of ``kept`` to undo; ``record`` is the record of the undo itself."""
+    notes: runs.Notes
+    """The notes of the store on the memories that ``undone`` changed."""
+    _: KW_ONLY
+    named: bool
+    """True to insert messages even into a store that was recreated since the run."""
 
-        With ``undone`` None, messages are inserted even into a store that was recreated since the
-        run.  ``folder`` is the folder of the run to undo, ``parts`` are the files of changes there,
-        and ``notes`` are the notes of the store on the changed memories.  ``skips_damage`` is True
-        if the run to undo was a repair: the memories may then hold further damage.
+    def __post_init__(self) -> None:
+        """Find the files of the run to undo.
+
+        Raises:
+            BadData: as ``Runs.parts``.
         """
-        super().__init__(record, where, self._plan, options, report)
-        self._parts = parts
-        self._note_of = notes.of if notes is not None else lambda _: runs.Note()
+        super().__post_init__()
+        self._parts = self.kept.parts(self.undone)
         self._planned: set[MemoryKey] = set()
         """The memories with a change to undo."""
         self._removing: set[MemoryKey] = set()
         """The memories of which the undo removes or replaces something."""
-        self._folder = folder
-        self._undone = undone
-        self._repaired = (folder / REPAIRS).exists()
-        self._skips_damage = skips_damage
+        self._folder = self.kept.folder / self.undone.id
+        self._origin = self.kept.origin(self.undone)
+        """The run in the chain of undos that is no undo itself."""
+        self._repaired = (self._folder / REPAIRS).exists()
         self._reverted: int | None = None
 
-    async def _plan(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+    async def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
         failures = self.report.failures
-        edits = plan_undo(store, self._parts, where, failures, self._note_of, self._removing)
+        edits = plan_undo(store, self._parts, where, failures, self.notes.of, self._removing)
         async with aclosing(edits):
             async for edit in edits:
                 self._planned.add(edit.memory.key)
@@ -713,6 +691,12 @@ class UndoRun(ChangeRun):
 
     def removes(self, key: MemoryKey) -> bool:
         return key in self._removing
+
+    def messages(self) -> int:
+        origin = self._origin
+        if origin.command in ("offload", "rehydrate") or origin.counts.keys() == {"replaced"}:
+            return self.seen().deleted  # each is deleted and restored with another text
+        return super().messages()
 
     @property
     def concerned(self) -> Selection:
@@ -756,9 +740,9 @@ class UndoRun(ChangeRun):
             )
             self._repaired = False
         self._leave_repairs(store)
-        if self._skips_damage:
+        if self._origin.command == "doctor":  # the memories may have further damage
             store.skip_damage()
-        something = await super().plan(as_recorded(store, self.record))
+        something = await super().plan(shown_as_recorded(store, self.record))
         return something or self._repaired
 
     def _leave_repairs(self, store: Store) -> None:
@@ -769,8 +753,8 @@ class UndoRun(ChangeRun):
 
     async def check(self, store: Store) -> None:
         """Refuse to insert messages into a store that was recreated since the run."""
-        if self._undone is not None and self.report.planned.restored:
-            await refuse_recreated(store, self._undone)
+        if not self.named and self.report.planned.restored:
+            await refuse_recreated(store, self.undone)
 
     async def carry_out(self, store: Store) -> None:
         """Undo the repairs that the store made itself, then the edits."""
@@ -778,7 +762,7 @@ class UndoRun(ChangeRun):
         if self._repaired:
             await self._revert(store)
         if self.report.planned.memories:
-            await super().carry_out(as_recorded(store, self.record))
+            await super().carry_out(shown_as_recorded(store, self.record))
 
     async def _revert(self, store: Store) -> None:
         self.begin()
@@ -794,7 +778,7 @@ class UndoRun(ChangeRun):
             self._observer.note(f"repairs of the store itself undone: {', '.join(done)}")
 
 
-def as_recorded(store: Store, record: runs.Run) -> Store:
+def shown_as_recorded(store: Store, record: runs.Run) -> Store:
     """Return the store, with messages in the dialect in which a run recorded its changes.
 
     ``record`` is the record of the run.  If it has no dialect, the store is returned as given.
