@@ -264,6 +264,31 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
     return found
 
 
+def memories_of_hard_names(place: Place) -> list[Sample]:
+    """Return memories to write, with names that are hard to store or look alike.
+
+    Several users have a session of the same name.  A store for a single memory gets only one.
+    """
+    [key] = place.keys(1)
+    messages = [
+        samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
+        for n, name in enumerate(samples.NAMES)
+    ]
+    found = [sample(key, messages)]
+    if place.backend.only:
+        return found
+    for name in samples.NAMES:
+        found.append(sample(MemoryKey(name, f"of {name}"), messages))
+        found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
+    sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
+    found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
+    # Keys and ids whose row ids can be split in several ways.
+    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
+    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
+    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
+    return found
+
+
 def mixture(
     entries: list[StoredMessage], new: list[StoredMessage]
 ) -> tuple[list[Change], list[StoredMessage]]:

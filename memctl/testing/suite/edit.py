@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
@@ -24,6 +23,7 @@ from memctl.testing.drive import (
     filled,
     gone,
     marked,
+    memories_of_hard_names,
     mixture,
     put,
     read,
@@ -98,31 +98,6 @@ def faults(entries: list[StoredMessage]) -> dict[str, Change]:
     return found
 
 
-def named(place: Place) -> list[Sample]:
-    """Return memories to write, with names that are hard to store or look alike.
-
-    Several users have a session of the same name.  A store for a single memory gets only one.
-    """
-    [key] = place.keys(1)
-    messages = [
-        samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
-        for n, name in enumerate(samples.NAMES)
-    ]
-    found = [sample(key, messages)]
-    if place.backend.only:
-        return found
-    for name in samples.NAMES:
-        found.append(sample(MemoryKey(name, f"of {name}"), messages))
-        found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
-    sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
-    found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
-    # Keys and ids whose row ids can be split in several ways.
-    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
-    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
-    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
-    return found
-
-
 def twins() -> list[StoredMessage]:
     """Return messages of which some have the same id, with equal or different marks."""
     return [
@@ -146,33 +121,6 @@ TWINS: dict[str, tuple[list[Change], list[int]]] = {
     ),
     "the next behind another": ([Change("twin", ()), Change("c", ())], [0, 1, 2, 4, 6]),
 }
-
-
-class Broken(Exception):
-    """An error that the source of an edit raises in these tests."""
-
-
-async def assert_whole(
-    place: Place, results: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
-) -> None:
-    """Assert the effect of an interrupted edit that deletes the first five messages of ``done``.
-
-    All five must be deleted, or none; with a result in ``results``, they must be deleted.  The
-    memories ``untouched`` must be unchanged, and no other memories may exist.
-    """
-    assert set(results) <= {done.key}
-    async with place.store(create=False) as store:
-        found = await read(store)
-    assert set(found) == {done.key, *(one.key for one in untouched)}
-    for one in untouched:
-        assert_same(store, found[one.key], one)
-    whole = results or len(found[done.key].entries) == 5
-    assert_same(store, found[done.key], sample(done.key, done.entries[5 if whole else 0 :]))
-
-
-def strays(place: Place) -> list[str]:
-    """Return the paths of temporary files in the store's folder; an edit must leave none."""
-    return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
 class EditTests:
@@ -440,7 +388,7 @@ class EditTests:
 
     async def test_edit_goes_by_exact_names(self, place: Place) -> None:
         """An edit of every second memory leaves memories with similar names unchanged."""
-        memories = named(place)
+        memories = memories_of_hard_names(place)
         async with place.store() as store:
             results = await write(store, memories)
             assert place.backend.refuses_names or not any(
@@ -641,65 +589,3 @@ class EditTests:
             results = await edit(store, edits(key, [Change("twin", ("hint",))] * 4))
             assert_changed(results[key])
         await assert_holds(place, [one])
-
-    async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
-        """After an error of the source, the unfinished memory is unchanged.
-
-        A memory with a WriteResult is changed.
-        """
-        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
-
-        async def breaking() -> AsyncGenerator[Edit]:
-            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
-                yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
-                if one.last:
-                    raise Broken
-                yield one
-
-        results: dict[MemoryKey, WriteResult] = {}
-
-        async def work() -> None:
-            async for result in store.edit(breaking()):
-                results[result.key] = result
-
-        async with changing(many_place) as store:
-            with pytest.raises(Broken):
-                await work()
-            await assert_whole(many_place, results, done, [broken, untouched])
-        await assert_whole(many_place, results, done, [broken, untouched])
-        assert strays(many_place) == []
-
-    async def test_edit_cancelled(self, many_place: Place) -> None:
-        """A cancelled edit (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
-        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
-        stuck = asyncio.Event()
-
-        async def hanging() -> AsyncGenerator[Edit]:
-            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
-                yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
-                if one.last:
-                    stuck.set()
-                    await asyncio.sleep(60)
-                yield one
-
-        results: dict[MemoryKey, WriteResult] = {}
-
-        async def work() -> None:
-            async for result in store.edit(hanging()):
-                results[result.key] = result
-
-        async with changing(many_place) as store:
-            task = asyncio.create_task(work())
-            await asyncio.wait_for(stuck.wait(), 30)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await assert_whole(many_place, results, done, [broken, untouched])
-            assert not (await edit(store, edits(untouched.key, [gone(untouched.entries[0])])))[
-                untouched.key
-            ].failure
-        untouched.entries.pop(0)
-        await assert_whole(many_place, results, done, [broken, untouched])
-        assert strays(many_place) == []

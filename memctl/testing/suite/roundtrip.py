@@ -140,17 +140,6 @@ class RoundtripTests:
             for mark in {mark for entry in hard.entries for mark in entry.marks}:
                 assert counts[mark] == sum(mark in entry.marks for entry in hard.entries)
 
-    async def test_roundtrip_of_two_users_with_one_session(self, many_place: Place) -> None:
-        written = [sample(MemoryKey(user, "default"), samples.entries(4)) for user in ("a", "b")]
-        async with many_place.store() as store:
-            if store.features.session_owners:
-                pytest.skip("a session belongs to one user")
-            await write_all(store, written)
-            found = await read(store)
-            assert set(found) == {one.key for one in written}
-            for one in written:
-                assert_same(store, found[one.key], one)
-
     @pytest.mark.parametrize("summary", ['What was said: 😀 "quoted" \0 \ud800 it\'s', ""])
     async def test_roundtrip_of_summaries(self, place: Place, summary: str) -> None:
         [key] = place.keys(1)
