@@ -18,7 +18,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline
+from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline
 from memctl.engines.redis.text import decode
 from memctl.errors import Lost
 from memctl.layouts.redis.keys import (
@@ -272,15 +272,26 @@ class SnapshotReader:
             Lost: the connection broke.
             Unavailable: the server refuses a command.
         """
+        more = marks or [()] * len(memories)
+        names = [self._names(ref.base, some) for ref, some in zip(memories, more, strict=True)]
+        keys = [list_keys(ref.base, aliases) for ref, aliases in zip(memories, names, strict=True)]
+        every = [*chain.from_iterable(keys), *(ref.base + MARKS_INDEX for ref in memories)]
+        _, there = self._pipeline.execute([(b"WATCH", *every), (b"EXISTS", *every)])
+        taken = time.monotonic()
+        if not there:  # most memories to write are new
+            return [
+                _snapshot(ref, taken, ABSENT, (), aliases, [IdList(key, ()) for key in some], None)
+                for ref, aliases, some in zip(memories, names, keys, strict=True)
+            ]
         begun = self._pipeline.execute(
             chain.from_iterable(map(_watch_commands, memories)), tolerate=WRONG_TYPE
         )
         taken = time.monotonic()
         ttls, indexes = begun[1::3], begun[2::3]
         names = []
-        for number, (ref, index) in enumerate(zip(memories, indexes, strict=True)):
+        for ref, index, some in zip(memories, indexes, more, strict=True):
             self._is_complete(ref.base, (), index)
-            names.append(self._names(ref.base, marks[number] if marks else ()))
+            names.append(self._names(ref.base, some))
         keys = [list_keys(ref.base, aliases) for ref, aliases in zip(memories, names, strict=True)]
         lengths = iter(
             self._pipeline.execute(

@@ -228,16 +228,16 @@ class RedisMemoryStore(RedisStore):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with self.server.pipeline() as pipeline, self.server.pipeline() as side:
+        async with self.server.pipeline() as pipeline:
             marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
-            writer = Writer(pipeline, side, marks, mode, self.about_to_commit)
+            writer = Writer(pipeline, marks, self.about_to_commit, mode)
             async for batch in gather(pages):
                 if isinstance(batch, Large):
                     make = partial(self._staged_memory, batch)
                     parts = (page.messages async for page in batch.pages)
-                    yield await self._large(pipeline, batch.memory, make, parts, writer.write)
+                    yield await self._large(pipeline, batch.memory, make, parts, writer.run)
                     continue
-                async for result in self._small(pipeline, batch, self._buffered, writer.write):
+                async for result in self._small(pipeline, batch, self._buffered, writer.run):
                     yield result
 
     def _buffered(self, small: Small) -> BufferedMemory:
@@ -259,9 +259,9 @@ class RedisMemoryStore(RedisStore):
                 if isinstance(batch, LargeEdit):
                     memory = batch.edit.memory
                     make = partial(self._staged_changes, memory, batch.edit.before)
-                    yield await self._large(pipeline, memory, make, batch.pieces, editor.edit)
+                    yield await self._large(pipeline, memory, make, batch.pieces, editor.run)
                     continue
-                async for result in self._small(pipeline, batch, self._inline, editor.edit):
+                async for result in self._small(pipeline, batch, self._inline, editor.run):
                     yield result
 
     def _inline(self, edit: Edit) -> InlineChanges:
