@@ -1138,11 +1138,11 @@ def test_undo_message_that_would_be_read_as_that_of_another_user_is_not_written(
     place = one("sqlite")
     put(place, [sample(MemoryKey("bob", "s"), samples.entries(2))])
     before = rows(place, "message", "session", "users")
-    memory = json.dumps({"memory": {"user": user, "session": "s"}})
+    memory = f'{{"memory":{{"user":"{user}","session":"s"}}}}'
     source = tmp_path / "source.ndjson"
 
     def keep(own: str) -> None:
-        line = f'{{"message": {{"id": {own}, "role": "user"}}, "marks": [], "id": "{id}"}}'
+        line = f'{{"message":{{"id": {own}, "role": "user"}},"marks":[],"id":"{id}"}}'
         source.write_bytes(sealed(memory.encode(), line.encode()))
 
     keep(own)
