@@ -8,7 +8,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import ALL, assert_same, infos, read, write, write_all
+from memctl.testing.drive import ALL, assert_same, infos, read, write, write_all, write_into
 from memctl.testing.samples import NAMES, Sample, sample
 
 
@@ -39,8 +39,7 @@ class RoundtripTests:
             sample(key, samples.entries(count), summary="")
             for key, count in zip(place.keys(3), (2345, 3, 1000), strict=False)
         ]
-        async with place.store() as store:
-            await write_all(store, written)
+        await write_into(place, written)
         async with place.store(create=False) as store:
             found = await read(store)
             assert set(found) == {one.key for one in written}
@@ -52,8 +51,7 @@ class RoundtripTests:
             sample(key, samples.entries(count))
             for key, count in zip(place.keys(3), (5, 3, 1), strict=False)
         ]
-        async with place.store() as store:
-            await write_all(store, written)
+        await write_into(place, written)
         async with place.store(create=False) as store:
             user = Selection(users=frozenset({written[0].key.user}))
             for where in (ALL, user, Selection(roles=frozenset({"user"})), ALL):

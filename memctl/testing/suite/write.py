@@ -91,16 +91,6 @@ class WriteTests:
             assert failure.code == "changed"
             assert await read(store) == {}
 
-    async def test_write_appends_to_what_another_store_wrote(self, place: Place) -> None:
-        [key] = place.keys(1)
-        async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(3))])
-        async with place.store() as store:
-            results = await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
-            assert results[key].failure is None
-        async with place.store(create=False) as store:
-            assert_same(store, (await read(store)).get(key), sample(key, samples.entries(5)))
-
     async def test_write_replaces(self, place: Place) -> None:
         keys = place.keys(3)
         others = [sample(key, samples.entries(place.size(1200))) for key in keys[1:]]
