@@ -10,7 +10,6 @@ lists, an id on any of the lists has the mark.
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,9 +37,6 @@ from memctl.stores.agentscope1.redis.before import (
     other_expiries,
 )
 from memctl.stores.agentscope1.redis.payloads import (
-    InlinePayloads,
-    Payloads,
-    Staging,
     check_size,
     lone_surrogate,
     mark_name,
@@ -436,15 +432,14 @@ class ChangeChunk(NamedTuple):
     insertions: list[Insertion]
 
 
-class MemoryChanges(ChangingMemory):
+class MemoryChanges(ChangingMemory[ChangeChunk]):
     """The changes of a memory, for ``ChangeApplier``."""
 
-    payloads: Payloads
-    """The payloads of the messages to insert."""
-
-    def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
+    def __init__(
+        self, base: bytes, memory: Memory, ttl: int | None, before: str, staged: Keys | None = None
+    ) -> None:
         """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``."""
-        super().__init__(base, memory.key, ttl)
+        super().__init__(base, memory.key, ttl, staged)
         self.before = MemoryBefore.load(before)
         self.written = self.deleted = self.new = self.presumed = 0
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
@@ -460,9 +455,18 @@ class MemoryChanges(ChangingMemory):
         self.unmarked: dict[bytes, IdSet] = {}
         """The ids that lose a mark, by alias of the mark."""
 
-    @abstractmethod
+    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
+        """Add changes.
+
+        Raises:
+            Rejected: Redis cannot hold an inserted message, id or mark.
+        """
+        new = [payload(one.message, one.shape) for one in changes if one.old is None]
+        self.keep(pipeline, self._group(changes), new)
+
     def chunks(self) -> Iterator[ChangeChunk]:
         """Yield the changes in order, in chunks.  Only one iterator may be in use at a time."""
+        return iter(self.parts)
 
     def insertions(self) -> Iterator[Insertion]:
         """Yield the positions of the messages to insert, in order."""
@@ -541,55 +545,6 @@ class MemoryChanges(ChangingMemory):
             _ids_with(self.marked, mark).add(ids)
         for mark in before - after:
             _ids_with(self.unmarked, mark).add(ids)
-
-
-class InlineChanges(MemoryChanges):
-    """The changes of a small memory; the transaction contains the payloads (texts of messages)."""
-
-    def __init__(
-        self,
-        base: bytes,
-        memory: Memory,
-        ttl: int | None,
-        changes: list[Change],
-        before: str,
-    ) -> None:
-        """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``.
-
-        Raises:
-            Rejected: Redis cannot hold an inserted message, id or mark.
-        """
-        super().__init__(base, memory, ttl, before)
-        self._chunk = self._group(changes)
-        self.payloads = InlinePayloads(_payloads(changes))
-
-    def chunks(self) -> Iterator[ChangeChunk]:
-        yield self._chunk
-
-
-class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
-    """Many changes in a local file.  The messages to insert are staged on the server."""
-
-    def __init__(
-        self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
-    ) -> None:
-        MemoryChanges.__init__(self, base, memory, ttl, before)
-        Staging.__init__(self, keys)
-
-    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Store the messages to insert on the server, and ids and marks in the local file.
-
-        Raises:
-            Rejected: Redis cannot hold an inserted message, id or mark.
-        """
-        self.stage(pipeline, self._group(changes), _payloads(changes))
-
-    def chunks(self) -> Iterator[ChangeChunk]:
-        return iter(self.staged)
-
-
-def _payloads(changes: list[Change]) -> list[bytes]:
-    return [payload(one.message, one.shape) for one in changes if one.old is None]
 
 
 def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:

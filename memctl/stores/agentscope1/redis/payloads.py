@@ -12,17 +12,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Generic, TypeVar
 
 from memctl.engines.redis.pipeline import Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.json import jsonio
 from memctl.layouts.redis.keys import LEASE, RAW_SURROGATES, Keys, canonical_mark
-from memctl.machine.spool import ItemSpool
 from memctl.model import LARGEST_MESSAGE
 from memctl.storekit.simple import Rejected
-
-T = TypeVar("T")
 
 _LARGE_BYTES = 64 * 1024
 _KEYS = 500
@@ -30,6 +26,15 @@ _KEYS = 500
 
 class Payloads(ABC):
     """The payloads (texts) of messages, to be stored in a later transaction."""
+
+    @abstractmethod
+    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
+        """Add payloads.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
 
     @abstractmethod
     def prepare(self, ttl: int | None) -> Iterator[Command]:
@@ -43,13 +48,24 @@ class Payloads(ABC):
     def put(self, names: Iterable[list[bytes]]) -> Iterator[Command | PackedCommands]:
         """Yield the Redis commands that store the payloads under the keys ``names``, in chunks."""
 
+    def discard(self, pipeline: Pipeline) -> None:  # noqa: B027 - most are nowhere yet
+        """Remove payloads that were staged on the server.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
+
 
 class InlinePayloads(Payloads):
     """A few payloads, which the transaction contains."""
 
-    def __init__(self, messages: list[bytes]) -> None:
-        self._messages = messages
+    def __init__(self) -> None:
+        self._messages: list[bytes] = []
         self._ttl: int | None = None
+
+    def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:  # noqa: ARG002
+        self._messages += messages
 
     def prepare(self, ttl: int | None) -> Iterator[Command]:
         self._ttl = ttl
@@ -77,12 +93,7 @@ class StagedPayloads(Payloads):
         self._forever = False
 
     def add(self, pipeline: Pipeline, messages: list[bytes]) -> None:
-        """Store payloads on the server under unique names, until ``put`` renames them.
-
-        Raises:
-            Lost: the connection broke.
-            Unavailable: the server refuses a command.
-        """
+        """Store payloads on the server under unique names, until ``put`` renames them."""
         first = self._count
         self._count += len(messages)
         names = list(map(self._name, range(first, self._count)))
@@ -109,12 +120,6 @@ class StagedPayloads(Payloads):
                     yield (b"PERSIST", name)
 
     def discard(self, pipeline: Pipeline) -> None:
-        """Remove the staged payloads from the server.
-
-        Raises:
-            Lost: the connection broke.
-            Unavailable: the server refuses a command.
-        """
         names = self._all_names()
         commands = iter(lambda: (b"UNLINK", *islice(names, _KEYS)), (b"UNLINK",))
         deque(pipeline.stream(commands), maxlen=0)
@@ -143,41 +148,6 @@ def _set_commands(
         for name, message in zip(names, messages, strict=True)
     ]
     yield PackedCommands(b"".join(commands), len(commands))
-
-
-class Staging(Generic[T]):
-    """A large memory before the transaction: payloads on the server, ids in a local file."""
-
-    payloads: Payloads
-
-    def __init__(self, keys: Keys) -> None:
-        self.payloads = self._payloads = StagedPayloads(keys)
-        self.staged: ItemSpool[T] = ItemSpool()
-
-    def stage(self, pipeline: Pipeline, item: T, payloads: list[bytes]) -> None:
-        """Store payloads on the server under unique names, and append ``item`` to the local file.
-
-        ``item`` describes the messages of the payloads, such as their ids and marks.
-
-        Raises:
-            Lost: the connection broke.
-            Unavailable: the server refuses a command.
-        """
-        self._payloads.add(pipeline, payloads)
-        self.staged.add(item)
-
-    def discard(self, pipeline: Pipeline) -> None:
-        """Remove the staged payloads from the server.
-
-        Raises:
-            Lost: the connection broke.
-            Unavailable: the server refuses a command.
-        """
-        self._payloads.discard(pipeline)
-
-    def close(self) -> None:
-        """Remove the local file."""
-        self.staged.close()
 
 
 # Checks of messages to write

@@ -13,29 +13,57 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from memctl.engines.redis.pipeline import Command, PackedCommands, Pipeline
 from memctl.errors import Failure
-from memctl.layouts.redis.keys import count_payloads
+from memctl.layouts.redis.keys import Keys, count_payloads
+from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, WriteResult
 from memctl.storekit.simple import Rejected
+from memctl.stores.agentscope1.redis.payloads import InlinePayloads, Payloads, StagedPayloads
 from memctl.stores.agentscope1.redis.scan import MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import IdChunks, MemorySnapshot, SnapshotReader
+
+T = TypeVar("T")
 
 _TRIES = 10
 
 
-class ChangingMemory(ABC):
-    """A memory that a transaction writes or edits."""
+class ChangingMemory(ABC, Generic[T]):
+    """A memory that a transaction writes or edits.
 
-    def __init__(self, base: bytes, key: MemoryKey, ttl: int | None) -> None:
-        """``base`` is the prefix of all keys of the memory, ``ttl`` in milliseconds."""
+    The parts of a memory of many pages are staged: the payloads on the server, the rest in a local
+    file.
+    """
+
+    def __init__(self, base: bytes, key: MemoryKey, ttl: int | None, staged: Keys | None) -> None:
+        """``base`` is the prefix of all keys of the memory, ``ttl`` in milliseconds.
+
+        ``staged`` are the keys of the store if the parts are staged, else None.
+        """
         self.base = base
         self.key = key
         self.ttl = ttl
         self.published = False
         """True after the transaction."""
+        self.payloads: Payloads = InlinePayloads() if staged is None else StagedPayloads(staged)
+        self.parts: list[T] | ItemSpool[T] = [] if staged is None else ItemSpool()
+
+    def keep(self, pipeline: Pipeline, part: T, payloads: list[bytes]) -> None:
+        """Add a part of the memory, such as ids and marks, and the payloads of its messages.
+
+        Raises:
+            Lost: the connection broke.
+            Unavailable: the server refuses a command.
+        """
+        self.payloads.add(pipeline, payloads)
+        (self.parts.append if isinstance(self.parts, list) else self.parts.add)(part)
+
+    def close(self) -> None:
+        """Remove the local file."""
+        if isinstance(self.parts, ItemSpool):
+            self.parts.close()
 
     @abstractmethod
     def lists(self) -> Iterable[bytes]:
@@ -46,7 +74,7 @@ class ChangingMemory(ABC):
         """Yield the ids of which the transaction must know whether they have a payload."""
 
 
-M = TypeVar("M", bound=ChangingMemory)
+M = TypeVar("M", bound=ChangingMemory[Any])
 
 
 class WatchedState(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -20,7 +19,6 @@ from memctl.layouts.redis.keys import (
     mark_aliases,
 )
 from memctl.model import Memory, StoredMessage, WriteMode, WriteResult
-from memctl.storekit.batching import Large, Small
 from memctl.storekit.catalog import IdSet
 from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.before import (
@@ -30,9 +28,6 @@ from memctl.stores.agentscope1.redis.before import (
     other_expiries,
 )
 from memctl.stores.agentscope1.redis.payloads import (
-    InlinePayloads,
-    Payloads,
-    Staging,
     check_size,
     lone_surrogate,
     mark_name,
@@ -213,29 +208,46 @@ class PendingIds(NamedTuple):
     """The ids by alias of their marks."""
 
 
-class PendingMemory(ChangingMemory):
+class PendingMemory(ChangingMemory[PendingIds]):
     """A memory to write, or messages to append to an existing memory if ``offset`` is not 0.
 
     ``ttl`` is the TTL to set in milliseconds; None keeps the expiry of the memory.
     """
 
-    put: IdSet | set[bytes]
-    """The ids of the messages."""
-    marks: set[bytes]
-    """The aliases of the marks."""
-    count: int
-    payloads: Payloads
-
-    def __init__(self, base: bytes, memory: Memory, offset: int, ttl: int | None) -> None:
-        super().__init__(base, memory.key, ttl)
+    def __init__(
+        self, base: bytes, memory: Memory, offset: int, ttl: int | None, staged: Keys | None = None
+    ) -> None:
+        super().__init__(base, memory.key, ttl, staged)
         self.offset = offset
+        self.count = 0
+        self.put = IdSet()
+        """The ids of the messages."""
+        self.marks: set[bytes] = set()
+        """The aliases of the marks."""
 
-    @abstractmethod
+    def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
+        """Add messages.
+
+        Raises:
+            Rejected: Redis cannot hold a message, or an id is repeated in a memory of one page.
+        """
+        if not messages:
+            return
+        chunk = _pending_ids(messages)
+        self.put.add(chunk.ids)
+        self.marks.update(chunk.marked)
+        self.count += len(messages)
+        self.keep(pipeline, chunk, [payload(one.message, one.shape) for one in messages])
+        if isinstance(self.parts, list) and self.put.duplicates:
+            [(id, _)] = Counter(message.id for message in messages).most_common(1)
+            raise Rejected("repeated-id", f"the message id {id!r} occurs twice")
+
     def id_chunks(self) -> Iterator[PendingIds]:
         """Yield the ids in order, in chunks.  Only one iterator may be in use at a time."""
+        return iter(self.parts)
 
     def ids(self) -> IdChunks:
-        return (some.ids for some in self.id_chunks())
+        return (some.ids for some in self.parts)
 
     def lists(self) -> Iterable[bytes]:
         return self.marks
@@ -246,74 +258,14 @@ class PendingMemory(ChangingMemory):
         Raises:
             Rejected: an id is repeated.
         """
+        if self.put.duplicates:
+            raise Rejected("repeated-id", "a message id occurs twice")
         return self.payloads.prepare(ttl)
 
     def payload_commands(self) -> Iterator[Command | PackedCommands]:
         """Yield the commands that store the payloads under their names."""
         prefix = self.base + PAYLOAD
         yield from self.payloads.put([prefix + id for id in ids] for ids in self.ids())
-
-
-class BufferedMemory(PendingMemory):
-    """A memory to write that came in one page."""
-
-    def __init__(self, base: bytes, small: Small, ttl: int | None) -> None:
-        """``ttl`` is the TTL to set in milliseconds; None keeps the expiry of the memory.
-
-        Raises:
-            Rejected: Redis cannot hold a message, or an id is repeated.
-        """
-        super().__init__(base, small.memory, small.offset, ttl)
-        self._chunk = _pending_ids(small.entries)
-        self.payloads = InlinePayloads([payload(one.message, one.shape) for one in small.entries])
-        self.count = len(small.entries)
-        self.marks = set(self._chunk.marked)
-        self.put = set(self._chunk.ids)
-        if len(self.put) < self.count:
-            [(id, _)] = Counter(message.id for message in small.entries).most_common(1)
-            raise Rejected("repeated-id", f"the message id {id!r} occurs twice")
-
-    def id_chunks(self) -> Iterator[PendingIds]:
-        if self.count:
-            yield self._chunk
-
-
-class StagedMemory(PendingMemory, Staging[PendingIds]):
-    """A memory to write that came in many pages.
-
-    Its payloads are on the server, its ids and marks in a local file.
-    """
-
-    def __init__(self, keys: Keys, base: bytes, large: Large, ttl: int | None) -> None:
-        PendingMemory.__init__(self, base, large.memory, large.offset, ttl)
-        Staging.__init__(self, keys)
-        self._prepared = False
-        self.put = self._ids = IdSet()
-        self.marks = set()
-        self.count = 0
-
-    def add(self, pipeline: Pipeline, messages: list[StoredMessage]) -> None:
-        """Store the texts of messages on the server, and their ids and marks in the local file.
-
-        Raises:
-            Rejected: Redis cannot hold a message.
-        """
-        chunk = _pending_ids(messages)
-        self._ids.add(chunk.ids)
-        self.marks.update(chunk.marked)
-        self.count += len(messages)
-        self.stage(pipeline, chunk, [payload(one.message, one.shape) for one in messages])
-
-    def id_chunks(self) -> Iterator[PendingIds]:
-        return iter(self.staged)
-
-    def prepare(self, ttl: int | None) -> Iterator[Command]:
-        if self._prepared:
-            return
-        self._prepared = True
-        if self._ids.duplicates:
-            raise Rejected("repeated-id", "a message id occurs twice")
-        yield from self.payloads.prepare(ttl)
 
 
 def _pending_ids(messages: list[StoredMessage]) -> PendingIds:
