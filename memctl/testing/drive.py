@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
+import pytest
+
 from memctl.dialects.registry import DIALECTS
 from memctl.json import jsonio
 from memctl.model import (
@@ -90,6 +92,17 @@ async def write_all(store: Store, memories: Iterable[Sample]) -> None:
         result = results[one.key]
         assert result.failure is None, result
         assert result.written == len(one.entries)
+
+
+async def write_into(place: Place, memories: Iterable[Sample], *, needs: str = "") -> None:
+    """Write memories with a new connection; assert that all messages of each are written.
+
+    Skips the test if ``needs`` names a feature that the store lacks.
+    """
+    async with place.store() as store:
+        if needs and not getattr(store.features, needs):
+            pytest.skip(f"the store lacks the feature {needs!r}")
+        await write_all(store, memories)
 
 
 async def read(store: Store, where: Selection = ALL) -> dict[MemoryKey, Sample]:
@@ -259,8 +272,32 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
     """
     keys = place.keys(len(counts))
     found = [sample(key, samples.entries(count)) for key, count in zip(keys, counts, strict=False)]
-    async with place.store() as store:
-        await write_all(store, found)
+    await write_into(place, found)
+    return found
+
+
+def memories_of_hard_names(place: Place) -> list[Sample]:
+    """Return memories to write, with names that are hard to store or look alike.
+
+    Several users have a session of the same name.  A store for a single memory gets only one.
+    """
+    [key] = place.keys(1)
+    messages = [
+        samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
+        for n, name in enumerate(samples.NAMES)
+    ]
+    found = [sample(key, messages)]
+    if place.backend.only:
+        return found
+    for name in samples.NAMES:
+        found.append(sample(MemoryKey(name, f"of {name}"), messages))
+        found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
+    sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
+    found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
+    # Keys and ids whose row ids can be split in several ways.
+    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
+    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
+    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
     return found
 
 

@@ -147,56 +147,47 @@ async def test_archive_catalog(tmp_path: Path) -> None:
 # What others wrote
 
 
-async def test_archive_lines_in_another_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"marks": ["a"], "message": {"id": "1", "f": 1.0, "n": NaN}}',
+        b'{"message":{"id":"2","x":{"marks":["no"]}}}',
+        b'{"message":{"id":"3","x":{"message":1,"marks":["no"]}}}',
+        b'{"message":{"id":"4"},"more":[{"marks":[]}],"marks":["b"]}',
+        b'{"message":{"id":"5"},"marks":["c"],"id":"5","x":{"marks":1}}',
+        b'{"message":{"id":"6"},"index":4,"marks":[]}',
+        b'{"message":{"id":"7"} , "marks" : [ "d" ] }',
+        b'{"message":{"id":"8"},"marks":["e"]}',
+        b'{"message":{"id":"9"},"marks":["f",1],"id":"9"}',
+        b'{"message":{"id":"10"},"marks":[],"id":"10","index":"1"}',
+    ],
+)
+async def test_archive_lines_that_memctl_does_not_write(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "a.ndjson"
+    good = b'{"message":{"id":"0"},"marks":[],"id":"0"}'
+    path.write_bytes(sealed(b'{"memory":{"user":"u","session":"s"}}', good, line, messages=2))
+    assert "line 4 is not a record of an archive" in (await refusal(path)).message
+
+
+async def test_archive_lines_with_all_their_fields(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_bytes(
         sealed(
-            b'{ "memory": {"session":"s", "user":"u", "attributes": {"new":1, "ttl":3}}, "x":1}',
-            b'{"marks": ["a"], "message": {"id": "1", "f": 1.0, "n": NaN}}',
-            b'{"message": {"id": "2", "x": {"marks": ["no"]}}}',
-            b'{"message":{"id":"3","x":{"message":1,"marks":["no"]}}}',
-            b'{"message":{"id":"4"},"more":[{"marks":[]}],"marks":["b"]}',
-            b'{"message":{"id":"5","t":"a\\",\\"marks\\":[\\"no\\"]}"},"marks":["c"],"x":{"marks":1}}',
-            b'{"message":{"id":"6"},"index":4,"marks":[]}',
-            b'{"message":{"id":"7"} , "marks" : [ "d" ] }',
-            messages=7,
+            b'{"memory":{"session":"s","user":"u","attributes":{"new":1,"ttl":3}},"x":1}',
+            b'{"message":{"id":"1","t":"a\\",\\"marks\\":[\\"no\\"]}"},"marks":["c"],"id":"1"}',
+            b'{"message":{"id":"x","n":NaN},"marks":[],"id":"2"}',
+            b'{"message":{"id":"3"},"marks":["b","a"],"id":"3","index":4}',
+            b'{"message":{},"marks":["a"],"id":"\\ud800","index":18446744073709551616,"shape":"z"}',
+            messages=4,
         )
     )
     [(memory, found)] = await read(path)
     assert memory == Memory(KEY, None, 3)
-    assert [(one.id, one.marks, one.position) for one in found] == [
-        *(("1", ("a",), None), ("2", (), None), ("3", (), None), ("4", ("b",), None)),
-        *(("5", ("c",), None), ("6", (), 4), ("7", ("d",), None)),
-    ]
-    assert found[0].message == b'{"id":"1","f":1.0,"n":NaN}'
-    assert json.loads(found[4].message)["t"] == 'a","marks":["no"]}'
-
-
-async def test_archives_of_before(tmp_path: Path) -> None:
-    """Until memctl 0.1 a line had an id only where it was not the message's own."""
-    path = tmp_path / "a.ndjson"
-    path.write_bytes(
-        sealed(
-            b'{"memory":{"user":"u","session":"s","summary":null,"attributes":{}}}',
-            b'{"message":{"id":"1"},"marks":["a"]}',
-            b'{"message":{"id":"x","n":NaN},"marks":[],"id":"2"}',
-            b'{"message":{"id":"3"},"marks":["b","a"],"index":4}',
-            b'{"memory":{"user":"u","session":"t","summary":null,"attributes":{}}}',
-            b'{"message":{"id":"1"},"marks":[],"index":null}',
-            b'{"message":{"id":"2"},"marks":["a"],"id":"\\ud800","index":18446744073709551616}',
-            memories=2,
-            messages=5,
-        )
-    )
-    [first, second] = [[one._replace(shape="") for one in found] for _, found in await read(path)]
-    assert first == [
-        StoredMessage("1", b'{"id":"1"}', ("a",)),
+    assert json.loads(found[0].message)["t"] == 'a","marks":["no"]}'
+    assert found[1:] == [
         StoredMessage("2", b'{"id":"x","n":NaN}'),
         StoredMessage("3", b'{"id":"3"}', ("b", "a"), 4),
-    ]
-    assert second == [
-        StoredMessage("1", b'{"id":"1"}'),
-        StoredMessage("\ud800", b'{"id":"2"}', ("a",), 18446744073709551616),
+        StoredMessage("\ud800", b"{}", ("a",), 18446744073709551616, "z"),
     ]
 
 
@@ -299,19 +290,6 @@ async def test_archive_memories_keep_their_places(tmp_path: Path, ending: str) -
         *((Memory(five), 1), (Memory(four), 0), (Memory(KEY), 1)),
     ]
     assert os.listdir(tmp_path) == [path.name]
-
-
-async def test_archive_lines_of_others_survive_a_merge(tmp_path: Path) -> None:
-    path = tmp_path / "a.ndjson"
-    path.write_bytes(
-        sealed(
-            b'{"memory":{"user":"u","session":"s"}}',
-            b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}',
-        )
-    )
-    await write(path, page(entries(1), offset=1))
-    assert b'{"marks": ["a"], "message": {"id": "1", "f": 1.50}}\n' in path.read_bytes()
-    assert [one.id for one in (await read(path))[0][1]] == ["1", "m0"]
 
 
 async def test_archive_file_is_not_touched_for_nothing(tmp_path: Path) -> None:

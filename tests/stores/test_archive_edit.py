@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from memctl.errors import Unavailable
-from memctl.json import jsonio
 from memctl.model import PAGE_BYTES, Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
@@ -139,28 +138,6 @@ def rewritten(path: Path, lines: list[bytes]) -> None:
     end["end"]["digest"] = f"sha256:{sha256(b''.join(lines[:-1])).hexdigest()}"
     lines[-1] = json.dumps(end).encode() + b"\n"
     path.write_bytes(b"".join(lines))
-
-
-async def test_archive_edit_lines_of_other_forms_are_edited(tmp_path: Path) -> None:
-    """Without ids, as memctl 0.1 wrote them, and with the fields in another order."""
-    path = tmp_path / "a.ndjson"
-    await write(path, page([entry("a"), entry("b", "x"), entry("c"), entry("d", "y")], KEYS[0]))
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[2] = lines[2].replace(b',"id":"a"', b"")
-    lines[3] = lines[3].replace(b',"id":"b"', b"")
-    value = json.loads(lines[4])
-    lines[4] = json.dumps({"id": "c", "marks": [], "message": value["message"]}).encode() + b"\n"
-    rewritten(path, lines)
-    changes = [Change("b", ("x",), ("z", "x")), Change("c", (), ("z",)), Change("d", ("y",))]
-    async with store_of(path) as store:
-        [result] = await edited(store, edit_of(KEYS[0], changes))
-        assert result == WriteResult(KEYS[0], 2, 1)
-    [(_, found)] = (await read(path)).values()
-    expected = [entry("a"), entry("b", "z", "x"), entry("c", "z")]
-    assert [one._replace(message=jsonio.canonical(one.message), shape="") for one in found] == [
-        one._replace(message=jsonio.canonical(one.message)) for one in expected
-    ]
-    assert path.read_bytes().splitlines(keepends=True)[2] == lines[2]
 
 
 async def test_archive_edit_memory_stays_when_its_messages_go(tmp_path: Path) -> None:

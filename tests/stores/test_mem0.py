@@ -156,14 +156,29 @@ def test_faiss_facts_and_entities_without_a_vector_come_back_without_one(
     assert contents(store) == before
 
 
+HEADER = 45
+"""The bytes before the vectors in an index of faiss."""
+
+
 @pytest.mark.parametrize("pick", [["--user"], ["--last", "2"], ["--all"]])
-def test_faiss_facts_come_back_to_their_places(
+def test_faiss_facts_come_back_with_their_vectors(
     run: Run, tmp_path: Path, servers: Servers, pick: list[str]
 ) -> None:
     store = filled("faiss", tmp_path, servers)
 
-    def facts() -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (tmp_path / "faiss").iterdir()}
+    def facts() -> dict[str, Any]:
+        """Return the payload and the vector of each fact and entity, wherever they are."""
+        found: dict[str, Any] = {}
+        for path in (tmp_path / "faiss").glob("*.json"):
+            about = json.loads(path.read_bytes())
+            vectors = path.with_suffix(".faiss").read_bytes()
+            size = len(vectors) - HEADER
+            each = size // max(len(about["index_to_id"]), 1)
+            for place, id in about["index_to_id"].items():
+                start = HEADER + int(place) * each
+                found[id] = about["docstore"][id], vectors[start : start + each]
+            assert about["docstore"].keys() == set(about["index_to_id"].values())
+        return found
 
     before = facts()
     [first, *_] = contents(store)

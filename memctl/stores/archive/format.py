@@ -21,10 +21,10 @@ Optional fields of a message are ``index``, the position column of the SQL layou
 the form in which the store held the message.  Only archives that memctl keeps for undo have
 ``shape``.  Line breaks in a message become spaces; archives for undo encode line breaks (see
 ``jsonio.in_one_line``).  With ``id``, memctl writes and compares lines without parsing the
-message.  Archives of memctl 0.1 lack ``id`` if the message has the same id.
+message.
 
-The shape of a message that is read from an archive is a JSON text.  It holds the fields of the
-message's line, if memctl would write other fields, for example if a mark occurs twice.
+The digest makes sure that memctl has written all lines.  So lines have only the form in which it
+writes them, and any other line is damage.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ LARGEST_REST = 1024 * 1024
 _LARGE = 1024 * 1024
 MESSAGE = b'{"message":'
 MARKS = b',"marks":'
-_LINE = "line"
-"""The field of a shape that holds the fields of a message line."""
 
 
 class LineKind(Enum):
@@ -276,14 +274,10 @@ def _tails(entries: Sequence[StoredMessage]) -> list[bytes]:
     # The JSON is pure ASCII without raw line breaks, so a line break can separate the ids.
     ids = json.dumps([one.id for one in entries], separators=("\n", ":"))[1:-1].split("\n")
     ends = [_end(one) if one.position is not None or one.shape else "}\n" for one in entries]
-    tails = [
+    return [
         f"{marks[one.marks]}{id}{end}".encode()
         for one, id, end in zip(entries, ids, ends, strict=False)
     ]
-    for at, one in enumerate(entries):
-        if one.shape and (fields := _rest_of(one)) is not None:
-            tails[at] = b"," * bool(fields) + jsonio.dumps(fields)[1:] + b"\n"
-    return tails
 
 
 def _end(entry: StoredMessage) -> str:
@@ -301,10 +295,7 @@ def kind_of(line: Line) -> LineKind:
     for kind, prefix in _PREFIXES.items():
         if line.startswith(prefix):
             return kind
-    record = _object(jsonio.loads(bytes(line)))
-    for kind in LineKind:
-        if kind.value in record:
-            return kind
+    jsonio.loads(bytes(line))  # its error says more
     raise ValueError("not a record of an archive")
 
 
@@ -370,161 +361,57 @@ def read_end(line: Line) -> EndRecord:
     )
 
 
-def check_message(line: Line) -> Collection[str]:
-    """Check that a line is the line of a message, without parsing the message itself.
-
-    Return its marks.
+def text_of(line: Line) -> bytes:
+    """Return the JSON text of the message of a line, with its line breaks.
 
     Raises:
         ValueError: the line is malformed.
     """
-    fields = _tail(line)
-    return _marks(split(line)[1] if fields is None else fields)
+    return jsonio.in_lines(jsonio.utf8(bytes(memoryview(line)[len(MESSAGE) : _rest_at(line)])))
 
 
-def split(line: Line) -> tuple[bytes, dict[str, Any]]:
-    """Split a line into the JSON text of its message and the other fields of the line.
-
-    Raises:
-        ValueError: the line is malformed.
-    """
-    fields = _tail(line)
-    if fields is not None:
-        return bytes(memoryview(line)[len(MESSAGE) : line.rindex(MARKS)]), fields
-    record = _object(jsonio.loads(bytes(line)))
-    return jsonio.dumps(_object(record.get("message"))), _checked(record)
+def _rest_at(line: Line) -> int:
+    at = line.rfind(MARKS)
+    if at < 0 or not line.startswith(MESSAGE):
+        raise ValueError("not the line of a message")
+    return at
 
 
 def outline(line: Line) -> StoredMessage:
     """Return the message of a line with empty JSON.
 
-    The JSON is parsed only if the line lacks the id of the message.
+    Raises:
+        ValueError: the line is malformed.
+    """
+    fields = _object(jsonio.loads(b"{" + bytes(line[_rest_at(line) + 1 :])))
+    marks, id, index = fields.get("marks"), fields.get("id"), fields.get("index")
+    shape = fields.get("shape", "")
+    if others := sorted(fields.keys() - _FIELDS - {"shape"}):
+        raise ValueError(f"a message with the field {others[0]!r}, which is not known")
+    if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
+        raise ValueError("the marks are not a list of strings")
+    if type(index) not in (int, type(None)):
+        raise ValueError("the index is not an integer")
+    if not isinstance(id, str) or not isinstance(shape, str):
+        raise ValueError("the id or the shape is not a string")
+    return StoredMessage(id, b"", tuple(marks), index, shape)
+
+
+def entry(line: Line) -> StoredMessage:
+    """Return the message of a line.
 
     Raises:
-        ValueError: the line is malformed, or the message has no id.
+        ValueError: the line is malformed, or its message is not a JSON object.
     """
-    fields = _tail(line)
-    if fields is None or not isinstance(fields.get("id"), str):
-        return entry(*split(line))._replace(message=b"")
-    return StoredMessage(fields["id"], b"", *_about(fields))
-
-
-def _tail(line: Line) -> dict[str, Any] | None:
-    """Return the fields that follow the message in a line; None if memctl writes lines differently.
-
-    Raises:
-        ValueError: a field is malformed.
-    """
-    at = line.rfind(MARKS)
-    if at < 0 or not line.startswith(MESSAGE):
-        return None
-    try:
-        # The rest is JSON only if the marks belong to the line's own object.
-        fields = jsonio.loads(b"{" + bytes(line[at + 1 :]))
-    except ValueError:
-        return None
-    return _checked(fields)
-
-
-def entry(message: bytes, fields: dict[str, Any]) -> StoredMessage:
-    """Make a message from its JSON text and the other fields of its line.
-
-    Raises:
-        ValueError: the message is not a JSON object, or has no id.
-    """
-    message = jsonio.in_lines(jsonio.utf8(message))
-    try:
-        value = jsonio.outline(message)
-    except ValueError:
-        # A line of another program may have more fields between the message and its marks.
-        fields = jsonio.loads(MESSAGE + message + b"}") | fields
-        value = fields["message"]
-        message = jsonio.dumps(value)
-    id = fields.get("id", _object(value).get("id"))
-    if not isinstance(id, str):
-        raise ValueError("the message has no id")
-    return StoredMessage(id, message, *_about(fields))
-
-
-def with_marks(line: Line, marks: tuple[str, ...], shape: str) -> StoredMessage:
-    """Return the message of a line with other marks.
-
-    If ``shape`` records how an archive wrote these marks, the shape of the result does, too.
-
-    Raises:
-        ValueError: the line is malformed, or the message has no id.
-    """
-    [found] = entries([line])
-    fields: dict[str, Any] = {"id": found.id, "index": found.position, "shape": found.shape}
-    fields = {name: value for name, value in fields.items() if value not in (None, "")}
-    kept = _line_of(found.shape) or fields
-    wanted = _line_of(shape) or {}
-    if not wanted or _marks(wanted) != marks:
-        wanted = {"marks": [*marks]}
-    marked = {name: value for name, value in wanted.items() if name == "marks"}
-    kept = {name: value for name, value in kept.items() if name != "marks"}
-    return found._replace(marks=marks, shape=_shape(marked | kept))
-
-
-def _about(fields: dict[str, Any]) -> tuple[tuple[str, ...], int | None, str]:
-    return _marks(fields), fields.get("index"), _shape(fields)
-
-
-def _marks(fields: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(fields.get("marks", ())))
-
-
-def _shape(fields: dict[str, Any]) -> str:
-    """Return the shape of a message from the fields of its line.
-
-    This is the field ``shape``, or all fields if memctl would write other fields.
-    """
-    fields = {name: value for name, value in fields.items() if name != "message"}
-    marks = fields.get("marks", ())
-    is_usual = fields.keys() - {"index", "shape"} == {"marks", "id"}
-    if is_usual and len(set(marks)) == len(marks) and fields.get("index", 0) is not None:
-        return str(fields.get("shape", ""))
-    return json.dumps({_LINE: fields})
-
-
-def _line_of(shape: str) -> dict[str, Any] | None:
-    if not shape.startswith(f'{{"{_LINE}"'):
-        return None
-    try:
-        fields = _object(jsonio.loads(shape.encode())).get(_LINE)
-        return _checked(_object(fields))
-    except ValueError:
-        return None
-
-
-def _rest_of(entry: StoredMessage) -> dict[str, Any] | None:
-    """Return the line fields in the shape of a message.
-
-    Returns None if the shape has no line fields, or if marks, position or id of the message differ
-    from them.
-    """
-    fields = _line_of(entry.shape)
-    if fields is None or (_marks(fields), fields.get("index")) != (entry.marks, entry.position):
-        return None
-    id = fields["id"] if "id" in fields else jsonio.field(entry.message, "id")
-    return fields if id == entry.id else None
+    message = text_of(line)
+    _object(jsonio.outline(message))
+    return outline(line)._replace(message=message)
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
-
-
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    marks = fields.get("marks", [])
-    if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-        raise ValueError("the marks are not a list of strings")
-    if type(fields.get("index")) not in (int, type(None)):
-        raise ValueError("the index is not an integer")
-    if not isinstance(fields.get("shape", ""), str):
-        raise ValueError("the shape is not a string")
-    return fields
 
 
 _FIELDS = {"marks", "id", "index"}
@@ -570,14 +457,14 @@ def check_messages(lines: list[Line]) -> Iterator[tuple[int, Collection[str]]]:
         yield len(lines), set().union(*set(rests.marks))
         return
     for line in lines:
-        yield 1, check_message(line)
+        yield 1, outline(line).marks
 
 
 def entries(lines: list[Line]) -> list[StoredMessage]:
     """Return the messages of message lines, and empty the list ``lines``.
 
     Raises:
-        ValueError: a line is malformed, or a message is not a JSON object with an id.
+        ValueError: a line is malformed, or a message is not a JSON object.
     """
     rests = _rests(lines)
     if rests is not None:
@@ -591,20 +478,16 @@ def entries(lines: list[Line]) -> list[StoredMessage]:
             return messages_from_columns(rests.ids, texts, rests.marks, rests.indexes)
     lines.reverse()
     found = []
-    while lines:  # free a large line before its message is parsed
-        message, fields = split(lines.pop())
-        found.append(entry(message, fields))
-        del message
+    while lines:  # free a large line before the next
+        found.append(entry(lines.pop()))
     return found
 
 
 def outlines(lines: list[Line]) -> list[StoredMessage]:
     """Return the messages of message lines with empty JSON.
 
-    The JSON is parsed only where a line lacks the id of its message.
-
     Raises:
-        ValueError: a line is malformed, or a message has no id.
+        ValueError: a line is malformed.
     """
     rests = _rests(lines)
     if rests is not None:
@@ -638,7 +521,4 @@ def _rests(lines: list[Line]) -> _LineFields | None:
     indexes = [one.get("index") for one in fields] if "index" in names else [None] * len(lines)
     if not {type(one["index"]) for one in fields if "index" in one} <= {int}:
         return None
-    columns = list(map(tuple, marks))
-    if any(len(set(some)) < len(some) for some in set(columns)):
-        return None  # a shape must record a repeated mark
-    return _LineFields(starts, columns, ids, indexes)
+    return _LineFields(starts, list(map(tuple, marks)), ids, indexes)

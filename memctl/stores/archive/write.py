@@ -28,13 +28,13 @@ from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
     Line,
+    entry,
     memory_line,
     message_lines,
     outlines,
     read_memory,
-    split,
+    text_of,
     with_fields,
-    with_marks,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
 
@@ -204,8 +204,7 @@ class MergedArchive(ArchiveUpdate):
                 self._writer.section(line)
             else:
                 self._writer.memory(merged)
-                # The reverse restores the text of a summary, but neither a ttl nor the form of a
-                # line.
+                # The reverse restores the text of a summary, but neither a ttl nor unknown fields.
                 adds_summary = summary is not None and old.summary is None
                 if adds_summary or ttl != old.ttl or line != memory_line(old):
                     self._replaced[old.key] = _as_text(line)
@@ -471,7 +470,7 @@ def _as_text(line: bytes) -> str:
 def _has_text(run: list[Line], at: int, text: bytes) -> bool:
     line = run[at]
     in_place = line.startswith(MESSAGE) and line.startswith(text, len(MESSAGE))
-    return in_place or is_same_text(split(line)[0], text)
+    return in_place or is_same_text(text_of(line), text)
 
 
 def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
@@ -486,10 +485,10 @@ def _take(steps: list[Step], run: list[Line], spool: _LineSpool) -> None:
                 spool.put(changed)
                 changed = []
                 spool.add(run[start:stop])
-            case Mark(at, marks, shape):
-                changed.append(with_marks(run[at], marks, shape))
-            case Put(entry):
-                changed.append(entry)
+            case Mark(at, marks, _):
+                changed.append(entry(run[at])._replace(marks=marks))
+            case Put(new):
+                changed.append(new)
             case Drop():
                 pass
     spool.put(changed)

@@ -17,10 +17,8 @@ import sqlite3
 import struct
 import sys
 from array import array
-from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +57,7 @@ _PAUSE = 0.1
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE fact (
-    number INTEGER PRIMARY KEY, id BLOB UNIQUE, payload BLOB, place INTEGER, vector BLOB,
-    was_number INTEGER, was_place INTEGER
+    number INTEGER PRIMARY KEY, id BLOB UNIQUE, payload BLOB, place INTEGER, vector BLOB
 );
 CREATE INDEX place ON fact (place);
 """
@@ -170,7 +167,6 @@ class _Collection:
         self.exists = False
         self.changed = False
         self.stray = 0
-        self._gaps = array("q")
         self._missing = 0
         """The number of vectors whose fact has no payload."""
         self._stamp: tuple[_Stamp, ...] = ()
@@ -265,16 +261,7 @@ class _Collection:
         self._spool.execute("UPDATE fact SET place = NULL WHERE place >= ?", (vectors,))
         [placed] = self._spool.execute("SELECT count(place) FROM fact").fetchone()
         self.stray = vectors - placed
-        self._gaps = self._find_gaps(vectors) if self.stray else array("q")
         self.exists = True
-
-    def _find_gaps(self, vectors: int) -> array[int]:
-        sql = "SELECT place FROM fact WHERE place IS NOT NULL ORDER BY place"
-        gaps, expected = array("q"), 0
-        for (place,) in chain(self._spool.execute(sql), [(vectors,)]):
-            gaps.extend(range(expected, place))
-            expected = place + 1
-        return gaps
 
     def _read_header(self, header: bytes, length: int) -> int:
         """Read the type of the index and its dimensions; return the number of vectors.
@@ -329,20 +316,12 @@ class _Collection:
     def get(self, ids: Sequence[str]) -> list[Record]:
         """Return the records with these ids.  Leaves out ids without a record."""
         places = ",".join("?" * len(ids))
-        sql = f"SELECT number, id, payload, place, vector FROM fact WHERE id IN ({places})"
+        sql = f"SELECT id, payload, place, vector FROM fact WHERE id IN ({places})"
+        rows = self._spool.execute(sql, tuple(map(encoded, ids))).fetchall()
         return [
-            _record(decoded(id), payload, vector or self._vector(place), self._at(number, place))
-            for number, id, payload, place, vector in self._spool.execute(
-                sql, tuple(map(encoded, ids))
-            ).fetchall()
+            _record(decoded(id), payload, vector or self._vector(place))
+            for id, payload, place, vector in rows
         ]
-
-    def _at(self, number: int, place: int | None) -> tuple[int, int | None]:
-        """Return ``Record.at`` of the fact with this row number and position in the index.
-
-        Vectors without a fact do not count, because a write drops them.
-        """
-        return number - 1, None if place is None else place - bisect_left(self._gaps, place)
 
     def _vector(self, place: int | None) -> bytes | None:
         if place is None or self._handle is None or self.size is None:
@@ -362,13 +341,12 @@ class _Collection:
                 encoded(one.id),
                 jsonio.dumps(one.payload),
                 _bytes_of(self._fitting(one.vector)) if one.vector else None,
-                *(one.at or (None, None)),
             )
             for one in records
         ]
         self._spool.execute("BEGIN")
         self._spool.executemany(
-            "INSERT INTO fact (id, payload, vector, was_number, was_place) VALUES (?, ?, ?, ?, ?) "
+            "INSERT INTO fact (id, payload, vector) VALUES (?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET payload = excluded.payload, vector = excluded.vector",
             rows,
         )
@@ -417,7 +395,6 @@ class _Collection:
         self.changed = False
         self.exists = True
         self.stray = 0
-        self._gaps = array("q")
 
     def _pending(self, digest: str) -> Path:
         return self.index.parent / f"{TEMPORARY_PREFIX}{self.index.stem}.{digest}.pending"
@@ -438,7 +415,9 @@ class _Collection:
     def _store_pieces(self) -> Iterator[bytes]:
         yield b'{"docstore": {'
         comma = b"\n"
-        for id, payload in self._in_order("id, payload", "number", "was_number"):
+        for id, payload in self._spool.cursor().execute(
+            "SELECT id, payload FROM fact ORDER BY number"
+        ):
             yield comma + jsonio.dumps(decoded(id)) + b": " + payload
             comma = b",\n"
         yield b'\n}, "index_to_id": {'
@@ -449,31 +428,10 @@ class _Collection:
         yield b"\n}}\n"
 
     def _in_index(self, columns: str) -> Iterator[tuple[Any, ...]]:
-        return self._in_order(columns, "place IS NULL, place, number", "was_place", _HAS_VECTOR)
-
-    def _in_order(
-        self, columns: str, order: str, was: str, condition: str = "1"
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of ``columns`` for each fact that meets ``condition``, in the new order.
-
-        A restored fact returns to its former position, which is in the column ``was``.  All other
-        facts are ordered by ``order``.
-        """
-        sql = f"SELECT {was}, {columns} FROM fact WHERE {condition} AND {was}"
-        back = self._spool.cursor().execute(f"{sql} IS NOT NULL ORDER BY {was}")
-        others = self._spool.cursor().execute(f"{sql} IS NULL ORDER BY {order}")
-        coming = back.fetchone()
-        for place in count():
-            if coming is not None and coming[0] <= place:
-                row, coming = coming, back.fetchone()
-            else:
-                row = others.fetchone()
-            if row is None:
-                break
-            yield row[1:]
-        while coming is not None:
-            yield coming[1:]
-            coming = back.fetchone()
+        """Return the values of ``columns`` for each fact with a vector, in their new order."""
+        order = "place IS NULL, place, number"
+        sql = f"SELECT {columns} FROM fact WHERE {_HAS_VECTOR} ORDER BY {order}"
+        return self._spool.cursor().execute(sql)
 
     def _finish(self, pending: Path) -> None:
         with system_errors(self.store, "write"):
@@ -520,12 +478,7 @@ def _placed(cursor: Cursor, name: str, value: bytes) -> tuple[int, bytes]:
     return place, encoded(id)
 
 
-def _record(
-    id: str,
-    payload: bytes,
-    vector: bytes | None = None,
-    at: tuple[int, int | None] | None = None,
-) -> Record:
+def _record(id: str, payload: bytes, vector: bytes | None = None) -> Record:
     try:
         value = jsonio.loads(payload)
     except ValueError as error:
@@ -533,11 +486,11 @@ def _record(
     if not isinstance(value, dict):
         return Record(id, {}, damage="its payload is not an object")
     if vector is None:
-        return Record(id, value, at=at)
+        return Record(id, value)
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()
-    return Record(id, value, numbers, at=at)
+    return Record(id, value, numbers)
 
 
 def _bytes_of(vector: array[float]) -> bytes:

@@ -58,14 +58,13 @@ class Shape(NamedTuple):
     ``absent`` has the names of derived fields that the payload lacks.  ``places`` has, by id of an
     entity with unsorted links, the index of the fact in these links.  ``odd`` is True if mem0
     rejects the user, run or agent of the fact.  ``bare`` has the ids of the fact and its entities
-    that have no vector.  ``at`` has ``Record.at`` by id.
+    that have no vector.
     """
 
     absent: tuple[str, ...] = ()
     places: dict[str, int] = {}  # noqa: RUF012 - never changed
     odd: bool = False
     bare: tuple[str, ...] = ()
-    at: dict[str, tuple[int, int | None]] = {}  # noqa: RUF012 - never changed
 
     def text(self) -> str:
         """Return the text for ``StoredMessage.shape``; empty if no detail differs."""
@@ -74,7 +73,6 @@ class Shape(NamedTuple):
             "places": self.places,
             "odd": self.odd,
             "bare": list(self.bare),
-            "at": self.at,
         }
         kept = {name: value for name, value in found.items() if value}
         return jsonio.dumps({"mem0": kept}).decode() if kept else ""
@@ -90,7 +88,6 @@ def _shape(text: str) -> Shape:
         found.get("places", {}),
         found.get("odd", False),
         tuple(found.get("bare", ())),
-        {id: (number, place) for id, (number, place) in found.get("at", {}).items()},
     )
 
 
@@ -525,8 +522,7 @@ def _fact(record: Record, entities: Sequence[Record], history: list[Row]) -> Sto
     if record.vector is not None:
         fields["vector"] = encode_vector(record.vector)
     bare = tuple(one.id for one in (record, *entities) if one.vector is None)
-    at = {one.id: one.at for one in (record, *entities) if one.at is not None}
-    shape = Shape(tuple(absent), places, _odd_scope(key) is not None, bare, at)
+    shape = Shape(tuple(absent), places, _odd_scope(key) is not None, bare)
     return StoredMessage(record.id, build(fields), shape=shape.text())
 
 
@@ -543,7 +539,7 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
                 payload.setdefault(name, value)
     payload |= {name: fields[name] for name in _TIMES if name in fields}
     vector = _vector(id, fields.get("vector"))
-    return Record(id, payload, vector, bare=id in shape.bare, at=shape.at.get(id))
+    return Record(id, payload, vector, bare=id in shape.bare)
 
 
 def _derived(text: str) -> dict[str, str]:
@@ -584,7 +580,7 @@ def _entity(fields: Any, shape: Shape) -> Record:
             payload[field] = fields[name]
     id = fields["id"]
     vector = _vector(id, fields.get("vector"))
-    return Record(id, payload, vector, bare=id in shape.bare, at=shape.at.get(id))
+    return Record(id, payload, vector, bare=id in shape.bare)
 
 
 def _vector(id: str, text: Any) -> array[float] | None:

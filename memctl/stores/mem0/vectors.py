@@ -28,9 +28,7 @@ class Record(NamedTuple):
     """A record of a vector store, a fact or an entity: id, payload and vector.
 
     ``damage`` says why the record is unreadable; empty for a readable record.  ``bare`` is True if
-    the original record had no vector: then the store accepts the record without a vector.  ``at``
-    has the number of records and the number of vectors before the record, if the vector store has
-    an order.
+    the original record had no vector: then the store accepts the record without a vector.
     """
 
     id: str
@@ -38,7 +36,6 @@ class Record(NamedTuple):
     vector: array[float] | None = None
     damage: str = ""
     bare: bool = False
-    at: tuple[int, int | None] | None = None
 
 
 class VectorStore(ABC):

@@ -13,12 +13,10 @@ from memctl.testing.suite.catalog import CatalogTests
 from memctl.testing.suite.edit import EditTests
 from memctl.testing.suite.erase import EraseTests
 from memctl.testing.suite.facts import FactTests
+from memctl.testing.suite.interruption import InterruptionTests
 from memctl.testing.suite.lock import LockTests
-from memctl.testing.suite.offload import OffloadTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
-from memctl.testing.suite.report import ReportTests
-from memctl.testing.suite.retention import RetentionTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
@@ -69,12 +67,10 @@ class StoreSuite(
     ShardTests,
     NameTests,
     WindowTests,
-    ReportTests,
     WriteTests,
     EditTests,
+    InterruptionTests,
     EraseTests,
-    RetentionTests,
-    OffloadTests,
     VersionTests,
     LockTests,
     SearchTests,
@@ -89,10 +85,8 @@ class FactSuite(
     Suite,
     PlaceTests,
     FactTests,
-    RetentionTests,
     ShardTests,
     WindowTests,
-    ReportTests,
     LockTests,
     SearchTests,
     ServiceSearchTests,

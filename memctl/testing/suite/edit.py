@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
@@ -24,12 +23,14 @@ from memctl.testing.drive import (
     filled,
     gone,
     marked,
+    memories_of_hard_names,
     mixture,
     put,
     read,
     with_marks,
     write,
     write_all,
+    write_into,
 )
 from memctl.testing.samples import Sample, sample
 
@@ -98,31 +99,6 @@ def faults(entries: list[StoredMessage]) -> dict[str, Change]:
     return found
 
 
-def named(place: Place) -> list[Sample]:
-    """Return memories to write, with names that are hard to store or look alike.
-
-    Several users have a session of the same name.  A store for a single memory gets only one.
-    """
-    [key] = place.keys(1)
-    messages = [
-        samples.entry(name, marks=(name, "hint") if n % 2 else (name,))
-        for n, name in enumerate(samples.NAMES)
-    ]
-    found = [sample(key, messages)]
-    if place.backend.only:
-        return found
-    for name in samples.NAMES:
-        found.append(sample(MemoryKey(name, f"of {name}"), messages))
-        found.append(sample(MemoryKey(f"user of {name}", name), messages[:5]))
-    sharing = ("a", "b", "A", "a ", "a-shared", "", "-", "*", "%", "_", "[a]")
-    found += [sample(MemoryKey(user, "shared"), samples.entries(5)) for user in sharing]
-    # Keys and ids whose row ids can be split in several ways.
-    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
-    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
-    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
-    return found
-
-
 def twins() -> list[StoredMessage]:
     """Return messages of which some have the same id, with equal or different marks."""
     return [
@@ -148,44 +124,8 @@ TWINS: dict[str, tuple[list[Change], list[int]]] = {
 }
 
 
-class Broken(Exception):
-    """An error that the source of an edit raises in these tests."""
-
-
-async def assert_whole(
-    place: Place, results: dict[MemoryKey, WriteResult], done: Sample, untouched: list[Sample]
-) -> None:
-    """Assert the effect of an interrupted edit that deletes the first five messages of ``done``.
-
-    All five must be deleted, or none; with a result in ``results``, they must be deleted.  The
-    memories ``untouched`` must be unchanged, and no other memories may exist.
-    """
-    assert set(results) <= {done.key}
-    async with place.store(create=False) as store:
-        found = await read(store)
-    assert set(found) == {done.key, *(one.key for one in untouched)}
-    for one in untouched:
-        assert_same(store, found[one.key], one)
-    whole = results or len(found[done.key].entries) == 5
-    assert_same(store, found[done.key], sample(done.key, done.entries[5 if whole else 0 :]))
-
-
-def strays(place: Place) -> list[str]:
-    """Return the paths of temporary files in the store's folder; an edit must leave none."""
-    return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
-
-
 class EditTests:
     """Tests that an edit changes each memory completely or not at all."""
-
-    async def test_edit_leaves_room_for_appends(self, place: Place) -> None:
-        """A message that is appended after an edit becomes the last message."""
-        [one] = await filled(place, 6)
-        async with changing(place) as store:
-            await edit_all(store, one.key, [gone(one.entries[0]), gone(one.entries[5])])
-            more = samples.entries(3, start=50)
-            await write(store, [sample(one.key, more)], offset=4)
-        await assert_holds(place, [sample(one.key, [*one.entries[1:5], *more])])
 
     # Marks
 
@@ -293,8 +233,7 @@ class EditTests:
     async def test_edit_restores_hard_messages(self, place: Place) -> None:
         [key] = place.keys(1)
         hard = list(samples.nasty_entries(skip=place.backend.refuses | place.backend.alters))
-        async with place.store() as store:
-            await write_all(store, [sample(key, hard)])
+        await write_into(place, [sample(key, hard)])
         async with changing(place) as store:
             await edit_all(store, key, [gone(entry) for entry in hard[1:]])
             await edit_all(store, key, [put(entry, hard[0]) for entry in hard[1:]])
@@ -404,14 +343,6 @@ class EditTests:
                 assert_changed((await edit(store, edits(missing, changes)))[missing])
         await assert_holds(many_place, [one])
 
-    async def test_edit_twice_is_refused(self, place: Place) -> None:
-        [one] = await filled(place, 12)
-        changes, after = mixture(one.entries, samples.entries(9, start=100))
-        async with changing(place) as store:
-            await edit_all(store, one.key, changes)
-            assert_changed((await edit(store, edits(one.key, changes)))[one.key])
-        await assert_holds(place, [sample(one.key, after)])
-
     async def test_edit_keeps_what_others_added(self, place: Place) -> None:
         """An edit keeps messages that an agent added after the changes were chosen."""
         [one] = await filled(place, 12)
@@ -440,7 +371,7 @@ class EditTests:
 
     async def test_edit_goes_by_exact_names(self, place: Place) -> None:
         """An edit of every second memory leaves memories with similar names unchanged."""
-        memories = named(place)
+        memories = memories_of_hard_names(place)
         async with place.store() as store:
             results = await write(store, memories)
             assert place.backend.refuses_names or not any(
@@ -520,10 +451,7 @@ class EditTests:
     async def test_edit_keeps_expiry(self, place: Place) -> None:
         keys = place.keys(2)
         before = [sample(key, samples.entries(9), ttl=TTL) for key in keys]
-        async with place.store() as store:
-            if not store.features.ttl:
-                pytest.skip("nothing expires")
-            await write_all(store, before)
+        await write_into(place, before, needs="ttl")
         one = before[0]
         changes, after = mixture(one.entries, samples.entries(9, start=100))
         async with changing(place) as store:
@@ -551,10 +479,7 @@ class EditTests:
         keys = place.keys(2)
         count = place.size(count)
         before = [sample(key, samples.entries(count), summary="what was") for key in keys]
-        async with place.store() as store:
-            if not store.features.summaries:
-                pytest.skip("holds no summaries")
-            await write_all(store, before)
+        await write_into(place, before, needs="summaries")
         one = before[0]
         changes, after = mixture(one.entries, samples.entries(9, start=10_000))
         later, last = mixture(after, samples.entries(9, start=20_000))
@@ -578,10 +503,7 @@ class EditTests:
     async def test_edit_changes_the_summary_alone(self, place: Place) -> None:
         [key] = place.keys(1)
         one = sample(key, samples.entries(5), summary="what was")
-        async with place.store() as store:
-            if not store.features.summaries:
-                pytest.skip("holds no summaries")
-            await write_all(store, [one])
+        await write_into(place, [one], needs="summaries")
         async with changing(place) as store:
             for summary in ("what is", ""):
                 results = await edit(store, edits(Memory(key, summary), []))
@@ -621,10 +543,7 @@ class EditTests:
         before = twins()
         if not before[1].marks:
             pytest.skip("messages have no marks")
-        async with place.store() as store:
-            if not store.features.duplicate_ids:
-                pytest.skip("an id occurs once")
-            await write_all(store, [sample(key, before)])
+        await write_into(place, [sample(key, before)], needs="duplicate_ids")
         changes, left = TWINS[name]
         async with changing(place) as store:
             await edit_all(store, key, changes)
@@ -633,73 +552,8 @@ class EditTests:
     async def test_edit_of_too_few_repeated_ids(self, place: Place) -> None:
         [key] = place.keys(1)
         one = sample(key, twins())
-        async with place.store() as store:
-            if not store.features.duplicate_ids:
-                pytest.skip("an id occurs once")
-            await write_all(store, [one])
+        await write_into(place, [one], needs="duplicate_ids")
         async with changing(place) as store:
             results = await edit(store, edits(key, [Change("twin", ("hint",))] * 4))
             assert_changed(results[key])
         await assert_holds(place, [one])
-
-    async def test_edit_from_a_source_that_breaks(self, many_place: Place) -> None:
-        """After an error of the source, the unfinished memory is unchanged.
-
-        A memory with a WriteResult is changed.
-        """
-        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
-
-        async def breaking() -> AsyncGenerator[Edit]:
-            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
-                yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
-                if one.last:
-                    raise Broken
-                yield one
-
-        results: dict[MemoryKey, WriteResult] = {}
-
-        async def work() -> None:
-            async for result in store.edit(breaking()):
-                results[result.key] = result
-
-        async with changing(many_place) as store:
-            with pytest.raises(Broken):
-                await work()
-            await assert_whole(many_place, results, done, [broken, untouched])
-        await assert_whole(many_place, results, done, [broken, untouched])
-        assert strays(many_place) == []
-
-    async def test_edit_cancelled(self, many_place: Place) -> None:
-        """A cancelled edit (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
-        done, broken, untouched = await filled(many_place, 10, many_place.size(2000), 10)
-        stuck = asyncio.Event()
-
-        async def hanging() -> AsyncGenerator[Edit]:
-            for one in edits(done.key, [gone(entry) for entry in done.entries[:5]]):
-                yield one
-            for one in edits(broken.key, [gone(entry) for entry in broken.entries], 100):
-                if one.last:
-                    stuck.set()
-                    await asyncio.sleep(60)
-                yield one
-
-        results: dict[MemoryKey, WriteResult] = {}
-
-        async def work() -> None:
-            async for result in store.edit(hanging()):
-                results[result.key] = result
-
-        async with changing(many_place) as store:
-            task = asyncio.create_task(work())
-            await asyncio.wait_for(stuck.wait(), 30)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await assert_whole(many_place, results, done, [broken, untouched])
-            assert not (await edit(store, edits(untouched.key, [gone(untouched.entries[0])])))[
-                untouched.key
-            ].failure
-        untouched.entries.pop(0)
-        await assert_whole(many_place, results, done, [broken, untouched])
-        assert strays(many_place) == []

@@ -15,7 +15,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import case, changing, read, write, write_all
+from memctl.testing.drive import case, changing, read, write, write_all, write_into
 from memctl.testing.samples import Sample, sample
 
 ERASED = [
@@ -110,8 +110,7 @@ class EraseTests:
 
     async def test_erase_leaves_nothing_of_a_user(self, many_place: Place) -> None:
         _require_users(many_place)
-        async with many_place.store() as store:
-            await write_all(store, written("")[1])
+        await write_into(many_place, written("")[1])
         for user in ERASED:
             mine, others = written(user)
             async with many_place.store() as store:
@@ -125,8 +124,7 @@ class EraseTests:
     async def test_erase_of_a_session_keeps_the_others(self, many_place: Place) -> None:
         _require_users(many_place)
         mine, others = written("quokka")
-        async with many_place.store() as store:
-            await write_all(store, [*mine, *others])
+        await write_into(many_place, [*mine, *others])
         async with changing(many_place) as store:
             before = await read(store)
             where = Selection(users=frozenset({"quokka"}), sessions=frozenset({"first trip"}))
@@ -139,8 +137,7 @@ class EraseTests:
     async def test_erase_changes_nothing_where_nobody_is_named(self, many_place: Place) -> None:
         _require_users(many_place)
         _, others = written("quokka")
-        async with many_place.store() as store:
-            await write_all(store, others)
+        await write_into(many_place, others)
         before = many_place.dump()
         async with changing(many_place) as store:
             assert await erase(store, of_user("quokka", "some", "user", "*")) == []
@@ -148,8 +145,7 @@ class EraseTests:
 
     async def test_erase_again_finds_nothing(self, place: Place) -> None:
         [key] = place.keys(1)
-        async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(5))])
+        await write_into(place, [sample(key, samples.entries(5))])
         where = Selection(users=frozenset({key.user}), sessions=frozenset({key.session}))
         async with changing(place) as store:
             [result] = await erase(store, where)

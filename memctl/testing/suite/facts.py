@@ -25,6 +25,7 @@ from memctl.testing.drive import (
     read,
     write,
     write_all,
+    write_into,
 )
 from memctl.testing.samples import Sample, sample
 
@@ -57,8 +58,7 @@ async def filled(place: Place, *counts: int) -> list[Sample]:
     for key, count in zip(place.keys(len(counts)), counts, strict=True):
         found.append(sample(key, samples.entries(count, start)))
         start += count
-    async with place.store() as store:
-        await write_all(store, found)
+    await write_into(place, found)
     return found
 
 
@@ -99,8 +99,7 @@ class FactTests:
             samples.entry(samples.style().name(name), number, **samples.MESSAGES[name])
             for number, name in enumerate(names)
         ]
-        async with place.store() as store:
-            await write_all(store, [sample(key, facts)])
+        await write_into(place, [sample(key, facts)])
         assert await held(place) == expected([sample(key, facts)])
 
     async def test_facts_have_the_vectors_of_the_store(self, place: Place) -> None:
@@ -147,14 +146,6 @@ class FactTests:
         }
         assert all(info.roles == {"fact": info.messages} for info in found.values())
         assert sorted(headers) == sorted(names) == sorted(found)
-
-    async def test_facts_of_another_scope_are_added(self, place: Place) -> None:
-        first, second = (sample(one, []) for one in place.keys(2))
-        first.entries, second.entries = samples.entries(5), samples.entries(5, 5)
-        async with place.store() as store:
-            await write_all(store, [first])
-            await write_all(store, [second])
-        assert await held(place) == expected([first, second])
 
     async def test_facts_written_again_are_the_same(self, place: Place) -> None:
         written = await filled(place, 12)
@@ -227,13 +218,6 @@ class FactTests:
             result = await edited(store, before.key, [*going, put(before.entries[5])])
         assert result == WriteResult(before.key, deleted=2)
         assert await held(place) == expected([sample(before.key, before.entries[4:])])
-
-    async def test_edit_gives_facts_no_marks(self, place: Place) -> None:
-        [before] = await filled(place, 2)
-        async with changing(place) as store:
-            result = await edited(store, before.key, [Change(before.entries[0].id, (), ("hint",))])
-            assert result.failure is not None
-            assert result.failure.code == "refused"
 
     async def test_edits_of_several_scopes(self, place: Place) -> None:
         memories = await filled(place, 5, 6, 7)

@@ -15,7 +15,7 @@ from memctl.shard import Shard
 from memctl.store import OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import infos, read, write_all
+from memctl.testing.drive import infos, read, write_all, write_into
 from memctl.testing.lock_holder import lock_elsewhere
 from memctl.testing.samples import sample
 
@@ -106,8 +106,7 @@ class LockTests:
 
     async def test_lock_leaves_nothing(self, place: Place) -> None:
         key, *_ = place.keys(1)
-        async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(3))])
+        await write_into(place, [sample(key, samples.entries(3))])
         before = place.dump()
         async with place.store() as store:
             await store.lock(FIRST)

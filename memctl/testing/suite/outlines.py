@@ -8,7 +8,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import outline, write
+from memctl.testing.drive import memories_of_hard_names, outline, write
 from memctl.testing.samples import Sample, sample
 
 
@@ -20,19 +20,7 @@ def memories(place: Place) -> list[Sample]:
     keys = place.keys(3)
     found = [sample(keys[0], samples.entries(place.size(1234)))]
     found += [sample(key, samples.entries(3, start=n)) for n, key in enumerate(keys[1:])]
-    if place.backend.only:
-        return found
-    for name in samples.NAMES:
-        named = [samples.entry(other, marks=(name,)) for other in samples.NAMES]
-        found.append(sample(MemoryKey(name, f"of {name}"), named))
-        found.append(sample(MemoryKey(f"user of {name}", name), named[:3]))
-    for user in ("a", "b", "a-shared", "", "-"):
-        found.append(sample(MemoryKey(user, "shared"), samples.entries(5)))
-    # Keys and ids whose row ids can be split in several ways.
-    found.append(sample(MemoryKey("u", "s"), [samples.entry(id, 1) for id in ("s-m", "u-s-m")]))
-    found.append(sample(MemoryKey("u-s", "s"), [samples.entry("k", 1)]))
-    found.append(sample(MemoryKey("-", "-"), [samples.entry("---", 1), samples.entry("", 2)]))
-    return found
+    return found + memories_of_hard_names(place)[1:]
 
 
 class OutlineTests:

@@ -14,7 +14,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import infos, read, write_all
+from memctl.testing.drive import infos, read, write_all, write_into
 from memctl.testing.samples import Sample, Style, sample
 
 CANCELLED = 20
@@ -71,8 +71,7 @@ class PlaceTests:
     async def test_read_may_stop_early(self, place: Place) -> None:
         """A read that is closed after its first page does not disturb the next read."""
         keys = place.keys(3)
-        async with place.store() as store:
-            await write_all(store, samples.several(keys, place.backend.large))
+        await write_into(place, samples.several(keys, place.backend.large))
         async with place.store(create=False) as store:
             pages = store.read(Selection())
             await anext(pages)
@@ -82,8 +81,7 @@ class PlaceTests:
     async def test_read_cancelled(self, place: Place) -> None:
         """A read that is cancelled (Ctrl-C), at any moment, ends as a cancelled task."""
         [key] = place.keys(1)
-        async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(300))])
+        await write_into(place, [sample(key, samples.entries(300))])
         clock = asyncio.get_running_loop().time
         began = clock()
         async with place.store(create=False) as store:
@@ -104,8 +102,7 @@ class PlaceTests:
     async def test_read_twice_at_once(self, place: Place) -> None:
         """Two reads of one open store may run at once, as ``verify`` of a store with itself."""
         keys = place.keys(2)
-        async with place.store() as store:
-            await write_all(store, samples.several(keys, place.backend.large))
+        await write_into(place, samples.several(keys, place.backend.large))
         async with place.store(create=False) as store:
             one, other = store.read(Selection()), store.read(Selection())
             first, second = await anext(one), await anext(other)

@@ -8,7 +8,7 @@ from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import ALL, assert_same, infos, read, write, write_all
+from memctl.testing.drive import ALL, assert_same, infos, read, write, write_all, write_into
 from memctl.testing.samples import NAMES, Sample, sample
 
 
@@ -39,8 +39,7 @@ class RoundtripTests:
             sample(key, samples.entries(count), summary="")
             for key, count in zip(place.keys(3), (2345, 3, 1000), strict=False)
         ]
-        async with place.store() as store:
-            await write_all(store, written)
+        await write_into(place, written)
         async with place.store(create=False) as store:
             found = await read(store)
             assert set(found) == {one.key for one in written}
@@ -52,8 +51,7 @@ class RoundtripTests:
             sample(key, samples.entries(count))
             for key, count in zip(place.keys(3), (5, 3, 1), strict=False)
         ]
-        async with place.store() as store:
-            await write_all(store, written)
+        await write_into(place, written)
         async with place.store(create=False) as store:
             user = Selection(users=frozenset({written[0].key.user}))
             for where in (ALL, user, Selection(roles=frozenset({"user"})), ALL):
@@ -139,17 +137,6 @@ class RoundtripTests:
             counts = (await infos(store))[key].marks
             for mark in {mark for entry in hard.entries for mark in entry.marks}:
                 assert counts[mark] == sum(mark in entry.marks for entry in hard.entries)
-
-    async def test_roundtrip_of_two_users_with_one_session(self, many_place: Place) -> None:
-        written = [sample(MemoryKey(user, "default"), samples.entries(4)) for user in ("a", "b")]
-        async with many_place.store() as store:
-            if store.features.session_owners:
-                pytest.skip("a session belongs to one user")
-            await write_all(store, written)
-            found = await read(store)
-            assert set(found) == {one.key for one in written}
-            for one in written:
-                assert_same(store, found[one.key], one)
 
     @pytest.mark.parametrize("summary", ['What was said: 😀 "quoted" \0 \ud800 it\'s', ""])
     async def test_roundtrip_of_summaries(self, place: Place, summary: str) -> None:

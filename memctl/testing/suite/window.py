@@ -12,7 +12,7 @@ from memctl.store import Store
 from memctl.storekit.catalog import span
 from memctl.testing import samples
 from memctl.testing.backend import Place
-from memctl.testing.drive import case, read, write, write_all
+from memctl.testing.drive import case, read, write, write_all, write_into
 from memctl.testing.samples import Sample, sample, several
 from memctl.testing.suite.outlines import memories
 
@@ -113,8 +113,7 @@ class WindowTests:
         """A program lists memories, and counts them with a second store opened beside."""
         key, *others = place.keys(3)
         written = [sample(key, samples.entries(5)), *several(others, 3, start=5)]
-        async with place.store() as store:
-            await write_all(store, written)
+        await write_into(place, written)
         async with place.store(create=False) as store, place.store(create=False) as counting:
             store.resolve_names([one.key for one in written])
             counting.resolve_names([one.key for one in written])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 import pytest
 
-from memctl.model import MemoryKey, Page, StoredMessage, WriteMode, WriteResult
-from memctl.store import Store
+from memctl.model import MemoryKey, WriteMode, WriteResult
 from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import (
@@ -19,51 +17,12 @@ from memctl.testing.drive import (
     edits,
     gone,
     infos,
-    pages,
     put,
     read,
     write,
     write_all,
 )
 from memctl.testing.samples import sample
-
-
-class Broken(Exception):
-    """An error that the pages to write raise in these tests."""
-
-
-async def _write_until(
-    store: Store, source: AsyncGenerator[Page], mode: WriteMode, error: type[Exception]
-) -> dict[MemoryKey, WriteResult]:
-    results: dict[MemoryKey, WriteResult] = {}
-
-    async def work() -> None:
-        async for result in store.write(source, mode):
-            results[result.key] = result
-
-    with pytest.raises(error):
-        await work()
-    return results
-
-
-async def _assert_left_alone(
-    store: Store,
-    results: dict[MemoryKey, WriteResult],
-    done: MemoryKey,
-    before: dict[MemoryKey, list[StoredMessage]],
-) -> None:
-    found = await read(store)
-    for key, entries in before.items():
-        assert_same(store, found.get(key), sample(key, entries))
-    assert set(results) <= {done}
-    assert set(found) <= {done, *before}
-    if done in results or done in found:
-        assert_same(store, found.get(done), sample(done, samples.entries(10)))
-
-
-def _strays(place: Place) -> list[str]:
-    """Return the paths of temporary files in the store's folder; a write must leave none."""
-    return [str(path) for path in place.folder.rglob("*") if ".tmp" in path.name]
 
 
 class WriteTests:
@@ -131,16 +90,6 @@ class WriteTests:
             assert failure is not None
             assert failure.code == "changed"
             assert await read(store) == {}
-
-    async def test_write_appends_to_what_another_store_wrote(self, place: Place) -> None:
-        [key] = place.keys(1)
-        async with place.store() as store:
-            await write_all(store, [sample(key, samples.entries(3))])
-        async with place.store() as store:
-            results = await write(store, [sample(key, samples.entries(2, start=3))], offset=3)
-            assert results[key].failure is None
-        async with place.store(create=False) as store:
-            assert_same(store, (await read(store)).get(key), sample(key, samples.entries(5)))
 
     async def test_write_replaces(self, place: Place) -> None:
         keys = place.keys(3)
@@ -287,73 +236,3 @@ class WriteTests:
         async with place.store() as store:
             await write(store, [one], size=1)
             assert_same(store, (await read(store)).get(key), one)
-
-    @pytest.mark.parametrize("mode", list(WriteMode))
-    async def test_write_from_a_source_that_breaks(
-        self, many_place: Place, mode: WriteMode
-    ) -> None:
-        """After an error of the source, the unfinished memory is unchanged.
-
-        A memory with a WriteResult is stored.
-        """
-        done, broken, untouched = many_place.keys(3)
-        before = samples.entries(4)
-        async with many_place.store() as store:
-            await write_all(store, [sample(key, before) for key in (broken, untouched)])
-            offset = 4 if mode is WriteMode.ADD else 0
-
-            async def breaking() -> AsyncGenerator[Page]:
-                async for page in pages([sample(done, samples.entries(10))]):
-                    yield page
-                async for page in pages([sample(broken, samples.entries(3000, 50))], offset=offset):
-                    if page.last:
-                        raise Broken
-                    yield page
-
-            results = await _write_until(store, breaking(), mode, Broken)
-            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
-        async with many_place.store(create=False) as store:
-            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
-
-    async def test_write_cancelled(self, many_place: Place) -> None:
-        """A cancelled write (Ctrl-C) ends as a cancelled task, its unfinished memory unchanged."""
-        done, broken, untouched = many_place.keys(3)
-        before = samples.entries(4)
-        async with many_place.store() as store:
-            await write_all(store, [sample(key, before) for key in (broken, untouched)])
-            stuck = asyncio.Event()
-
-            async def hanging() -> AsyncGenerator[Page]:
-                async for page in pages([sample(done, samples.entries(10))]):
-                    yield page
-                async for page in pages([sample(broken, samples.entries(3000, 50))], offset=4):
-                    if page.last:
-                        stuck.set()
-                        await asyncio.sleep(60)
-                    yield page
-
-            results: dict[MemoryKey, WriteResult] = {}
-
-            async def work() -> None:
-                async for result in store.write(hanging()):
-                    results[result.key] = result
-
-            task = asyncio.create_task(work())
-            await asyncio.wait_for(stuck.wait(), 30)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await _assert_left_alone(store, results, done, {broken: before, untouched: before})
-        assert _strays(many_place) == []
-
-    async def test_write_from_a_source_that_breaks_at_once_leaves_nothing(
-        self, place: Place
-    ) -> None:
-        async def breaking() -> AsyncGenerator[Page]:
-            raise Broken
-            yield
-
-        async with place.store() as store:
-            assert await _write_until(store, breaking(), WriteMode.ADD, Broken) == {}
-            assert await read(store) == {}
-        assert _strays(place) == []

@@ -6,16 +6,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass, field
+from itertools import chain
 
-from memctl.engines.redis.pipeline import ABSENT, Command
+from memctl.engines.redis.pipeline import ABSENT, Command, Pipeline
 from memctl.engines.redis.text import decode, encode
+from memctl.layouts.redis.keys import (
+    MARK,
+    MARKS_INDEX,
+    MESSAGES,
+    PAYLOAD,
+    canonical_mark,
+    mark_aliases,
+)
+from memctl.stores.agentscope1.redis.snapshot import IdChunks, MemorySnapshot
 
 KEPT_IDS = 100_000
 """The most ids to keep of lists before a change; longer lists are not kept."""
 KEPT_EXPIRIES = 100_000
 """The most expiries to keep before a change; more expiries are not kept."""
+Lists = dict[bytes, list[bytes] | None]
+"""Ids by name of their mark list; None for a list that memctl would write the same."""
 _TOLERANCE = 1000
 """Expiries that differ by less, in milliseconds, count as equal: they were set together."""
 
@@ -24,12 +36,10 @@ _TOLERANCE = 1000
 class MemoryBefore:
     """The parts of a memory before a change that the reverse of the change would not restore.
 
-    ``lists`` has the ids on mark lists, by name of the list; the ids are None for a list that
-    memctl would write the same.  ``index`` has the names in ``marks_index``; None if no lists are
-    recorded.
+    ``index`` has the names in ``marks_index``; None if no lists are recorded.
     """
 
-    lists: dict[bytes, list[bytes] | None] = field(default_factory=dict)
+    lists: Lists = field(default_factory=dict)
     index: frozenset[bytes] | None = None
     names: list[bytes] = field(default_factory=list)
     """The names of the changed mark lists."""
@@ -79,20 +89,63 @@ def _by_text(values: dict[bytes, int]) -> dict[str, int]:
     return {decode(name): value for name, value in values.items()}
 
 
-def other_expiries(
-    names: Iterable[bytes], ttls: Iterable[int], expected: float
-) -> dict[bytes, int]:
-    """Return the Redis keys that exist and whose PTTL is not ``expected``, with their PTTL.
+def lists_before(
+    snapshot: MemorySnapshot, names: Set[bytes], *, messages: bool = False
+) -> MemoryBefore:
+    """Return the mark lists ``names`` of a memory, if a reverse would write them differently.
 
-    ``ttls`` has the PTTL of each name, ``ABSENT`` for a missing key.  If ``expected`` is
-    ``ABSENT``, the result has all existing keys.
+    This is so if a list is out of the order of the messages, or lacks an id that another list of
+    the same mark has; and if ``marks_index`` does not name just the lists that have ids.  With
+    ``messages``, returns the list of messages, too.  Long lists are left out, because of their
+    size.  Of a memory without messages, returns all lists that RedisMemory kept when it cleared
+    the memory.
     """
-    found = {}
-    for name, ttl in zip(names, ttls, strict=True):
-        never = min(ttl, expected) < 0
-        same = ttl == expected if never else abs(ttl - expected) < _TOLERANCE
-        if ttl != ABSENT and not same:
-            found[name] = ttl
+    marks, index = snapshot.marks, snapshot.index
+    if not snapshot.exists:
+        kept: Lists = {name: [*its] for name, its in marks.items() if its.count}
+        return MemoryBefore(kept, index, sorted(marks)) if kept or index else MemoryBefore()
+    count = sum(marks[name].count for name in names) + messages * snapshot.messages.count
+    if count > KEPT_IDS:
+        return MemoryBefore()
+    unusual: Lists = {}
+    for mark in sorted({canonical_mark(name) for name in names}):
+        held = {name: list(marks[name]) for name in mark_aliases(mark) if name in names}
+        marked = set(chain.from_iterable(held.values()))
+        listed = (id for id in snapshot.messages if id in marked) if marked else ()
+        usual = list(dict.fromkeys(listed))
+        if any(ids != usual for ids in held.values()):
+            unusual |= {name: None if ids == usual else ids for name, ids in held.items()}
+    filled = {name for name, its in marks.items() if its.count}
+    if not (unusual or messages) and filled == index:
+        return MemoryBefore()
+    return MemoryBefore(unusual, index, sorted(names), [*snapshot.messages] if messages else [])
+
+
+def other_expiries(
+    pipeline: Pipeline, snapshot: MemorySnapshot, payloads: IdChunks
+) -> dict[bytes, int]:
+    """Return the keys that expire at another time than the list of messages, with their PTTL.
+
+    A key is without the base of the memory.  A PTTL of -1 stands for no expiry.  ``payloads`` has
+    the ids of messages whose payloads to look at.  The result has all keys if there is no list of
+    messages, and is empty if there are too many.
+
+    Raises:
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
+    """
+    lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
+    found: dict[bytes, int] = {}
+    for names in chain([[MARKS_INDEX, *lists]], ([PAYLOAD + id for id in ids] for ids in payloads)):
+        commands = ((b"PTTL", snapshot.ref.base + name) for name in [*names, MESSAGES])
+        *ttls, expected = pipeline.execute(commands)
+        for name, ttl in zip(names, ttls, strict=True):
+            never = min(ttl, expected) < 0
+            same = ttl == expected if never else abs(ttl - expected) < _TOLERANCE
+            if ttl != ABSENT and not same:
+                found[name] = ttl
+        if len(found) > KEPT_EXPIRIES:
+            return {}
     return found
 
 

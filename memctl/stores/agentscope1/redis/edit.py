@@ -1,10 +1,5 @@
 """Changing AgentScope's Redis memory: every memory in one transaction.
 
-The editor watches and lists the lists of a memory, and changes the lists in MULTI/EXEC.  Redis
-refuses the transaction if another client has changed a list.  Watching the lists is enough:
-RedisMemory adds or removes a payload only together with its id, in one transaction, and notes
-every mark in ``marks_index`` when it creates the mark's list.
-
 A list that keeps some ids is never recreated: the list keeps its expiry and is never empty.  New
 ids enter a mark list in the order of the messages, so a restored message returns to its old
 position (RedisMemory returns messages by mark in the order of the mark list, and appends to the
@@ -15,14 +10,13 @@ lists, an id on any of the lists has the mark.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, PackedCommands, Pipeline
+from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode
 from memctl.layouts.redis.keys import (
     MARK,
@@ -31,38 +25,34 @@ from memctl.layouts.redis.keys import (
     PAYLOAD,
     Keys,
     canonical_mark,
-    count_payloads,
     mark_aliases,
 )
 from memctl.model import Change, Memory, WriteResult
 from memctl.storekit.catalog import IdSet
 from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.before import (
-    KEPT_EXPIRIES,
-    KEPT_IDS,
     MemoryBefore,
     expiry_command,
+    lists_before,
     other_expiries,
 )
-from memctl.stores.agentscope1.redis.scan import MemoryRef
-from memctl.stores.agentscope1.redis.snapshot import (
-    IdChunks,
-    IdList,
-    MemorySnapshot,
-    SnapshotReader,
-    length_of,
-)
-from memctl.stores.agentscope1.redis.write import (
-    InlinePayloads,
-    Payloads,
-    Staging,
-    attempt_together,
+from memctl.stores.agentscope1.redis.payloads import (
     check_size,
     lone_surrogate,
     mark_name,
     payload,
-    refuse_strays,
-    without_payload,
+)
+from memctl.stores.agentscope1.redis.snapshot import (
+    IdChunks,
+    IdList,
+    MemorySnapshot,
+    length_of,
+)
+from memctl.stores.agentscope1.redis.transaction import (
+    ChangingMemory,
+    MemoryTransaction,
+    WatchedState,
+    refuse_missing,
 )
 
 MarkSet = frozenset[bytes]
@@ -75,7 +65,7 @@ _FEW_REMOVALS = 8
 """The most ids to remove by single commands; Redis searches the whole list for each command."""
 
 
-class Editor:
+class Editor(MemoryTransaction["MemoryChanges"]):
     """A single call of ``Store.edit``, for use in a thread."""
 
     def __init__(
@@ -86,31 +76,18 @@ class Editor:
         *,
         tolerant: bool = False,
     ) -> None:
-        """``marks`` has the names of mark lists, by base (the prefix of all keys of a memory).
-
-        These names may be missing in ``marks_index``.  A ``tolerant`` editor deletes messages even
-        if the list of messages has ids without a payload, as an undo or a repair must.
-        ``about_to_commit`` is the method of the store.
+        """A ``tolerant`` editor deletes messages even if the list of messages has ids without a
+        payload, as an undo or a repair must.
         """
-        self._pipeline = pipeline
-        self._about_to_commit = about_to_commit
+        super().__init__(pipeline, marks, about_to_commit)
         self._tolerant = tolerant
-        self._snapshots = SnapshotReader(pipeline, marks)
 
-    def edit(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
-        """Change the memories; yield a result for each memory.
-
-        Many memories are changed together in a transaction, unless another client interferes.
-
-        Raises:
-            Lost: the connection broke.
-            Unavailable: the server refuses a command.  Each memory changed before has a result.
-        """
+    def run(self, memories: Sequence[MemoryChanges]) -> Iterator[WriteResult]:
         for some in self._split(memories):
-            yield from attempt_together(self._attempt, some)
+            yield from super().run(some)
 
     def _split(self, memories: Sequence[MemoryChanges]) -> Iterator[list[MemoryChanges]]:
-        lengths = self._pipeline.execute(
+        lengths = self.pipeline.execute(
             [(b"LLEN", one.base + MESSAGES) for one in memories], tolerate=WRONG_TYPE
         )
         some: list[MemoryChanges] = []
@@ -123,114 +100,26 @@ class Editor:
             ids += length
         yield some
 
-    def _attempt(self, memories: Sequence[MemoryChanges]) -> list[WriteResult] | None:
-        """Change memories in one transaction; None if another client interferes."""
-        results = []
-        good: list[ChangeApplier] = []
-        with ExitStack() as files:
-            for one, state in zip(memories, self._watch(memories, files), strict=True):
-                try:
-                    applier = self._applier(one, state)
-                    good.append(applier)
-                    counts = one.written, one.deleted
-                    results.append(WriteResult(one.key, *counts, before=applier.before()))
-                except Rejected as refusal:
-                    results.append(WriteResult(one.key, failure=refusal.failure))
-            if not good:
-                self._pipeline.execute([(b"UNWATCH",)])
-            else:
-                self._about_to_commit(results)
-                commands = chain.from_iterable(each.commands() for each in good)
-                if not self._pipeline.commit(commands):
-                    return None
-        for each in good:
-            each.changes.published = True
-        return results
-
-    def _watch(self, memories: Sequence[MemoryChanges], files: ExitStack) -> list[WatchedState]:
-        """Watch the lists of memories; ``files`` closes temporary files."""
-        snapshots = self._snapshots.watch(
-            [MemoryRef(one.base, one.key) for one in memories],
-            [[*one.marked, *one.unmarked, *one.before.names] for one in memories],
-        )
-        for snapshot in snapshots:
-            files.callback(snapshot.close)
-        pairs = [*zip(memories, snapshots, strict=True)]
-        counts = self._pipeline.stream(
-            count_payloads(one.base, ids)
-            for one, snapshot in pairs
-            for ids in chain(one.ids(), self._checked(one, snapshot))
-        )
-        return [
-            WatchedState(
-                snapshot,
-                sum(islice(counts, sum(1 for _ in one.ids()))),
-                sum(islice(counts, sum(1 for _ in self._checked(one, snapshot)))),
-                sum(map(len, self._checked(one, snapshot))),
-            )
-            for one, snapshot in pairs
-        ]
-
-    def _checked(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
-        """Yield the ids whose payloads must exist.
-
-        These are all ids of the memory if messages are deleted, unless the editor is tolerant.
-        """
+    def listed(self, one: MemoryChanges, snapshot: MemorySnapshot) -> IdChunks:
         return snapshot.messages.chunks() if one.deleted and not self._tolerant else iter(())
 
-    def _applier(self, one: MemoryChanges, state: WatchedState) -> ChangeApplier:
-        """Check the changes of a memory against the watched state, and prepare the payloads.
-
-        Raises:
-            Rejected: the memory differs from the changes, or cannot be changed.
-        """
-        if state.snapshot.wrong is not None:
-            text = f"one of its keys holds another kind of value ({state.snapshot.wrong})"
-            raise Rejected("refused", text)
+    def plan(
+        self, one: MemoryChanges, state: WatchedState
+    ) -> tuple[WriteResult, Iterator[Command | PackedCommands]]:
+        snapshot = state.snapshot
         applier = ChangeApplier(one, state)
         applier.check()
-        if state.payloads < state.checked:
-            raise without_payload()
+        refuse_missing(state)
         if one.new:
-            listed = state.snapshot.messages.ids
+            listed = snapshot.messages.ids
             new = ([id for _, id in chunk.insertions if id not in listed] for chunk in one.chunks())
-            refuse_strays(self._pipeline, one.base, new)
-        applier.expiries = self._expiries(one, state.snapshot)
-        if not min(self._pipeline.stream(one.payloads.prepare(applier.ttl)), default=1):
-            raise Rejected("changed", "staged messages expired or were evicted")
-        return applier
-
-    def _expiries(self, one: MemoryChanges, snapshot: MemorySnapshot) -> dict[bytes, int]:
-        """Return the PTTL of each key whose expiry differs from that of the memory."""
-        if snapshot.exists and not (one.deleted or one.unmarked):
-            return {}
-        lists = [MARK + name for name, its in snapshot.marks.items() if its.count]
-        if not snapshot.exists:  # RedisMemory may have left mark lists of a cleared memory
-            names = [MARKS_INDEX, *lists]
-            ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
-            return other_expiries(names, ttls, ABSENT)
-        payloads = ([PAYLOAD + id for id in ids] for ids in one.going())
-        found: dict[bytes, int] = {}
-        for names in chain([[MARKS_INDEX, *lists]], payloads):
-            ttls = self._pipeline.execute((b"PTTL", one.base + name) for name in names)
-            passed = (time.monotonic() - snapshot.taken) * 1000
-            expected = max(0, snapshot.ttl - passed) if snapshot.ttl >= 0 else snapshot.ttl
-            found |= other_expiries(names, ttls, expected)
-            if len(found) > KEPT_EXPIRIES:
-                return {}
-        return found
-
-
-class WatchedState(NamedTuple):
-    """The state of a memory, read while all lists of the memory are watched."""
-
-    snapshot: MemorySnapshot
-    present: int
-    """The number of messages with a payload, of those that must exist before the changes."""
-    payloads: int
-    """The number of checked ids with a payload; see ``Editor._checked``."""
-    checked: int
-    """The number of the checked ids."""
+            self.refuse_strays(one.base, new)
+        before = applier.lists_before()
+        if not snapshot.exists or one.deleted or one.unmarked:
+            before.expiries.update(other_expiries(self.pipeline, snapshot, one.going()))
+        self.prepare(one.payloads.prepare(applier.ttl))
+        result = WriteResult(one.key, one.written, one.deleted, before=before.dump())
+        return result, applier.commands()
 
 
 class ChangeApplier:
@@ -238,8 +127,6 @@ class ChangeApplier:
 
     def __init__(self, changes: MemoryChanges, state: WatchedState) -> None:
         self.changes = changes
-        self.expiries: dict[bytes, int] = {}
-        """The PTTL of keys that may be deleted, if it differs from the PTTL of the memory."""
         self._state = state
         self._snapshot = state.snapshot
         self._messages = self._snapshot.messages
@@ -385,19 +272,11 @@ class ChangeApplier:
 
     # State for undo
 
-    def before(self) -> str:
-        """Return ``WriteResult.before``: what a reverse of the changes would not restore, as JSON.
-
-        Empty if there is nothing to record.  Long lists are left out, because of their size.
-        """
-        found = self._lists_before()
-        found.expiries.update(self.expiries)
-        return found.dump()
-
-    def _lists_before(self) -> MemoryBefore:
+    def lists_before(self) -> MemoryBefore:
+        """Return the lists that a reverse of the changes would not restore."""
         changes = self.changes
         if self._anew:
-            return self._left_over()
+            return lists_before(self._snapshot, self._marks.keys())
         names = self._marks if self._goes else changes.unmarked.keys() | changes.marked.keys()
         if changes.marked and not self._indexed:
             names = self._marks  # a new index names all marks
@@ -406,31 +285,11 @@ class ChangeApplier:
             names |= {name for name, its in self._marks.items() if any(map(self._is_put, its))}
         then = changes.before.index
         renamed = frozenset() if then is None else then ^ self._indexed
+        if not (names or renamed or changes.deleted):
+            return MemoryBefore()
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
-        count = sum(self._marks[name].count for name in names) + repeats * self._messages.count
-        if count > KEPT_IDS:
-            return MemoryBefore()
-        unusual: dict[bytes, list[bytes] | None] = {}
-        for mark in sorted({canonical_mark(name) for name in names}):
-            held = {name: list(self._marks[name]) for name in mark_aliases(mark) if name in names}
-            usual = self._in_order(set(chain.from_iterable(held.values())))
-            if any(ids != usual for ids in held.values()):
-                for name, ids in held.items():
-                    unusual[name] = None if ids == usual else ids
-        indexed = {name for name in self._marks if self._marks[name].count}
-        touched = names or renamed or changes.deleted
-        if not (unusual or repeats) and (not touched or indexed == self._indexed):
-            return MemoryBefore()
-        messages = [*self._messages] if repeats else []
-        return MemoryBefore(unusual, self._indexed, sorted(names | renamed), messages)
-
-    def _left_over(self) -> MemoryBefore:
-        """Return the mark lists and the index that RedisMemory kept when it cleared a memory."""
-        left, index = self._snapshot.marks, self._snapshot.index
-        lists: dict[bytes, list[bytes] | None] = {
-            name: [*its] for name, its in left.items() if its.count
-        }
-        return MemoryBefore(lists, index, sorted(left)) if lists or index else MemoryBefore()
+        found = lists_before(self._snapshot, names, messages=repeats)
+        return replace(found, names=sorted(names | renamed))
 
     def _is_put(self, id: bytes) -> bool:
         return id in self.changes.put
@@ -439,11 +298,6 @@ class ChangeApplier:
     def _goes(self) -> bool:
         """True if the last message is deleted."""
         return not self.changes.new and not any(self._left())
-
-    def _in_order(self, marked: set[bytes]) -> list[bytes]:
-        if not marked:
-            return []
-        return list(dict.fromkeys(id for id in self._messages if id in marked))
 
     def _restored(self) -> dict[bytes, list[bytes]]:
         """Return the mark lists to restore from ``Edit.before``, as ids by name of the list.
@@ -578,19 +432,15 @@ class ChangeChunk(NamedTuple):
     insertions: list[Insertion]
 
 
-class MemoryChanges(ABC):
+class MemoryChanges(ChangingMemory[ChangeChunk]):
     """The changes of a memory, for ``ChangeApplier``."""
 
-    payloads: Payloads
-    """The payloads of the messages to insert."""
-
-    def __init__(self, base: bytes, memory: Memory, ttl: int | None, before: str) -> None:
+    def __init__(
+        self, base: bytes, memory: Memory, ttl: int | None, before: str, staged: Keys | None = None
+    ) -> None:
         """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``."""
-        self.base = base
+        super().__init__(base, memory.key, ttl, staged)
         self.before = MemoryBefore.load(before)
-        self.key = memory.key
-        self.ttl = ttl
-        self.published = False
         self.written = self.deleted = self.new = self.presumed = 0
         """The numbers of messages changed or inserted, deleted, inserted, and presumed to exist."""
         self.put = IdSet()
@@ -605,23 +455,35 @@ class MemoryChanges(ABC):
         self.unmarked: dict[bytes, IdSet] = {}
         """The ids that lose a mark, by alias of the mark."""
 
-    @abstractmethod
+    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
+        """Add changes.
+
+        Raises:
+            Rejected: Redis cannot hold an inserted message, id or mark.
+        """
+        new = [payload(one.message, one.shape) for one in changes if one.old is None]
+        self.keep(pipeline, self._group(changes), new)
+
     def chunks(self) -> Iterator[ChangeChunk]:
         """Yield the changes in order, in chunks.  Only one iterator may be in use at a time."""
+        return iter(self.parts)
 
     def insertions(self) -> Iterator[Insertion]:
         """Yield the positions of the messages to insert, in order."""
         for chunk in self.chunks():
             yield from chunk.insertions
 
-    def ids(self) -> Iterator[list[bytes]]:
+    def lists(self) -> Iterable[bytes]:
+        return [*self.marked, *self.unmarked, *self.before.names]
+
+    def ids(self) -> IdChunks:
         """Yield the ids of messages that must exist before the changes, in chunks."""
         for chunk in self.chunks():
             for group in chunk.groups:
                 if group.old is not None:
                     yield group.ids
 
-    def going(self) -> Iterator[list[bytes]]:
+    def going(self) -> IdChunks:
         """Yield the ids of messages to delete, in chunks."""
         for chunk in self.chunks() if self.deleted else ():
             for group in chunk.groups:
@@ -683,55 +545,6 @@ class MemoryChanges(ABC):
             _ids_with(self.marked, mark).add(ids)
         for mark in before - after:
             _ids_with(self.unmarked, mark).add(ids)
-
-
-class InlineChanges(MemoryChanges):
-    """The changes of a small memory; the transaction contains the payloads (texts of messages)."""
-
-    def __init__(
-        self,
-        base: bytes,
-        memory: Memory,
-        ttl: int | None,
-        changes: list[Change],
-        before: str,
-    ) -> None:
-        """``ttl`` is the TTL of a new memory in milliseconds; ``before`` is ``Edit.before``.
-
-        Raises:
-            Rejected: Redis cannot hold an inserted message, id or mark.
-        """
-        super().__init__(base, memory, ttl, before)
-        self._chunk = self._group(changes)
-        self.payloads = InlinePayloads(_payloads(changes))
-
-    def chunks(self) -> Iterator[ChangeChunk]:
-        yield self._chunk
-
-
-class StagedChanges(MemoryChanges, Staging[ChangeChunk]):
-    """Many changes in a local file.  The messages to insert are staged on the server."""
-
-    def __init__(
-        self, keys: Keys, base: bytes, memory: Memory, ttl: int | None, before: str
-    ) -> None:
-        MemoryChanges.__init__(self, base, memory, ttl, before)
-        Staging.__init__(self, keys)
-
-    def add(self, pipeline: Pipeline, changes: list[Change]) -> None:
-        """Store the messages to insert on the server, and ids and marks in the local file.
-
-        Raises:
-            Rejected: Redis cannot hold an inserted message, id or mark.
-        """
-        self.stage(pipeline, self._group(changes), _payloads(changes))
-
-    def chunks(self) -> Iterator[ChangeChunk]:
-        return iter(self.staged)
-
-
-def _payloads(changes: list[Change]) -> list[bytes]:
-    return [payload(one.message, one.shape) for one in changes if one.old is None]
 
 
 def _mark_set(names: tuple[str, ...] | None, as_bytes: Callable[[str], bytes]) -> MarkSet | None:

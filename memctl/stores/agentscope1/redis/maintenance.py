@@ -13,7 +13,7 @@ Source: ``memory/_working_memory/_redis_memory.py`` of agentscope 1.0.21.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -405,6 +405,18 @@ def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
 # Repairing
 
 
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """A planned repair: its size, the records to note before it, and its commands.
+
+    The keys that it depends on are watched.
+    """
+
+    count: int
+    records: Iterator[Record]
+    commands: Iterable[Command]
+
+
 class Repairer:
     """Repairs memories of a Redis database, and reverts the repairs."""
 
@@ -422,62 +434,50 @@ class Repairer:
         found = await self._run(partial(_affected, checker, code))
         if code == "payload-without-id":
             return await self._delete_strays(checker, note) if found else 0
-        if code == "wrong-key-type":
-            taken = [await self._take(key, checker.wrong[key], note) for key in found]
-            return sum(taken)
-        return sum([await self._repair(code, key, checker, note) for key in found])
+        count = 0
+        for key in found:
+            memory = MemoryRepair(self._pipeline, self._keys, key, checker.marks)
+            if code in ("expires-early", "never-expires"):
+                count += await self._repair_expiries(memory, code, note)
+            else:
+                keys = checker.wrong.get(key, [])
+                count += await self._carry_out(key, partial(memory.plan, code, keys), note)
+        return count
 
-    async def _repair(self, code: str, key: MemoryKey, checker: Checker, note: Note) -> int:
-        memory = MemoryRepair(self._pipeline, self._keys, key, checker.marks)
-        if code in ("expires-early", "never-expires"):
-            return await self._repair_expiries(memory, code, note)
+    async def _carry_out(
+        self, key: MemoryKey, plan: Callable[[ExitStack], RepairPlan], note: Note
+    ) -> int:
+        """Plan, note and carry out a repair of a memory, again if an agent changes the memory.
+
+        ``plan`` gets what closes temporary files.  Returns ``RepairPlan.count``.
+
+        Raises:
+            Lost: an agent keeps changing the memory.
+        """
         for _ in range(_TRIES):
             with ExitStack() as files:
-                plan = await self._run(partial(memory.plan, code, files))
-                records = plan.records()
-                while record := await self._run(partial(next, records, None)):
+                made = await self._run(partial(plan, files))
+                while record := await self._run(partial(next, made.records, None)):
                     await note(record)
-                if await self._run(partial(self._pipeline.commit, plan.commands())):
-                    return plan.count
-        raise _busy(key)
-
-    async def _take(self, key: MemoryKey, names: list[bytes], note: Note) -> int:
-        """Note and remove the keys of a memory that have the wrong Redis type; return their number.
-
-        ``names`` are the names of keys without the prefix of the memory.
-        """
-        memory = MemoryRepair(self._pipeline, self._keys, key, {})
-        for _ in range(_TRIES):
-            values = await self._run(partial(memory.dump, names))
-            if values:
-                await note(memory.record("wrong-key-type", values=values))
-            deletions = [(b"UNLINK", memory.base + encode(name)) for name, _, _ in values]
-            if await self._run(partial(self._pipeline.commit, deletions)):
-                return len(values)
-        raise _busy(key)
+                if await self._run(partial(self._pipeline.commit, made.commands)):
+                    return made.count
+        raise Lost(
+            f"an agent keeps changing {key}",
+            "run again for the rest; what was repaired is complete",
+        )
 
     async def _delete_strays(self, checker: Checker, note: Note) -> int:
         count = 0
         suspects = checker.suspects()
         while some := await self._run(lambda: list(islice(suspects, _STRAYS))):
-            by_memory: dict[bytes, tuple[MemoryKey, list[bytes]]] = {}
-            for base, key, payload in some:
-                by_memory.setdefault(base, (key, []))[1].append(payload)
-            for key, payloads in by_memory.values():
+            by_memory: dict[MemoryKey, list[bytes]] = {}
+            for _, key, payload in some:
+                by_memory.setdefault(key, []).append(payload)
+            for key, payloads in by_memory.items():
                 memory = MemoryRepair(self._pipeline, self._keys, key, {})
-                count += await self._delete(memory, payloads, note)
+                plan = partial(memory.plan, "payload-without-id", payloads)
+                count += await self._carry_out(key, plan, note)
         return count
-
-    async def _delete(self, memory: MemoryRepair, some: list[bytes], note: Note) -> int:
-        for _ in range(_TRIES):
-            keys = await self._run(partial(memory.strays, some))
-            records = memory.payload_records("payload-without-id", keys)
-            while record := await self._run(partial(next, records, None)):
-                await note(record)
-            deletions = ((b"UNLINK", key) for key in keys)
-            if await self._run(partial(self._pipeline.commit, deletions)):
-                return len(keys)
-        raise _busy(memory.key)
 
     async def _repair_expiries(self, memory: MemoryRepair, code: str, note: Note) -> int:
         """Note and repair the expiry of a memory's keys; return the number of repaired keys."""
@@ -538,44 +538,73 @@ class MemoryRepair:
         """Return a record of the repair ``code`` of the memory, with the values ``more``."""
         return {"code": code, "user": self.key.user, "session": self.key.session, **more}
 
-    def plan(self, code: str, files: ExitStack) -> RepairPlan:
-        """Watch the lists of the memory, and plan the repair of its findings with this code.
+    def plan(self, code: str, keys: Sequence[bytes], files: ExitStack) -> RepairPlan:
+        """Watch what it depends on, and plan the repair of the memory's findings with this code.
 
-        ``files`` closes the temporary files of the lists.
+        ``keys`` are those to delete if the code is of single keys.  ``files`` closes the temporary
+        files of lists.
         """
+        if code == "payload-without-id":
+            return self._without_strays(keys)
+        if code == "wrong-key-type":
+            return self._without_keys(keys)
         snapshot = self._watch(files)
         messages, marks = snapshot.messages, snapshot.marks
         lists = [messages, *marks.values()]
-        [(_, end)] = self._ends([messages.key], absent=True)
-        plan = RepairPlan(self, code, end)
         match code:
             case "id-without-payload":
                 gone = self._without_payload(messages)
-                plan.count = sum(id in gone for id in messages)
-                for one in lists:
-                    plan.remove(one, gone.__contains__)
+                count = sum(id in gone for id in messages)
+                return self._removal(code, count, lists, gone.__contains__)
             case "payload-not-json":
                 broken = self._broken(messages)
                 ids = frozenset(broken)
-                plan.count = len(ids)
-                for one in lists if ids else ():
-                    plan.remove(one, ids.__contains__)
-                plan.unlink([self.base + PAYLOAD + id for id in broken])
+                texts = [self.base + PAYLOAD + id for id in broken]
+                return self._removal(code, len(ids), lists if ids else [], ids.__contains__, texts)
             case "orphan-mark":
-                seen: dict[bytes, IdSet] = {}
+                count, seen = 0, dict[bytes, IdSet]()
                 for mark, one in marks.items():
                     before = of_other_aliases(mark, seen)
                     seen[mark] = one.ids
-                    repeated = [
-                        any(id in ids for ids in before) for id in one if id not in messages.ids
-                    ]
-                    plan.count += repeated.count(False)
-                    if repeated:
-                        plan.remove(one, lambda id: id not in messages.ids)
-            case _:
-                filled = [mark for mark, one in marks.items() if one.count]
-                plan.index([mark for mark in filled if not is_indexed(mark, snapshot.index)])
-        return plan
+                    orphans = (id for id in one if id not in messages.ids)
+                    count += sum(not any(id in ids for ids in before) for id in orphans)
+                return self._removal(code, count, lists[1:], lambda id: id not in messages.ids)
+        filled = [mark for mark, one in marks.items() if one.count]
+        names = [mark for mark in filled if not is_indexed(mark, snapshot.index)]
+        return self._indexing(code, names, messages.key)
+
+    def _removal(
+        self,
+        code: str,
+        count: int,
+        lists: Sequence[IdList],
+        drops: Callable[[bytes], bool],
+        payloads: Sequence[bytes] = (),
+    ) -> RepairPlan:
+        """Plan to remove the ids for which ``drops`` is true from lists, and to delete payloads."""
+
+        def records() -> Iterator[Record]:
+            for listed in lists:
+                name = decode(listed.key[len(self.base) :])
+                removed = map(decode, filter(drops, listed))
+                while some := list(islice(removed, _LISTED)):
+                    yield self.record(code, list=name, ids=some)
+            yield from self.payload_records(code, payloads)
+
+        removals = chain.from_iterable(removal_commands(listed, drops) for listed in lists)
+        return RepairPlan(count, records(), chain(removals, _unlinking(payloads)))
+
+    def _indexing(self, code: str, marks: list[bytes], owner: bytes) -> RepairPlan:
+        """Plan to add marks to ``marks_index``, which expires as the list ``owner`` does."""
+        if not marks:
+            return RepairPlan(0, iter(()), ())
+        [(_, end)] = self._ends([owner], absent=True)
+        index = self.base + MARKS_INDEX
+        commands: list[Command] = [(b"SADD", index, *marks)]
+        commands += [] if end is None else [_expire_at(index, end)]
+        return RepairPlan(
+            len(marks), iter([self.record(code, marks=[*map(decode, marks)])]), commands
+        )
 
     def _watch(self, files: ExitStack) -> MemorySnapshot:
         [snapshot] = self._snapshots.watch([MemoryRef(self.base, self.key)])
@@ -606,13 +635,15 @@ class MemoryRepair:
 
     # Payloads
 
-    def strays(self, some: list[bytes]) -> list[bytes]:
-        """Watch the list of messages; return the keys in ``some`` whose ids the list lacks.
+    def _without_strays(self, some: Sequence[bytes]) -> RepairPlan:
+        """Watch the list of messages; plan to delete payloads whose ids the list lacks.
 
         ``some`` are Redis keys of payloads.  Keys that no longer exist are left out.
         """
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
-        return list(unlisted(self._pipeline, self.base, some))
+        keys = list(unlisted(self._pipeline, self.base, some))
+        records = self.payload_records("payload-without-id", keys)
+        return RepairPlan(len(keys), records, _unlinking(keys))
 
     def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
         """Yield records of the payloads under ``keys``; a record has about the size of a page.
@@ -640,13 +671,11 @@ class MemoryRepair:
 
     # Keys of another type
 
-    def dump(self, keys: Iterable[bytes]) -> list[list[Any]]:
-        """Watch Redis keys; return the name, DUMP and expiry of each key that has the wrong type.
+    def _without_keys(self, keys: Sequence[bytes]) -> RepairPlan:
+        """Watch Redis keys; plan to delete those that have the wrong type.
 
-        The name lacks the prefix of the memory.  The expiry is in milliseconds since 1970; None for
-        never.
+        The record has the name, the DUMP and the expiry of each key.
         """
-        keys = list(keys)
         self._pipeline.execute([(b"WATCH", *keys)])
         kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
         keys = [
@@ -657,7 +686,9 @@ class MemoryRepair:
         dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
         ends = dict(self._ends(keys))
         keys = [key for key in keys if dumps[key] is not None and key in ends]  # the rest expired
-        return [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
+        values = [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
+        records = [self.record("wrong-key-type", values=values)] if values else []
+        return RepairPlan(len(keys), iter(records), _unlinking(keys))
 
     # Expiry
 
@@ -722,58 +753,6 @@ class MemoryRepair:
         return len(ends)
 
 
-class RepairPlan:
-    """The planned repair of the lists of a memory.
-
-    The repair is noted with ``records`` before it is carried out with ``commands``.
-    """
-
-    def __init__(self, memory: MemoryRepair, code: str, end: int | None) -> None:
-        """``end`` is the expiry of the memory, in milliseconds since 1970; None for never."""
-        self.count = 0
-        self._memory = memory
-        self._code = code
-        self._end = end
-        self._removals: list[tuple[IdList, Callable[[bytes], bool]]] = []
-        self._marks: list[bytes] = []
-        self._payloads: list[bytes] = []
-
-    def unlink(self, payloads: list[bytes]) -> None:
-        """Plan to delete the payloads with these keys."""
-        self._payloads = payloads
-
-    def remove(self, listed: IdList, drops: Callable[[bytes], bool]) -> None:
-        """Plan to remove the ids from the list ``listed`` for which ``drops`` is true."""
-        self._removals.append((listed, drops))
-
-    def index(self, marks: list[bytes]) -> None:
-        """Plan to add marks to ``marks_index``, and count them."""
-        self._marks = marks
-        self.count += len(marks)
-
-    def records(self) -> Iterator[Record]:
-        """Yield records of all values that the repair changes, to be noted before the repair."""
-        for listed, drops in self._removals:
-            name = decode(listed.key[len(self._memory.base) :])
-            removed = map(decode, filter(drops, listed))
-            while some := list(islice(removed, _LISTED)):
-                yield self._memory.record(self._code, list=name, ids=some)
-        if self._marks:
-            yield self._memory.record(self._code, marks=[decode(mark) for mark in self._marks])
-        yield from self._memory.payload_records(self._code, self._payloads)
-
-    def commands(self) -> Iterator[Command]:
-        """Yield the Redis commands of the repair."""
-        for listed, drops in self._removals:
-            yield from removal_commands(listed, drops)
-        yield from ((b"UNLINK", key) for key in self._payloads)
-        if self._marks:
-            index = self._memory.base + MARKS_INDEX
-            yield (b"SADD", index, *self._marks)
-            if self._end is not None:
-                yield _expire_at(index, self._end)
-
-
 def _now() -> int:
     return round(time.time() * 1000)
 
@@ -786,7 +765,5 @@ def _expire_at(key: bytes, end: int | None) -> Command:
     return (b"PERSIST", key) if end is None else (b"PEXPIREAT", key, b"%d" % end)
 
 
-def _busy(key: MemoryKey) -> Lost:
-    return Lost(
-        f"an agent keeps changing {key}", "run again for the rest; what was repaired is complete"
-    )
+def _unlinking(keys: Iterable[bytes]) -> Iterator[Command]:
+    return ((b"UNLINK", key) for key in keys)

@@ -18,7 +18,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline
+from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline
 from memctl.engines.redis.text import decode
 from memctl.errors import Lost
 from memctl.layouts.redis.keys import (
@@ -272,22 +272,32 @@ class SnapshotReader:
             Lost: the connection broke.
             Unavailable: the server refuses a command.
         """
+        more = marks or [()] * len(memories)
+        names = [self._names(ref.base, some) for ref, some in zip(memories, more, strict=True)]
+        keys = [list_keys(ref.base, aliases) for ref, aliases in zip(memories, names, strict=True)]
+        every = [*chain.from_iterable(keys), *(ref.base + MARKS_INDEX for ref in memories)]
+        _, there = self._pipeline.execute([(b"WATCH", *every), (b"EXISTS", *every)])
+        taken = time.monotonic()
+        if not there:  # most memories to write are new
+            return [
+                _snapshot(ref, taken, ABSENT, (), aliases, [IdList(key, ()) for key in some], None)
+                for ref, aliases, some in zip(memories, names, keys, strict=True)
+            ]
         begun = self._pipeline.execute(
-            chain.from_iterable(map(_watch_commands, memories)), tolerate=WRONG_TYPE
+            chain.from_iterable(_header_commands(ref.base) for ref in memories), tolerate=WRONG_TYPE
         )
         taken = time.monotonic()
-        ttls, indexes = begun[1::3], begun[2::3]
+        ttls, indexes = begun[::2], begun[1::2]
         names = []
-        for number, (ref, index) in enumerate(zip(memories, indexes, strict=True)):
+        for ref, index, some in zip(memories, indexes, more, strict=True):
             self._is_complete(ref.base, (), index)
-            names.append(self._names(ref.base, marks[number] if marks else ()))
+            names.append(self._names(ref.base, some))
         keys = [list_keys(ref.base, aliases) for ref, aliases in zip(memories, names, strict=True)]
-        lengths = iter(
-            self._pipeline.execute(
-                chain.from_iterable(map(_length_commands, keys)), tolerate=WRONG_TYPE
-            )
-        )
-        sizes = [list(islice(lengths, len(some) + 1))[1:] for some in keys]
+        named = set(chain.from_iterable(keys)).difference(every)  # by an index that was just read
+        self._pipeline.execute([(b"WATCH", *named)] if named else [])
+        counts = ((b"LLEN", key) for key in chain.from_iterable(keys))
+        lengths = iter(self._pipeline.execute(counts, tolerate=WRONG_TYPE))
+        sizes = [list(islice(lengths, len(some))) for some in keys]
         commands = chain.from_iterable(
             map(ranges, chain.from_iterable(keys), chain.from_iterable(sizes))
         )
@@ -419,15 +429,6 @@ def _closing(snapshots: list[MemorySnapshot]) -> Iterator[list[MemorySnapshot]]:
 
 def _header_commands(base: bytes) -> list[Command]:
     return [(b"PTTL", base + MESSAGES), (b"SMEMBERS", base + MARKS_INDEX)]
-
-
-def _watch_commands(ref: MemoryRef) -> list[Command]:
-    messages, index = ref.base + MESSAGES, ref.base + MARKS_INDEX
-    return [(b"WATCH", messages, index), *_header_commands(ref.base)]
-
-
-def _length_commands(keys: list[bytes]) -> list[Command]:
-    return [(b"WATCH", *keys), *((b"LLEN", key) for key in keys)]
 
 
 def _head(key: bytes) -> Command:

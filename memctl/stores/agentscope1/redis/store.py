@@ -25,21 +25,16 @@ from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.batching import Large, Small, gather, grouped, page_size
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.storekit.simple import Rejected
-from memctl.stores.agentscope1.redis.edit import Editor, InlineChanges, StagedChanges
+from memctl.stores.agentscope1.redis.edit import Editor, MemoryChanges
 from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys
 from memctl.stores.agentscope1.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.agentscope1.redis.read import Reader
 from memctl.stores.agentscope1.redis.scan import KEYS, Catalogue, MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import list_pages
-from memctl.stores.agentscope1.redis.write import (
-    BufferedMemory,
-    StagedMemory,
-    Writer,
-)
+from memctl.stores.agentscope1.redis.write import PendingMemory, Writer
 
 S = TypeVar("S", Small, Edit)
-P = TypeVar("P", BufferedMemory, InlineChanges)
-L = TypeVar("L", StagedMemory, StagedChanges)
+M = TypeVar("M", PendingMemory, MemoryChanges)
 
 _COUNTED = 5000
 """``count`` gives up above this number of memories: counting them takes too long."""
@@ -228,25 +223,27 @@ class RedisMemoryStore(RedisStore):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        async with self.server.pipeline() as pipeline, self.server.pipeline() as side:
+        async with self.server.pipeline() as pipeline:
             marks = await in_thread(pipeline, partial(self.catalogue.marks, pipeline, Selection()))
-            writer = Writer(pipeline, side, marks, mode, self.about_to_commit)
+            writer = Writer(pipeline, marks, self.about_to_commit, mode)
             async for batch in gather(pages):
                 if isinstance(batch, Large):
-                    make = partial(self._staged_memory, batch)
+                    make = partial(self._pending, batch, self.keys)
                     parts = (page.messages async for page in batch.pages)
-                    yield await self._large(pipeline, batch.memory, make, parts, writer.write)
+                    yield await self._large(pipeline, batch.memory, make, parts, writer.run)
                     continue
-                async for result in self._small(pipeline, batch, self._buffered, writer.write):
+                make_small = partial(self._small_memory, pipeline)
+                async for result in self._small(pipeline, batch, make_small, writer.run):
                     yield result
 
-    def _buffered(self, small: Small) -> BufferedMemory:
-        base, ttl = self._target(small.memory)
-        return BufferedMemory(base, small, ttl)
+    def _pending(self, tail: Small | Large, staged: Keys | None = None) -> PendingMemory:
+        base, ttl = self._target(tail.memory)
+        return PendingMemory(base, tail.memory, tail.offset, ttl, staged)
 
-    def _staged_memory(self, large: Large) -> StagedMemory:
-        base, ttl = self._target(large.memory)
-        return StagedMemory(self.keys, base, large, ttl)
+    def _small_memory(self, pipeline: Pipeline, small: Small) -> PendingMemory:
+        memory = self._pending(small)
+        memory.add(pipeline, small.entries)
+        return memory
 
     # Changing
 
@@ -257,20 +254,23 @@ class RedisMemoryStore(RedisStore):
             editor = Editor(pipeline, marks, self.about_to_commit, tolerant=tolerant)
             async for batch in batch_edits(edits):
                 if isinstance(batch, LargeEdit):
-                    memory = batch.edit.memory
-                    make = partial(self._staged_changes, memory, batch.edit.before)
-                    yield await self._large(pipeline, memory, make, batch.pieces, editor.edit)
+                    make = partial(self._changes, batch.edit, self.keys)
+                    yield await self._large(
+                        pipeline, batch.edit.memory, make, batch.pieces, editor.run
+                    )
                     continue
-                async for result in self._small(pipeline, batch, self._inline, editor.edit):
+                make_small = partial(self._small_changes, pipeline)
+                async for result in self._small(pipeline, batch, make_small, editor.run):
                     yield result
 
-    def _inline(self, edit: Edit) -> InlineChanges:
+    def _changes(self, edit: Edit, staged: Keys | None = None) -> MemoryChanges:
         base, ttl = self._target(edit.memory)
-        return InlineChanges(base, edit.memory, ttl, edit.changes, edit.before)
+        return MemoryChanges(base, edit.memory, ttl, edit.before, staged)
 
-    def _staged_changes(self, memory: Memory, before: str) -> StagedChanges:
-        base, ttl = self._target(memory)
-        return StagedChanges(self.keys, base, memory, ttl, before)
+    def _small_changes(self, pipeline: Pipeline, edit: Edit) -> MemoryChanges:
+        changes = self._changes(edit)
+        changes.add(pipeline, edit.changes)
+        return changes
 
     # Erasing
 
@@ -296,8 +296,8 @@ class RedisMemoryStore(RedisStore):
         self,
         pipeline: Pipeline,
         batch: list[S],
-        make: Callable[[S], P],
-        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+        make: Callable[[S], M],
+        run: Callable[[Sequence[M]], Iterator[WriteResult]],
     ) -> AsyncGenerator[WriteResult]:
         """Write or edit a batch of small memories; yield a result for each.
 
@@ -318,11 +318,11 @@ class RedisMemoryStore(RedisStore):
     def _run_small(
         self,
         batch: list[S],
-        make: Callable[[S], P],
-        run: Callable[[Sequence[P]], Iterator[WriteResult]],
+        make: Callable[[S], M],
+        run: Callable[[Sequence[M]], Iterator[WriteResult]],
         done: list[WriteResult],
     ) -> None:
-        good: dict[bytes, P] = {}
+        good: dict[bytes, M] = {}
         for small in batch:
             try:
                 one = make(small)
@@ -339,9 +339,9 @@ class RedisMemoryStore(RedisStore):
         self,
         pipeline: Pipeline,
         memory: Memory,
-        make: Callable[[], L],
+        make: Callable[[], M],
         parts: AsyncGenerator[Any],
-        run: Callable[[Sequence[L]], Iterator[WriteResult]],
+        run: Callable[[Sequence[M]], Iterator[WriteResult]],
     ) -> WriteResult:
         """Stage the parts of a large memory on the server, then write or edit the memory.
 
@@ -361,12 +361,12 @@ class RedisMemoryStore(RedisStore):
                 continue  # the next memories come from the same stream
             return WriteResult(memory.key, failure=refusal.failure)
 
-    async def _discard(self, staged: StagedMemory | StagedChanges) -> None:
+    async def _discard(self, staged: PendingMemory | MemoryChanges) -> None:
         if staged.published:
             return
         with suppress(MemctlError):  # staged payloads expire by themselves
             async with self.server.pipeline() as pipeline:
-                await in_thread(pipeline, partial(staged.discard, pipeline))
+                await in_thread(pipeline, partial(staged.payloads.discard, pipeline))
 
     def _target(self, memory: Memory) -> tuple[bytes, int | None]:
         """Return the base of a memory, and the TTL to set in milliseconds; None sets no TTL.

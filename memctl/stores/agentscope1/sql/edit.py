@@ -24,7 +24,6 @@ from memctl.layouts.sql import name_failure, of_shape
 from memctl.model import Change, Edit, MemoryKey, StoredMessage, WriteResult
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.stores.agentscope1.sql.locks import (
-    UNKNOWN_OWNER,
     UNOWNED,
     MessageRow,
     lock_messages,
@@ -205,8 +204,6 @@ class EditTransaction:
         """The notes of new rows of sessions and users, by memory."""
         self._users_removed: set[MemoryKey] = set()
         """The memories for which an undo has deleted the row of the user."""
-        self._unowned: set[MemoryKey] = set()
-        """The memories with messages in a session without a row."""
         self._shifts: dict[MemoryKey, list[list[Shift]]] = {}
         """By memory, the steps of shifts that made room for messages."""
         self._back: dict[MemoryKey, list[list[Shift]]] = {}
@@ -256,8 +253,6 @@ class EditTransaction:
         Empty if there are none.
         """
         found = of_shape(self._made.get(key, ""))
-        if key in self._unowned:
-            found[UNOWNED] = None
         if key in self._users_removed:
             found[_USER_REMOVED] = None
         for name, shifts in (("shifts", self._shifts), ("back", self._back)):
@@ -330,13 +325,14 @@ class EditTransaction:
         """Lock the messages that the edits name; return their rows by memory and message id.
 
         Also locks the sessions of inserted messages, or creates these sessions.
+
+        Raises:
+            Refused: a session has messages and no row.
         """
         growing = {_key(edit) for edit in edits if any(one.old is None for one in edit.changes)}
-        # With a new row of a session, the owner would become the user of unknown messages.
-        unowned = {_key(edit) for edit in edits if UNOWNED in of_shape(edit.before)}
         guests = {_key(edit).user for edit in edits if _USER_REMOVED in of_shape(edit.before)}
         owners = session_owners(edit.memory for edit in edits)
-        await self._lock_sessions(growing - unowned, guests, owners)
+        await self._lock_sessions(growing, guests, owners)
         wanted = {_key(edit): _ids(edit.changes) for edit in edits}
         row_ids = [_prefix(key) + id for key in wanted for id in wanted[key]]
         rows = await self._lock_messages(row_ids)
@@ -358,6 +354,7 @@ class EditTransaction:
         rows |= await self._lock_messages([row_id for some in others.values() for row_id in some])
         marks = await self._marks(list(rows) if others else row_ids)
         found: dict[MemoryKey, dict[str, StoredRow]] = {key: {} for key in wanted}
+        unowned: dict[MemoryKey, Failure] = {}
         for (key, id), found_ids in named.items():
             # A row can be deleted between the scan and the lock.
             if present := [row_id for row_id in found_ids if row_id in rows]:
@@ -368,7 +365,9 @@ class EditTransaction:
                     first, row.position, marks.get(first, NO_MARKS), others_of_id
                 )
                 if not row.owned:
-                    self._unowned.add(key)
+                    unowned[key] = UNOWNED
+        if unowned:
+            raise Refused(unowned)
         return found
 
     async def _lock_sessions(
@@ -380,7 +379,7 @@ class EditTransaction:
         although other users own the sessions.
 
         Raises:
-            Refused: a session without a row has messages of an unknown user.
+            Refused: a session has messages and no row.
         """
         new = sorted(keys - self._scans.keys())
         if new:
@@ -390,9 +389,6 @@ class EditTransaction:
                 guests=guests,
                 given=owners,
             )
-            unowned = [key for key in new if key.session in locked.unowned]
-            if unknown := [key for key in unowned if self._database.has_unknown_owner(key.session)]:
-                raise Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
             self._scans |= {key: SessionScan() for key in new if key.session not in locked.known}
             self._made |= {key: before for key in new if (before := locked.before(key))}
 

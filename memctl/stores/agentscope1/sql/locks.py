@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from typing import Any, NamedTuple
 
 from memctl.engines.sql.connection import AsyncConnection
+from memctl.engines.sql.executor import Refused
 from memctl.errors import Failure
 from memctl.model import Memory, MemoryKey
 from memctl.stores.agentscope1.sql.tables import MemoryTables
@@ -17,19 +18,18 @@ from memctl.stores.agentscope1.sql.tables import MemoryTables
 PAGE_ROWS = 1000
 
 
-UNOWNED, UNLISTED = "unowned", "unlisted"
-"""The notes of a session with messages, or a user with sessions, without a row.
-
-memctl created the missing row; an undo deletes the row again.
-"""
 _OWNER = "owner"
 """The note of a new row for the owner of a new session, if the owner is another user."""
 
 
-UNKNOWN_OWNER = Failure("damaged", "its session has no row, and messages of an unknown user")
-"""The failure if memctl must not create the row of a session.
+UNOWNED = Failure(
+    "damaged",
+    "its session has no row, so its owner is unknown: open the session once as its owner, or "
+    "insert the row",
+)
+"""The failure of a change of a memory whose session has messages and no row.
 
-See ``MemoryTables.has_unknown_owner``.
+With a row, the owner would become the user of all messages that name no user.
 """
 
 
@@ -40,8 +40,6 @@ class LockedSessions(NamedTuple):
     - ``sessions``, ``users``: the sessions and users whose rows this run created.  The undo of the
       last memory with such a row deletes the row.
     - ``owners``: the owners of new sessions, by session, if the row of the owner is also new.
-    - ``unowned``: the sessions with messages that had no row.
-    - ``unlisted``: the users with sessions that had no row.
     - ``guests``: the memories in sessions of other users.
     - ``taken``: the memories without messages in sessions of other users.
     """
@@ -50,8 +48,6 @@ class LockedSessions(NamedTuple):
     sessions: set[str]
     users: set[str]
     owners: Mapping[str, str]
-    unowned: set[str]
-    unlisted: set[str]
     guests: Collection[MemoryKey]
     taken: Collection[MemoryKey]
 
@@ -60,8 +56,6 @@ class LockedSessions(NamedTuple):
         made = {
             "session": key.session in self.sessions,
             "user": key.user in self.users,
-            UNOWNED: key.session in self.unowned,
-            UNLISTED: key.user in self.unlisted,
         }
         notes: dict[str, str | None] = {name: None for name in made if made[name]}
         owner = self.owners.get(key.session, key.user)
@@ -92,10 +86,13 @@ async def lock_sessions(
     ``empty`` are the memories without messages.  Such a memory is only a row of a session, so its
     user must own the session.  ``given`` has the owners of sessions of other users, by session.
     ``filled`` are the sessions with messages; None if unknown.  With ``owners_only``, a missing row
-    of a user is created only for the owners of new sessions and for ``guests``.
+    of a user is created only for the owners of new sessions and for ``guests``.  A user with
+    sessions and without a row gets none: doctor repairs that.
 
-    A new session is empty, unless it had lost its row.  Agents and other runs may write to an
-    existing session until it is locked.
+    Agents and other runs may write to an existing session until it is locked.
+
+    Raises:
+        Refused: a session has messages and no row, or its row has no owner.
     """
     owners = dict(given or {})
     for key in [*(key for key in keys if key in empty), *keys]:
@@ -105,17 +102,25 @@ async def lock_sessions(
     found = dict(await database.for_rows(connection, existing, sorted(owners)))
     known = set(found)
     new = sorted((name, user) for name, user in owners.items() if name not in known)
+    if new and filled is None:
+        sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
+        values = {"sessions": [name for name, _ in new]}
+        filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
+    lost = {name for name, _ in new}.intersection(filled or ())
+    lost |= {name for name, owner in found.items() if not isinstance(owner, str)}
+    if lost:
+        raise Refused({key: UNOWNED for key in keys if key.session in lost})
     users = {user for _, user in new}.union(guests)
     if not owners_only:
         users.update(key.user for key in keys)
     if users:
         sql = f"SELECT t.id FROM {database.statements.keyed_rows('users', 'id')}"
         users -= {row[0] for row in await database.for_rows(connection, sql, sorted(users))}
-    unlisted: set[str] = set()
     if users:
         sql = "SELECT DISTINCT s.user_id FROM session s WHERE s.user_id IN :users"
         listed = await database.fetch_all(connection, sql, {"users": sorted(users)})
-        unlisted = users.intersection(name for (name,) in listed)
+        users.difference_update(name for (name,) in listed)
+    if users:
         rows = [(user,) for user in sorted(users)]
         await database.insert_missing(connection, "users", ["id"], rows)
         database.new_users |= users
@@ -126,11 +131,6 @@ async def lock_sessions(
             known |= sessions
             sessions = set()
             found = dict(await database.for_rows(connection, existing, sorted(owners)))
-    if sessions and filled is None:
-        sql = "SELECT DISTINCT m.session_id FROM message m WHERE m.session_id IN :sessions"
-        values = {"sessions": sorted(sessions)}
-        filled = {name for (name,) in await database.fetch_all(connection, sql, values)}
-    unowned = sessions.intersection(filled or ())
     owners |= found
     users = database.new_users.intersection(key.user for key in keys)
     database.new_sessions |= sessions
@@ -138,9 +138,7 @@ async def lock_sessions(
     new_owners = {name: owners[name] for name in sessions if owners[name] in database.new_users}
     guest = {key for key in keys if owners[key.session] != key.user}
     taken = guest.intersection(empty)
-    return LockedSessions(
-        known | unowned, sessions, users, new_owners, unowned, unlisted, guest, taken
-    )
+    return LockedSessions(known, sessions, users, new_owners, guest, taken)
 
 
 async def remove_empty(
@@ -152,22 +150,18 @@ async def remove_empty(
 ) -> set[MemoryKey]:
     """Delete the rows of the sessions and the users noted in ``made`` by memory, if unused.
 
-    If ``made`` notes that a session with messages or a user with sessions had no row before, the
-    row is deleted although used.  With ``spare``, a row with a value in a column that an
-    application added stays.  Returns the last memory of each user noted as ``user`` whose row was
-    deleted.
+    With ``spare``, a row with a value in a column that an application added stays.  Returns the
+    last memory of each user noted as ``user`` whose row was deleted.
 
     Raises:
         RejectedValue: with ``spare``, a trigger, a rule or a policy of the database kept rows.
     """
     sessions = {key.session for key, notes in made.items() if "session" in notes}
-    unowned = {key.session for key, notes in made.items() if UNOWNED in notes}
     users = {key.user: key for key, notes in made.items() if "user" in notes}
-    unlisted = {key.user for key, notes in made.items() if UNLISTED in notes}
     owners = {notes[_OWNER] for notes in made.values() if _OWNER in notes}
 
-    async def delete(table: str, names: Set[str], child: str = "", column: str = "") -> set[str]:
-        condition = f" AND {database.statements.is_unused(child, column)}" if child else ""
+    async def delete(table: str, names: Set[str], child: str, column: str) -> set[str]:
+        condition = f" AND {database.statements.is_unused(child, column)}"
         # A value that the application gave to the row would not come back.
         for added in database.added_columns.get(table, ()) if spare else ():
             condition += f" AND t.{database.statements.quoted(added)} IS NULL"
@@ -176,10 +170,8 @@ async def remove_empty(
             database.check_deleted(table, kept, 0)
         return gone
 
-    await delete("session", sessions & unowned)
-    await delete("session", sessions - unowned, "message", "session_id")
-    gone = await delete("users", users.keys() & unlisted)
-    gone |= await delete("users", owners.union(users) - unlisted, "session", "user_id")
+    await delete("session", sessions, "message", "session_id")
+    gone = await delete("users", owners.union(users), "session", "user_id")
     return {users[name] for name in users.keys() & gone}
 
 

@@ -130,13 +130,6 @@ class MemoryTables(Database):
                 f"delete rows without a key or with a duplicate one, then add it: {name} ({key})",
             )
 
-    def has_unknown_owner(self, session: str) -> bool:
-        """Return whether a session without a row has damaged messages of an unknown user.
-
-        If the session got a row, its owner would become the user of these messages.
-        """
-        return MemoryKey("", session) in self.damaged
-
     def is_damaged(self, key: MemoryKey) -> bool:
         """Return whether a memory is known to be damaged or has an invalid name."""
         if key not in self.damaged and not (is_text(key.user) and is_text(key.session)):

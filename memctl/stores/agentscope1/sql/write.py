@@ -21,7 +21,6 @@ from memctl.model import Memory, MemoryKey, StoredMessage, WriteMode, WriteResul
 from memctl.shard import Shard
 from memctl.storekit.batching import Large, Small
 from memctl.stores.agentscope1.sql.locks import (
-    UNKNOWN_OWNER,
     LockedSessions,
     is_plain_id,
     lock_sessions,
@@ -168,16 +167,12 @@ class SqlWriter(Writer):
         ``empty`` are the memories to write without messages.
 
         Raises:
-            Refused: a session has no row, but messages of unknown users.  With a new row, they
-                would belong to the memory; they are damaged, or REPLACE would delete them.
+            Refused: a session has messages and no row.
         """
         keys = [memory.key for memory in memories]
-        before = {key: self._messages.get(key, 0) for key in keys}
-        lock = self._database.statements.row_lock
-        filled = self._last_indexes.keys()
         locked = await lock_sessions(
-            *(self._database, connection, keys, lock),
-            filled=filled,
+            *(self._database, connection, keys, self._database.statements.row_lock),
+            filled=self._last_indexes.keys(),
             empty=empty,
             given=session_owners(memories),
         )
@@ -188,18 +183,6 @@ class SqlWriter(Writer):
                     self._messages[key] = 0
             found = await self._database.extents(connection, {"sessions": sorted(known)})
             self._learn(found.items())
-        replaces = self._mode is WriteMode.REPLACE
-        unknown = [
-            key
-            for key in keys
-            if key.session in locked.unowned
-            and (
-                (replaces and self._messages[key] > before[key])
-                or self._database.has_unknown_owner(key.session)
-            )
-        ]
-        if unknown:
-            raise Refused(dict.fromkeys(unknown, UNKNOWN_OWNER))
         return locked
 
     async def _clear(

@@ -15,6 +15,7 @@ from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import ALL, write_all
 from memctl.testing.samples import sample
+from tests.conformance.dialects import OnEachDialect
 
 
 async def _sent(store: Store) -> int:
@@ -27,7 +28,7 @@ async def _sent(store: Store) -> int:
     return tokens
 
 
-class ReportTests:
+class TestReport(OnEachDialect):
     """Tests that a report has the numbers of inspect, context and doctor."""
 
     async def test_report_agrees_with_inspect_context_and_doctor(self, place: Place) -> None:

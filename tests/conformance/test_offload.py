@@ -30,6 +30,7 @@ from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import changing, read, write_all
 from memctl.testing.samples import sample
+from tests.conformance.dialects import OnEachDialect
 
 LARGER, KEEP = 4000, 200
 LARGE = 2
@@ -72,7 +73,7 @@ async def execute(place: Place, keys: list[MemoryKey], run: RewriteRun) -> None:
     assert run.report.done == run.report.planned
 
 
-class OffloadTests:
+class TestOffload(OnEachDialect):
     """Tests that large contents leave the messages of a store, and come back byte for byte."""
 
     @pytest.mark.parametrize("prefix", ["", "https://blobs.example.com/a/"])

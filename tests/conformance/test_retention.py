@@ -23,6 +23,7 @@ from memctl.testing import samples
 from memctl.testing.backend import Place
 from memctl.testing.drive import plain, read, write_all
 from memctl.testing.samples import Sample, sample
+from tests.conformance.dialects import OnEachDialect
 
 MESSAGES, KEPT = 10, 4
 
@@ -66,7 +67,7 @@ async def two(place: Place) -> list[Sample]:
     return found
 
 
-class RetentionTests:
+class TestRetention(OnEachDialect):
     """Tests of policies of retention: a store loses exactly the archived messages."""
 
     async def test_retention_moves_messages_to_an_archive(
