@@ -9,6 +9,7 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
+from memctl.holds import HELD
 from memctl.location import visible
 from memctl.ops.retain.run import FAILED, PENDING, STOPPED, PolicyTask
 from memctl.retention import PolicyAction
@@ -60,6 +61,9 @@ def _details(task: PolicyTask, *, dry_run: bool) -> list[str]:
             lines.append(f"files: {task.policy.blobs}")
     goes = "would go on with" if dry_run else "went on with"
     lines += [f"{goes} the archive of a killed run: {one}" for one in task.resumed]
+    if task.held:
+        key, failure = next(one for one in task.failures if one[1].code == HELD)
+        lines.append(f"{count(task.held, 'memory')} held, which stay; {key}: {failure.message}")
     if acted.left:
         lines.append(f"{count(acted.left, 'memory')} changed meanwhile: left for the next run")
     lines += [f"undo it with: memctl undo {run}" for run in acted.runs]

@@ -72,3 +72,5 @@ class RetainReport(Report):
     policies: list[PolicyRow]
     failures: list[RetainFailure]
     """The memories that stay: held, damaged, or failed."""
+    held: Count
+    """The memories that stay because they are held: no failure of the run."""

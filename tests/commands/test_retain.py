@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -162,16 +163,23 @@ def test_retain_leaves_held_memories(run: Run, place: Place, policies: Policies)
     before = texts(held(place))
     hold = '[[hold]]\nuser = "quokka"\nsession = "kyoto"\nreason = "case 17"'
     policies.write(place.text, {"select": {"keep_last": 3}}, more=hold)
-    found = report(run("retain", "--yes", "--json"), 7)
+    metrics = policies.archives.parent / "retain.prom"
+    planned = report(run("retain", "--dry-run", "--json"))
+    assert (one_row(planned)["held"], planned["held"]) == (1, 1)
+    found = report(run("retain", "--yes", "--json", "--metrics-file", metrics))
     row = one_row(found)
     assert (row["state"], row["memories"], row["messages"], row["held"]) == ("done", 2, 10, 1)
+    assert found["held"] == 1
+    assert re.search(r"^memctl_held\{.*\} 1$", metrics.read_text(), re.MULTILINE)
     assert [(one["user"], one["session"], one["code"]) for one in found["failures"]] == [
         ("quokka", "kyoto", "held")
     ]
     assert texts(held(place))[KYOTO] == before[KYOTO]
     assert KYOTO not in ids_in(policies.archives / policies.names()[0])
-    again = one_row(report(run("retain", "--yes", "--json"), 9))
+    again = one_row(report(run("retain", "--yes", "--json")))
     assert (again["state"], again["held"], again["archive"]) == ("nothing", 1, None)
+    shown = run("retain", "--yes").stdout
+    assert "1 memory held, which stay; 'quokka'/'kyoto': held: case 17" in shown
 
 
 @pytest.mark.slow

@@ -20,12 +20,11 @@ from memctl.errors import (
     BadData,
     Failure,
     Interrupted,
-    Loss,
     MemctlError,
     Partial,
     UsageError,
 )
-from memctl.holds import HELD, LIST
+from memctl.holds import HELD
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
@@ -131,17 +130,12 @@ class PolicyTask:
         )
 
     def settle(self) -> None:
-        """Set the error of the policy if memories stay, although all else is done."""
-        failures = self.failures
+        """Set the error of the policy if memories stay that are not held."""
+        failures = [one for one in self.failures if one[1].code != HELD]
         if not failures or self.error is not None:
             return
         key, failure = failures[0]
         first = f"{key}: {failure.message}"
-        if self.held == len(failures):
-            which = f"{count(len(failures), 'memory')} held; the first: {first}"
-            nothing = self.state == NOTHING or (self.state == PLANNED and not self.found.messages)
-            self.error = Loss(which, LIST) if nothing else Partial(which, LIST)
-            return
         hint = DOCTOR if failure.code == "damaged" else "see the report for each"
         self.error = Partial(f"{count(len(failures), 'memory')} failed; the first: {first}", hint)
         self.state = FAILED if self.state == NOTHING else self.state
@@ -329,7 +323,8 @@ class Retention:
             for task in self.tasks
             for key, failure in task.failures
         ]
-        return RetainReport(dry_run, [task.row(dry_run=dry_run) for task in self.tasks], failures)
+        rows = [task.row(dry_run=dry_run) for task in self.tasks]
+        return RetainReport(dry_run, rows, failures, sum(row.held for row in rows))
 
     def error(self) -> MemctlError | None:
         """Return the error with which the run ends; None if no policy failed or left something."""
