@@ -28,6 +28,8 @@ from memctl.location import visible
 from memctl.ops.export.destination import STDOUT, Shape
 from memctl.ops.export.run import Export, ExportOptions
 from memctl.ops.export.run import ExportReport as Exported
+from memctl.ops.export.writer import Cover
+from memctl.ops.select import selected_text
 from memctl.output.terminal import Format, Output
 from memctl.reports.copy import ExportReport
 from memctl.selection import Selection
@@ -110,6 +112,19 @@ def export(
     ] = False,
     lossy: LossyOption = False,
     all_messages: AllMessagesOption = False,
+    title: Annotated[
+        str,
+        typer.Option(
+            "--title",
+            metavar="TEXT",
+            help="The title of a page of HTML.",
+            show_default="the user and session",
+        ),
+    ] = "",
+    unfolded: Annotated[
+        bool,
+        typer.Option("--open", help="Open calls, results and thinking in a page of HTML."),
+    ] = False,
     path: PathOption = None,
     rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
@@ -149,6 +164,7 @@ def export(
         holds=hold_source(run),
         encrypt_to=recipients(encrypt_to),
         encryption=run.encryption(),
+        cover=Cover(title, selected_text(where, path), unfolded),
     )
     with readable(run.locate(store), where, path) as location:
         outcome = ExportOutcome(location.label, dry_run=dry_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -32,6 +32,7 @@ from memctl.ops.history import list_runs
 from memctl.ops.names import tell_absent
 from memctl.ops.observer import opened
 from memctl.ops.report import Total, count_all, damage
+from memctl.ops.select import selected_text
 from memctl.ops.statistics import (
     Statistics,
     StatisticsOptions,
@@ -143,7 +144,7 @@ def report(
                 findings=findings,
                 pseudonyms=pseudonyms,
             ),
-            selection="; ".join(_selected(where, path, named=not pseudonyms)),
+            selection=selected_text(where, path, named=not pseudonyms),
             noun=found.noun,
             context_limit=context_limit,
             pseudonyms=pseudonyms,
@@ -277,40 +278,6 @@ def _again(
         *([] if findings else ["--no-findings"]),
         *(["--pseudonyms"] if pseudonyms else []),
     )
-
-
-def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[str]:
-    """Yield texts that say what is selected; without ``named``, they have no names."""
-    for noun, values in (
-        ("user", where.users),
-        ("session", where.sessions),
-        ("path", () if path is None else (path,)),
-        ("speaker", where.names),
-        ("id", where.ids),
-    ):
-        if values:
-            yield _listed(noun, values) if named else count(len(values), noun)
-    for noun, values in (
-        ("mark", where.marks),
-        ("without the mark", where.exclude_marks),
-        ("role", where.roles),
-    ):
-        if values:
-            yield _listed(noun, values)
-    if where.since is not None:
-        yield f"since {where.since:%Y-%m-%d %H:%M}"
-    if where.until is not None:
-        yield f"before {where.until:%Y-%m-%d %H:%M}"
-    if where.last is not None:
-        yield f"the newest {where.last:,} of each memory"
-    if where.live is not None:
-        yield "messages that are read" if where.live else "messages that are not read"
-    if where.match is not None:
-        yield f"messages with {where.match!r}" if named else "messages with a text"
-
-
-def _listed(noun: str, values: Iterable[str]) -> str:
-    return f"{noun} {' or '.join(sorted(values))}"
 
 
 def _no_findings(where: Selection, *, wanted: bool) -> str:

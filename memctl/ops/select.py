@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import repeat
@@ -12,6 +12,7 @@ from memctl.dialects.view import COMPRESSED, Unread
 from memctl.model import PAGE_BYTES, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Store
+from memctl.text.numbers import count
 
 PageObserver = Callable[[Page], None]
 
@@ -139,3 +140,44 @@ async def most_deletions(store: Store, where: Selection, limit: tuple[float, boo
         async for info in infos:
             total += info.messages
     return total * number / 100
+
+
+def selected_text(where: Selection, path: str | None = None, *, named: bool = True) -> str:
+    """Return what is selected, for people: ``user ada; since 2026-11-01 00:00``.
+
+    ``path`` is that of the memory in session states.  Without ``named``, the text has no names.
+    """
+    return "; ".join(_selected(where, path, named=named))
+
+
+def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[str]:
+    for noun, values in (
+        ("user", where.users),
+        ("session", where.sessions),
+        ("path", () if path is None else (path,)),
+        ("speaker", where.names),
+        ("id", where.ids),
+    ):
+        if values:
+            yield _listed(noun, values) if named else count(len(values), noun)
+    for noun, values in (
+        ("mark", where.marks),
+        ("without the mark", where.exclude_marks),
+        ("role", where.roles),
+    ):
+        if values:
+            yield _listed(noun, values)
+    if where.since is not None:
+        yield f"since {where.since:%Y-%m-%d %H:%M}"
+    if where.until is not None:
+        yield f"before {where.until:%Y-%m-%d %H:%M}"
+    if where.last is not None:
+        yield f"the newest {where.last:,} of each memory"
+    if where.live is not None:
+        yield "messages that are read" if where.live else "messages that are not read"
+    if where.match is not None:
+        yield f"messages with {where.match!r}" if named else "messages with a text"
+
+
+def _listed(noun: str, values: Iterable[str]) -> str:
+    return f"{noun} {' or '.join(sorted(values))}"

@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from urllib.parse import unquote
 import pytest
 
 from memctl import testing
+from memctl.machine.system import user_name
 from memctl.model import MemoryKey, StoredMessage
 from memctl.ops.export import run as exporting
 from memctl.testing import samples
 from memctl.testing.drive import write_all
+from memctl.version import __version__
 from tests.support.backends import BACKENDS, FACT_BACKENDS, params
 from tests.support.chromium import Chromium
 from tests.support.cli import Run, fails, fill, report
@@ -146,10 +149,16 @@ def test_html_conversation_as_people_read_it(run: Run, tmp_path: Path) -> None:
     assert said.exit_code == 0, said.stderr
     assert page.stat().st_mode & 0o777 == 0o600
     text = page.read_text("utf-8")
+    exported = re.search(r"Exported by (.*) on (.{16}) \S+ with memctl (.*)\. Times", text)
+    assert exported is not None
+    assert exported[1] == user_name()
+    assert abs(datetime.now() - datetime.fromisoformat(exported[2])) < timedelta(minutes=2)
+    assert exported[3] == __version__
     assert text[text.index("<header>") : text.index('<section aria-labelledby="memory-2">')] == (
         f"""<header>
-<h1><bdi>{store}</bdi></h1>
-<p class="about">2 memories, 3 messages. Times are as stored. Exported by memctl.</p>
+<h1><bdi>Conversations</bdi></h1>
+<p class="about">2 memories, 3 messages.
+{exported[0]} are as stored.</p>
 </header>
 <nav aria-label="Contents">
 <details open>
@@ -173,7 +182,7 @@ def test_html_conversation_as_people_read_it(run: Run, tmp_path: Path) -> None:
 <article class="user unread" id="1-1">
 <header><span class="who"><bdi>ada</bdi></span> <span class="role"><bdi>user</bdi></span> \
 <time class="time" datetime="2026-10-02T09:14:00">09:14</time> \
-<a class="number" href="#1-1">#1</a> <span class="mark"><bdi>compressed</bdi></span></header>
+<a class="number" href="#1-1">#1</a> <span class="mark quiet"><bdi>compressed</bdi></span></header>
 <div class="text" dir="auto">How cold
 is it?</div>
 </article>
@@ -278,12 +287,62 @@ def test_html_keeps_the_numbers_of_selected_messages(run: Run, filled: str, tmp_
     assert Page(path).ids == ["memory-0", "39", "40"]
 
 
+def untimed(page: str) -> str:
+    """Return a page without the time of its export."""
+    return re.sub(r" on \S+ \S+ \S+ with memctl", "", page)
+
+
+@pytest.mark.parametrize(
+    ("options", "title"),
+    [
+        ([], "Conversations"),
+        (["--user", "user1"], "user1 / session3"),
+        (["--user", "user0"], "user0"),
+        (["--user", "user0", "--title", "Case <17>"], "Case &lt;17&gt;"),
+    ],
+)
+def test_html_title_is_no_path(run: Run, filled: str, options: list[str], title: str) -> None:
+    page = run("export", filled, "--as", "html", *options).stdout
+    assert f"<h1><bdi>{title}</bdi></h1>" in page
+    assert f"<title>{title}</title>" in page
+    assert filled.removeprefix("sqlite://") not in page
+    if options:
+        assert f"selected: user {options[1]}." in page
+    else:
+        assert "selected" not in page
+
+
+@pytest.mark.slow
+def test_html_is_unfolded_on_paper(run: Run, tmp_path: Path, chromium: Chromium) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {"where": "Okushiga"}}
+    result = {"type": "tool_result", "id": "c", "name": "look", "output": "eight degrees"}
+    said = [
+        message("assistant", "F", [call], "2026-10-02 09:14:00"),
+        message("system", "s", [result], "2026-10-02 09:15:00"),
+    ]
+    keys = [MemoryKey("ada", f"trip{number}") for number in range(25)]
+    asyncio.run(fill(str(tmp_path / "a.ndjson"), dict.fromkeys(keys, said)))
+    page = tmp_path / "a.html"
+    assert run("export", tmp_path / "a.ndjson", "-o", page).exit_code == 0
+    chromium.open(page)
+    assert not chromium.run("return document.querySelector('article details').open")
+    text = chromium.printed()
+    for number in range(25):
+        assert text.count(f"trip{number}\n") + text.count(f"trip{number} ") == 2, (
+            "and in the contents"
+        )
+    assert text.count("Okushiga") == text.count("eight degrees") == 25
+    assert run("export", tmp_path / "a.ndjson", "-o", page, "--open", "--force").exit_code == 0
+    chromium.open(page)
+    assert chromium.run("return document.querySelector('article details').open")
+
+
 def test_html_exports_of_the_same_store_are_equal(run: Run, filled: str, tmp_path: Path) -> None:
     one, other = tmp_path / "one.html", tmp_path / "other.htm"
     assert run("export", filled, "-o", one).exit_code == 0
     assert run("export", filled, "-o", other).exit_code == 0
-    assert one.read_bytes() == other.read_bytes()
-    assert run("export", filled, "--as", "html").stdout_bytes == one.read_bytes()
+    assert untimed(one.read_text()) == untimed(other.read_text())
+    assert untimed(run("export", filled, "--as", "html").stdout) == untimed(one.read_text())
     dry = report(run("export", filled, "-o", tmp_path / "dry.html", "--dry-run", "--json"))
     assert (dry["as"], dry["memories"]["written"]) == ("html", 4)
     assert not (tmp_path / "dry.html").exists()

@@ -9,10 +9,12 @@ import sys
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
@@ -84,6 +86,12 @@ class Chromium:
         features["prefers_color_scheme"] = "dark" if dark else "light"
         named = [{"name": name.replace("_", "-"), "value": features[name]} for name in features]
         self.command("Emulation.setEmulatedMedia", media=media, features=named)
+
+    def printed(self) -> str:
+        """Return the text of the page on paper."""
+        self.command("Emulation.setEmulatedMedia", media="")
+        data = b64decode(self.command("Page.printToPDF")["data"])
+        return "\n".join(page.extract_text() for page in PdfReader(BytesIO(data)).pages)
 
     def command(self, name: str, **parameters: Any) -> Any:
         """Run a command of the Chrome DevTools Protocol."""

@@ -27,11 +27,12 @@ from memctl.dialects.view import (
 )
 from memctl.json import jsonio
 from memctl.machine.spool import end, scratch
-from memctl.model import MemoryKey, Page, StoredMessage
+from memctl.model import NO_MEMORY, MemoryKey, Page, StoredMessage
 from memctl.ops.export.blocks import folded_texts, indented, kind_of, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
-from memctl.ops.export.writer import PageWriter
+from memctl.ops.export.writer import Cover, PageWriter
 from memctl.text.html import environment, line, name, shown
+from memctl.version import __version__
 
 _UNFOLDED = 20
 """The largest number of memories whose list is unfolded."""
@@ -46,6 +47,8 @@ _CHUNK = 1 << 16
 """The number of characters of a temporary file to read at a time."""
 
 _NOTE = "Times are as stored. Exported by memctl."
+_QUIET = frozenset({"compressed", "hint"})
+"""Marks of frameworks, which are shown without colour."""
 
 
 def _template(file: str) -> Template:
@@ -56,7 +59,13 @@ def _template(file: str) -> Template:
 def _templates() -> Environment:
     made = environment("memctl.ops.export")
     made.filters |= {"brief": _brief, "cut": _cut, "title": _title}
-    made.globals |= {"index": HtmlFolder.index, "note": _NOTE, "unfolded": _UNFOLDED}
+    made.globals |= {
+        "index": HtmlFolder.index,
+        "note": _NOTE,
+        "quiet": _QUIET,
+        "unfolded": _UNFOLDED,
+        "version": __version__,
+    }
     return made
 
 
@@ -68,18 +77,22 @@ class HtmlFile(PageWriter):
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
-        self._label = ""
+        self._cover = Cover()
+        self._first = NO_MEMORY
+        self._one_user = True
         self._list, self._body = _spool(), _spool()
         self._memories = self._messages = 0
         self._memory = _Memory(dialect)
 
-    def begin(self, label: str) -> None:
-        self._label = label
+    def begin(self, cover: Cover) -> None:
+        self._cover = cover
 
     def add(self, page: Page) -> None:
         if page.offset == 0:
             self._memories += 1
-            self._memory = _Memory(self._dialect, self._memories)
+            self._memory = _Memory(self._dialect, self._memories, unfolded=self._cover.unfolded)
+            self._first = self._first if self._memories > 1 else page.memory.key
+            self._one_user &= page.memory.key.user == self._first.user
         self._body.write(_template("messages.html").render(self._memory.told(page)))
         if page.last:
             self._messages += self._memory.messages
@@ -87,7 +100,8 @@ class HtmlFile(PageWriter):
 
     def finish(self) -> None:
         page = _template("memories.html").generate(
-            title=self._label,
+            title=self._title(),
+            cover=self._cover,
             memories=self._memories,
             messages=self._messages,
             noun=self._dialect.noun,
@@ -95,6 +109,15 @@ class HtmlFile(PageWriter):
             body=_read(self._body),
         )
         self._file.writelines(page)
+
+    def _title(self) -> str:
+        if self._cover.title:
+            return self._cover.title
+        if self._memories == 1:
+            return _plain_title(self._first)
+        if self._one_user and self._first.user:
+            return self._first.user
+        return "Facts" if self._dialect.facts else "Conversations"
 
     def discard(self) -> None:
         end(self._list)
@@ -158,8 +181,12 @@ _Part = tuple[str | None, str | dict[str, str], str]
 class _Memory:
     """The HTML of one memory, page by page."""
 
-    def __init__(self, dialect: Dialect, number: int = 0) -> None:
-        """``number`` is the number of the memory in its file; 0 if the file has no other memory."""
+    def __init__(self, dialect: Dialect, number: int = 0, *, unfolded: bool = False) -> None:
+        """``number`` is the number of the memory in its file; 0 if the file has no other memory.
+
+        ``unfolded`` opens what is folded otherwise.
+        """
+        self._unfolded = unfolded
         self.messages = 0
         """The number of messages so far."""
         self._dialect = dialect
@@ -185,6 +212,7 @@ class _Memory:
             "noun": self._dialect.noun,
             "level": self._level,
             "heading": self._id,
+            "open": self._unfolded,
         }
 
     def entry(self, key: MemoryKey) -> str:

@@ -48,7 +48,7 @@ from memctl.ops.export.destination import (
     shape_of,
 )
 from memctl.ops.export.output import Output, text_of
-from memctl.ops.export.writer import PageWriter
+from memctl.ops.export.writer import Cover, PageWriter
 from memctl.ops.holds import HoldSource
 from memctl.ops.names import tell_absent
 from memctl.ops.observer import Observer, Unobserved, opened
@@ -90,7 +90,7 @@ class ExportOptions:
 
     An output whose name ends in ``.age`` is encrypted for ``encrypt_to``, or for the recipients of
     ``encryption`` if ``encrypt_to`` is empty.  With ``encrypt_to``, the standard output is
-    encrypted, too.
+    encrypted, too.  ``cover`` is the head of a page for readers.
     """
 
     force: bool = False
@@ -108,6 +108,7 @@ class ExportOptions:
     holds: HoldSource = field(default_factory=HoldSource)
     encrypt_to: tuple[str, ...] = ()
     encryption: Encryption = field(default=Encryption(), repr=False)
+    cover: Cover = field(default_factory=Cover)
 
     @property
     def keys(self) -> Encryption:
@@ -505,7 +506,7 @@ class Export:
         copied, anew = self.report.copied, CopyReport()
         copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
-            writer.begin(store.label)
+            writer.begin(self.options.cover)
             selected = select_with_places(store, self.where)
             if self.options.clean:
                 self._cleaner = NoteCleaner()

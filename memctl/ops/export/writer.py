@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
 from typing import Self, TextIO
 
 from memctl.dialects.view import Dialect
+from memctl.machine.system import user_name
 from memctl.model import Page
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -18,13 +21,29 @@ def storable(text: str) -> str:
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What the head of a file for readers says about the export.
+
+    ``title`` is empty for a title from the names of the memories.  ``selected`` says what was
+    selected; empty for a whole store.  ``unfolded`` opens what is folded otherwise.
+    """
+
+    title: str = ""
+    selected: str = ""
+    unfolded: bool = False
+    by: str = field(default_factory=user_name)
+    """The user who exports."""
+    when: datetime = field(default_factory=lambda: datetime.now().astimezone())
+
+
 class PageWriter(ABC):
     """A writer of the pages of a store into a file for readers.
 
     The end of the block calls ``discard``::
 
         with CsvFile(file, store.dialect) as writer:
-            writer.begin(store.label)
+            writer.begin(Cover())
             writer.add(page)
             writer.finish()
     """
@@ -50,8 +69,8 @@ class PageWriter(ABC):
     ) -> None:
         self.discard()
 
-    def begin(self, label: str) -> None:  # noqa: B027 - most files do not name the store
-        """Begin the file; ``label`` is the name of the store."""
+    def begin(self, cover: Cover) -> None:  # noqa: B027 - most files have no head
+        """Begin the file."""
 
     @abstractmethod
     def add(self, page: Page) -> None:
