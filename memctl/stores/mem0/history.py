@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -234,20 +234,31 @@ class History:
             sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
             return self._database.execute(sql, (table,)).fetchone() is not None
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise Unavailable(
-                f"{self.label}: {visible(str(self.path))}: {error}",
-                "check its permissions, the space left and who uses it",
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise BadData(
-                f"{self.label}: {visible(str(self.path))} is damaged: {error}",
-                "restore it from a backup, or set another history_db_path",
-            ) from error
+    def _errors(self) -> AbstractContextManager[None]:
+        remedy = "restore it from a backup, or set another history_db_path"
+        return sqlite_errors(self.label, self.path, remedy)
+
+
+@contextmanager
+def sqlite_errors(
+    label: str, file: Path, remedy: str = "restore it from a backup"
+) -> Iterator[None]:
+    """Turn an error of SQLite in the ``with`` block into an error of memctl.
+
+    ``label`` names the store.  ``remedy`` is the hint for a damaged file.
+
+    Raises:
+        Unavailable: the file cannot be used.
+        BadData: the file is damaged.
+    """
+    name = f"{label}: {visible(str(file))}"
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        hint = "check its permissions, the space left and who uses it"
+        raise Unavailable(f"{name}: {error}", hint) from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # error text may not be UTF-8
+        raise BadData(f"{name} is damaged: {error}", remedy) from error
 
 
 @contextmanager

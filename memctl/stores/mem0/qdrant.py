@@ -22,14 +22,14 @@ from typing import Any
 from uuid import UUID
 
 from memctl.engines.sql.sqlite_files import check_structure
-from memctl.errors import BadData, Busy, Unavailable, UsageError
+from memctl.errors import BadData, Busy, UsageError
 from memctl.json import jsonio
 from memctl.location import same_file, visible
 from memctl.machine import system
 from memctl.store import OpenMode
 from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config
-from memctl.stores.mem0.history import transaction
+from memctl.stores.mem0.history import sqlite_errors, transaction
 from memctl.stores.mem0.vectors import (
     Record,
     Turns,
@@ -195,7 +195,7 @@ class QdrantFolder(VectorStore):
             file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # SQLite opens an existing file, and reports errors
             system.create_private(file)
-        try:
+        with sqlite_errors(self.label, file):
             database = sqlite3.connect(
                 file, _BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -207,19 +207,6 @@ class QdrantFolder(VectorStore):
             else:
                 database.execute("PRAGMA query_only = 1")
             database.execute("SELECT id, point FROM points LIMIT 1").fetchall()
-        except sqlite3.OperationalError as error:
-            raise self._unavailable(file, error) from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # error text may not be UTF-8
-            raise BadData(
-                f"{self.label}: {visible(str(file))} is damaged: {error}",
-                "restore it from a backup",
-            ) from error
-
-    def _unavailable(self, file: Path, error: sqlite3.Error) -> Unavailable:
-        return Unavailable(
-            f"{self.label}: {visible(str(file))}: {error}",
-            "check its permissions, the space left and who uses it",
-        )
 
     def _file(self, name: str) -> Path:
         return self._folder / "collection" / name / "storage.sqlite"
@@ -281,11 +268,10 @@ class QdrantFolder(VectorStore):
 
     async def check_structure(self, warnings: list[str]) -> None:
         for collection, database in self._databases.items():
-            label = f"{self.label}: {visible(str(self._file(collection)))}"
-            try:
+            file = self._file(collection)
+            with sqlite_errors(self.label, file):
+                label = f"{self.label}: {visible(str(file))}"
                 await self._turns.run(check_structure, database, label, warnings)
-            except sqlite3.Error as error:
-                raise self._unavailable(self._file(collection), error) from error
 
     async def get(self, collection: str, ids: Sequence[str]) -> list[Record]:
         keys = [self._key(id) for id in ids]
@@ -297,15 +283,8 @@ class QdrantFolder(VectorStore):
         database = self._databases.get(collection)
         if database is None:
             return []
-        try:
+        with sqlite_errors(self.label, self._file(collection)):
             return database.execute(sql, values).fetchall()
-        except sqlite3.OperationalError as error:
-            raise self._unavailable(self._file(collection), error) from error
-        except sqlite3.DatabaseError as error:
-            raise BadData(
-                f"{self.label}: {visible(str(self._file(collection)))} is damaged: {error}",
-                "restore it from a backup",
-            ) from error
 
     def _key(self, id: str) -> str:
         return self._keys.get(id) or encoded_key(id)
@@ -365,11 +344,9 @@ class QdrantFolder(VectorStore):
         database = self._databases.get(collection)
         if database is None:
             return
-        try:
-            with self._locked(), transaction(database):
-                database.executemany(sql, rows)
-        except sqlite3.Error as error:
-            raise self._unavailable(self._file(collection), error) from error
+        errors = sqlite_errors(self.label, self._file(collection))
+        with errors, self._locked(), transaction(database):
+            database.executemany(sql, rows)
 
 
 def encoded_key(id: str) -> str:

@@ -289,7 +289,7 @@ class ChangeApplier:
             return MemoryBefore()
         repeats = bool(changes.deleted and self._messages.ids.duplicates)
         found = lists_before(self._snapshot, names, messages=repeats)
-        return replace(found, names=sorted(names | renamed))
+        return found if found.index is None else replace(found, names=sorted(names | renamed))
 
     def _is_put(self, id: bytes) -> bool:
         return id in self.changes.put
