@@ -1,6 +1,7 @@
 """An object as a file with a name: staged when it is read, streamed in parts when it is written.
 
-The clients of buckets have the credentials, endpoints and timeouts."""
+The clients of buckets have the credentials, endpoints and timeouts.
+"""
 
 from __future__ import annotations
 

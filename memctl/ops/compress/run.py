@@ -2,7 +2,8 @@
 
 One pass over the store fills the spool, without waiting for the model.  Summaries are committed to
 the journal, then to the store, in groups of memories.  The journal has the changes of a memory
-before the store has them, so undo can revert even a killed run."""
+before the store has them, so undo can revert even a killed run.
+"""
 
 from __future__ import annotations
 

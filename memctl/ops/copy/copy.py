@@ -6,7 +6,8 @@ is written whole.  If the target has exactly the first messages of a memory, the
 appended.  If the memory in the target differs otherwise, it is a conflict.  So a second run resumes
 an interrupted copy, and a run without new messages reads no message.
 
-Pages are written while the next pages are read, with one writer or several."""
+Pages are written while the next pages are read, with one writer or several.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ note.  A note may describe several consecutive messages; the first message has t
 
 To put contents back, the messages are converted to the dialect that their contents were taken from,
 restored there, and converted again.  So they become what a migration of the whole messages would
-have made of them, with the notes for the way back."""
+have made of them, with the notes for the way back.
+"""
 
 from __future__ import annotations
 

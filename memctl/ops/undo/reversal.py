@@ -1,6 +1,7 @@
 """The undo of a recorded run: finds the run and its store, and records the undo.
 
-Memories that a copy replaced are restored from the archive of its run."""
+Memories that a copy replaced are restored from the archive of its run.
+"""
 
 from __future__ import annotations
 
