@@ -73,7 +73,10 @@ def report(
     title: Annotated[
         str | None,
         typer.Option(
-            "--title", metavar="TEXT", help="Heading of the page.", show_default="the store"
+            "--title",
+            metavar="TEXT",
+            help="Heading of the page.",
+            show_default="the name of the store",
         ),
     ] = None,
     top: Annotated[
@@ -134,8 +137,9 @@ def report(
             found = found._replace(statistics=pseudonymous(found.statistics))
             runs = [replaced(row, store=label) for row in runs]
             told.warnings.clear()  # they were printed, and may have names
+        short = label if pseudonyms or piped else place.path.name or label
         about = About(
-            *(title or label, label, found.what, datetime.now().astimezone()),
+            *(title or short, label, found.what, datetime.now().astimezone()),
             counted="estimated" if counter.name == "estimate" else f"by {counter.name}",
             version=__version__,
             words=("STORE",) if pseudonyms else _words(store, place, where, path),

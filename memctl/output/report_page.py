@@ -34,6 +34,8 @@ _STALE = timedelta(31)
 """The time without a message after which the days up to today are not drawn."""
 _NEAR = timedelta(300)
 """The time around today in which a day needs no year."""
+_EMPTY_BINS = 4
+"""The largest number of empty bins up to a limit: a limit beyond them is not drawn."""
 _LEAST_BINS = 5
 """The number of bins that are drawn even if they are empty."""
 _MOST_ROWS = 200
@@ -160,6 +162,7 @@ def _of_store(about: About, found: Statistics) -> dict[str, Any]:
 
     sent = {css: getattr(found.sent, css) for css in _SENT if getattr(found.sent, css)}
     older = [*[*accumulate(reversed(found.ages))][-2::-1], 0]
+    shares = _shares(found.ages, found.messages)
     names = [
         f"up to {AGES[0]} days",
         *(f"{low + 1} to {high} days" for low, high in pairwise(AGES)),
@@ -179,7 +182,10 @@ def _of_store(about: About, found: Statistics) -> dict[str, Any]:
         "numbers": numbers,
         "severities": [(one, count(numbers[one], one)) for one in some],
         "worst": some[0] if some else None,
-        "sent": [(css, f"{_SENT[css]} {_percent(n, found.sent.total)}") for css, n in sent.items()],
+        "sent": [
+            (css, f"{_SENT[css]} {share}")
+            for css, share in zip(sent, _shares([*sent.values()], found.sent.total), strict=True)
+        ],
         "sent_parts": [(css, n, f"{_SENT[css]}: {count(n, 'token')}") for css, n in sent.items()],
         "tools": sorted(found.tools, key=lambda row: (-row.tokens, row.name)),
         "owners": [
@@ -192,6 +198,7 @@ def _of_store(about: About, found: Statistics) -> dict[str, Any]:
                 "name": names[place],
                 "days": days,
                 "count": found.ages[place],
+                "share": shares[place],
                 "older": older[place],
             }
             for place, days in enumerate((*AGES, None))
@@ -271,10 +278,11 @@ def _of_hours(hours: Sequence[Sequence[int]], noun: str) -> dict[str, Any]:
     ]
     most, day, hour = max(counted, key=lambda one: one[0])
     sums = [sum(row[hour] for row in hours) for hour in range(24)]
-    quiet = min(range(24), key=lambda hour: sums[hour - 1] + sums[hour] + sums[(hour + 1) % 24])
+    around = [sums[at - 1] + sums[at] + sums[(at + 1) % 24] for at in range(24)]
+    quiet = min(range(24), key=lambda at: around[at])
     return {
         "busiest": {"day": day, "hour": hour, "count": most},
-        "quietest": f"{quiet:02}:00",
+        "quietest": f"{quiet:02}:00" if 2 * around[quiet] < around[int(hour[:2])] else "",
         "weekdays": [(name[:3], row) for name, row in zip(_WEEKDAYS, hours, strict=True)],
         "hour_tips": [f"{day} {hour}: {count(number, noun)}" for number, day, hour in counted],
     }
@@ -362,6 +370,8 @@ def _histogram(
     if not full:
         return None
     reached = 0 if limit is None else sum(one.low <= limit for one in bins) - 1
+    if reached - full[-1] > _EMPTY_BINS:
+        limit, reached = None, 0
     end = max(full[-1], reached) + 1
     end = max(end, min(full[0] + _LEAST_BINS, len(bins) - 1))
     shown = bins[full[0] : end]
@@ -438,6 +448,20 @@ def _percent(part: int, whole: int) -> str:
     if 99 < share < 100:
         return "over 99\u00a0%"
     return "under 1\u00a0%" if 0 < share < 1 else f"{share:.0f}\u00a0%"
+
+
+def _shares(parts: Sequence[int], whole: int) -> list[str]:
+    """Return parts in percent as ``_percent`` does, which add up to the sum of the parts."""
+    exact = [part / whole * 100 if whole else 0.0 for part in parts]
+    rounded = [math.floor(share) for share in exact]
+    missing = round(sum(exact)) - sum(rounded)
+    by_rest = sorted(range(len(exact)), key=lambda place: rounded[place] - exact[place])
+    for place in by_rest[: max(missing, 0)]:
+        rounded[place] += 1
+    return [
+        f"{number}\u00a0%" if number and share >= 1 else _percent(part, whole)
+        for part, share, number in zip(parts, exact, rounded, strict=True)
+    ]
 
 
 def _short(number: float) -> str:

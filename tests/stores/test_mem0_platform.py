@@ -79,7 +79,9 @@ def test_facts_are_deleted_and_restored(run: Run, platform: Platform) -> None:
     assert "fact 3" not in {one["memory"] for one in platform.memories}
     report(run("undo", "--store", target, "--yes", "--json"))
     assert "fact 3" in {one["memory"] for one in platform.memories}
-    assert all(body["infer"] is False for _, path, body in platform.requests if "add" in path)
+    assert all(
+        body["infer"] is False for _, path, body in platform.requests if path.endswith("/add/")
+    )
 
 
 def test_rate_limit_is_waited_for(run: Run, platform: Platform) -> None:
