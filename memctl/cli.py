@@ -63,6 +63,7 @@ GROUPS = {
         "doctor": ("doctor", "Find and repair problems in a store."),
         "history": ("history", "List the runs that can be undone."),
         "undo": ("undo", "Undo a run."),
+        "restore": ("restore", "Put back what an archive has, and a store lost or changed."),
     },
     "Set up": {
         "config": ("config:app", "Write, show or check the configuration."),

@@ -188,12 +188,22 @@ class Embedding(NamedTuple):
 
 
 class OnConflict(StrEnum):
-    """The treatment, in a copy, of a memory that the target holds with other data."""
+    """The treatment, in a copy, of a memory that the target holds with other data.
+
+    REPLACE and MERGE give the memory the messages of the source, in their order.  MERGE keeps the
+    other messages of the target, each after the message that it followed.
+    """
 
     FAIL = "fail"
     SKIP = "skip"
     APPEND = "append"
+    MERGE = "merge"
     REPLACE = "replace"
+
+    @property
+    def rewrites(self) -> bool:
+        """True if memories that differ are written anew."""
+        return self in (OnConflict.MERGE, OnConflict.REPLACE)
 
 
 class ToolPairPolicy(StrEnum):

@@ -105,7 +105,7 @@ def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path)
         (("users", "a.db"), "use memctl inspect"),
         (("tail", "a.db"), "use memctl inspect STORE --messages --last 20"),
         (("gc", "a.db"), "use memctl retain for policies, or memctl delete"),
-        (("erese", "a.db"), "memctl --help lists the commands"),
+        (("ease", "a.db"), "memctl --help lists the commands"),
         (("hold", "add", "prod", "--reason", "x"), "name the store as an option: --store prod"),
         (("export", FRIDAY, "-o", "a.pdf"), "name it NAME.html, and print the page"),
         (("delete", "a.db", "--before", "7d"), "memctl's option is --until"),

@@ -109,6 +109,7 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "compress", copy, "--all", "--mode", "message"),
         (0, "delete", copy, "--mark", "new", "--yes"),
         (0, "undo", "--yes"),
+        (0, "restore", tmp_path / "e.ndjson", copy, "--yes"),
         (0, "offload", copy, "--to", tmp_path / "blobs", "--yes"),
         (0, "rehydrate", copy, "--from", tmp_path / "blobs"),
         (0, "erase", "--user", "user0", copy, "--yes"),

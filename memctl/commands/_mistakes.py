@@ -11,7 +11,7 @@ from memctl.errors import UsageError
 
 WORDS = {
     **dict.fromkeys(("backup", "dump", "save"), "export"),
-    **dict.fromkeys(("restore", "load"), "import"),
+    **dict.fromkeys(("load",), "import"),
     **dict.fromkeys(("copy", "cp", "sync", "move", "mv"), "migrate"),
     **dict.fromkeys(("diff", "compare", "cmp"), "verify"),
     **dict.fromkeys(("ls", "list", "show", "cat", "stat", "stats", "users", "sessions"), "inspect"),

@@ -26,6 +26,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "offload": ("change.OffloadReport", "change.PruneReport"),
     "rehydrate": ("change.RehydrateReport",),
     "report": ("statistics.ReportReport",),
+    "restore": ("copy.RestoreReport",),
     "retain": ("retain.RetainReport",),
     "search": ("search.SearchReport",),
     "stores": ("stores.StoresReport", "stores.TablesReport"),

@@ -6,15 +6,19 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET
 
+from memctl.model import MemoryKey
 from memctl.reports.report import (
     Count,
     Divisible,
     DryRun,
     FailureRow,
     Maybe,
+    Path,
     Place,
     Row,
     RunId,
+    Session,
+    User,
     added,
     one_of,
 )
@@ -85,7 +89,7 @@ class Followed(Row):
 class ImportReport(Divisible, kw_only=True):
     """The result of an import."""
 
-    flat = "dry_run", "source", "target", "memories", "messages"
+    flat: ClassVar[tuple[str, ...]] = "dry_run", "source", "target", "memories", "messages"
     rules: ClassVar = Divisible.rules | {"losses": added("kind")}
     dry_run: DryRun
     source: Place
@@ -105,6 +109,36 @@ class MigrateReport(ImportReport, kw_only=True):
     """The result of a migration."""
 
     follow: Maybe[Followed] = UNSET
+
+
+class RestoredMemory(Row, kw_only=True):
+    """What a restore changes in a memory."""
+
+    user: User
+    session: Session
+    path: Maybe[Path] = UNSET
+    whole: bool
+    """True if the store lacks the memory: all of it comes back."""
+    back: Count
+    """The messages that come back."""
+    changed: Count
+    """The messages that get the content, the marks or the place that the archive has."""
+    stay: Count
+    """The messages that only the store has, which stay."""
+
+    @property
+    def key(self) -> MemoryKey:
+        """The name of the memory."""
+        return MemoryKey(self.user, self.session, "" if self.path is UNSET else self.path)
+
+
+class RestoreReport(ImportReport, kw_only=True):
+    """The result of a restore."""
+
+    flat = ()
+    lists = ("plan",)
+    plan: list[RestoredMemory]
+    """The memories that differ, and what comes back; empty if there is nothing to restore."""
 
 
 _SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif openai")

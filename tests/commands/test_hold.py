@@ -606,6 +606,14 @@ class Removal:
         append(self._place, self._key, samples.entries(5, 80))  # with new hints to delete
         return ["doctor", self._place.text, "--repair", "--yes"]
 
+    def restore(self) -> list[object]:
+        archive = self._folder / "night.ndjson"
+        self._run("export", self._place.text, "-o", archive)
+        some = ("--session", self._key.session, "--last", 1)
+        self._run("delete", self._place.text, *some, "--yes", "--no-backup")
+        append(self._place, self._key, samples.entries(2, 80))
+        return ["restore", archive, self._place.text, "--yes"]
+
     def export(self) -> list[object]:
         other = self._folder / "source.db"
         self._ready("migrate", self._place.text, other)
@@ -632,7 +640,7 @@ def _toml(value: object) -> str:
 
 
 REMOVALS = sorted(name for name in vars(Removal) if name[0] != "_")
-OF_MESSAGES = {"compress", "compress_again", "offload", "undo_offload", "rehydrate"}
+OF_MESSAGES = {"compress", "compress_again", "offload", "undo_offload", "rehydrate", "restore"}
 """The removals that do not fit facts, nor rows of other frameworks, as the samples have them."""
 TRIED = [
     (name, removal)

@@ -135,6 +135,8 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
         "delete-absent": ("delete", "none.db", "--all", "--yes"),
         "undo-dry-run": ("undo", "--store", b, "--dry-run"),
         "undo": ("undo", "--store", b, "--yes"),
+        "restore-dry-run": ("restore", archive, copy, "--dry-run"),
+        "restore": ("restore", archive, copy, "--yes"),
         "history": ("history", b),
         "offload-dry-run": ("offload", b, "--to", blobs, "--dry-run"),
         "offload": ("offload", b, "--to", blobs, "--yes"),

@@ -117,11 +117,7 @@ class CopyOptions:
     @property
     def form(self) -> Precision:
         """The precision with which memories are compared."""
-        return (
-            Precision.TEXT
-            if self.checksum or self.on_conflict is OnConflict.REPLACE
-            else Precision.OUTLINE
-        )
+        return Precision.TEXT if self.checksum or self.on_conflict.rewrites else Precision.OUTLINE
 
 
 def same_store(source: Store) -> UsageError:
@@ -142,6 +138,8 @@ async def copy(
     mirror: dict[MemoryKey, bytes] | None = None,
     recorder: Recording | None = None,
     taken: dict[MemoryKey, Fingerprint] | None = None,
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Copy the selected memories; ``report`` is filled in, even if an error ends the copy.
 
@@ -152,7 +150,8 @@ async def copy(
     If the memory in the target still has this digest, no other program has changed the memory, and
     a change in the source replaces the memory.  With None, no memory is replaced for this reason.
     ``recorder`` records changes before they are made.  ``taken`` is filled with the fingerprints of
-    memories that are written whole, for a comparison afterwards.
+    memories that are written whole, for a comparison afterwards.  A ``dry_run`` does not warn of
+    what cannot be undone.
 
     Raises:
         UsageError: source and target are the same store.
@@ -177,7 +176,8 @@ async def copy(
 
     async def attempt() -> None:
         rest = where.without(frozenset(report.settled.keys() - before))
-        work = _Copy(source, target, rest, options, report, heard, stop, mirror, recorder, taken)
+        ways = options, report, heard, stop, mirror, recorder, taken, dry_run
+        work = _Copy(source, target, rest, *ways)
         await work.run()
         noted.update(work.noted)
         understood.update(work.understood)
@@ -264,6 +264,7 @@ class _Copy:
     mirror: dict[MemoryKey, bytes] | None
     recorder: Recording | None
     taken: dict[MemoryKey, Fingerprint] | None
+    dry_run: bool
 
     def __post_init__(self) -> None:
         self._summarised: set[MemoryKey] = set()
@@ -565,6 +566,8 @@ class _Copy:
             return
         report.memories.written += 1
         report.messages.written += result.written
+        if self.options.on_conflict is OnConflict.MERGE:
+            return  # the messages of the target are written again
         report.messages.deleted += result.deleted
         if result.deleted:
             report.removed[result.key] = result.deleted
@@ -591,15 +594,15 @@ class _Copy:
             case OnConflict.APPEND:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
-            case OnConflict.REPLACE:
+            case OnConflict.REPLACE | OnConflict.MERGE:
                 keys -= self._held_back(keys)
                 keys -= await self._affecting_others(keys)
-                if self.recorder is None:
+                if self.recorder is None and not self.dry_run:
                     report.warnings.append(
                         f"memories of {self.target.label} that differ are replaced, which "
                         f"cannot be undone: {len(keys):,}"
                     )
-                else:
+                elif self.recorder is not None:
                     keys -= await self._duplicated(keys)
                     there = inside(self.target)
                     keys -= await self._unrestorable(there, keys)
@@ -608,7 +611,10 @@ class _Copy:
                         keys & there.left_out.partly, "damaged", "some of its messages are damaged"
                     )
                 keys -= self._held_back(keys)
-                await self._write(self._read(self.where.only(keys)), WriteMode.REPLACE)
+                merges = self.options.on_conflict is OnConflict.MERGE
+                report.uneven |= keys if merges else set()
+                read = self._merged(keys) if merges else self._read(self.where.only(keys))
+                await self._write(read, WriteMode.REPLACE)
 
     async def _complete(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
@@ -719,6 +725,45 @@ class _Copy:
                 if page.last and seen.duplicates:
                     found.add(page.memory.key)
         return self._refuse(found, "repeated-id", "it holds a duplicate message id")
+
+    async def _merged(self, keys: frozenset[MemoryKey]) -> AsyncGenerator[Page]:
+        """Yield the messages of the source, with those that only the target has between them.
+
+        A message that only the target has follows the message that it followed there; if no message
+        of the source is after it there, it is newer and comes last.
+        """
+        known: dict[MemoryKey, set[int]] = {key: set() for key in keys}
+        async with aclosing(self.source.outline(Selection(keys=keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                known[key].update(id_digest(key, entry) for entry in page.messages)
+        followers: dict[tuple[MemoryKey, int | None], list[StoredMessage]] = {}
+        newer: dict[MemoryKey, list[StoredMessage]] = {}
+        before: int | None = None
+        own: list[StoredMessage] = []
+        async with aclosing(self.target.read(Selection(keys=keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                before = before if page.offset else None
+                for entry in page.messages:
+                    if (digest := id_digest(key, entry)) not in known[key]:
+                        own.append(entry)
+                        continue
+                    followers[key, before], own, before = own, [], digest
+                if page.last:
+                    newer[key], own = own, []
+        offset = 0
+        async with aclosing(self._read(self.where.only(keys))) as pages:
+            async for page in pages:
+                key = page.memory.key
+                offset = offset if page.offset else 0
+                entries = [] if page.offset else followers.pop((key, None), [])
+                for entry in page.messages:
+                    entries += [entry, *followers.pop((key, id_digest(key, entry)), ())]
+                if page.last:
+                    entries += newer.pop(key, ())
+                yield Page(page.memory, entries, offset, page.last)
+                offset += len(entries)
 
     async def _unknown(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]

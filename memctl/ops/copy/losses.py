@@ -12,7 +12,7 @@ from memctl.dialects.losses import Losses
 from memctl.dialects.view import Dialect
 from memctl.errors import Loss, UsageError
 from memctl.location import visible
-from memctl.model import Memory, MemoryKey, OnConflict
+from memctl.model import Memory, MemoryKey
 from memctl.ops.copy.copy import CopyOptions
 from memctl.ops.copy.missing_summaries import missing_summaries, remedy
 from memctl.ops.report import CopyReport, Lost
@@ -220,7 +220,7 @@ async def refuse_missing_summaries(
     marked = target.dialect.holds_marks
     if not marked and source.dialect.all_messages:
         return
-    keeps = options.on_conflict is not OnConflict.REPLACE or not source.features.summaries
+    keeps = not options.on_conflict.rewrites or not source.features.summaries
     missing = await missing_summaries(source, where, target if keeps else None)
     if missing is None:
         return

@@ -122,6 +122,8 @@ def refuse_to_follow(
         raise UsageError(
             "--follow copies whole memories", "select by --user and --session, or not at all"
         )
+    if on_conflict is OnConflict.MERGE:
+        raise UsageError("--follow cannot merge", "merge first, then follow the source")
     if backup and on_conflict is OnConflict.REPLACE:
         raise UsageError(
             "--follow cannot be undone, so --on-conflict replace needs --no-backup",
@@ -345,6 +347,7 @@ class CopyRun:
                 else None,
                 recorder=self.recording if self._is_recording else None,
                 taken=self.taken,
+                dry_run=self.dry_run,
             )
         self._copied = True
         self.report.uneven |= self.report.embedding.mixed
@@ -431,9 +434,10 @@ class Migration(CopyRun):
         super().__post_init__()
         if self.dry_run and isinstance(self.target, Store):
             raise UsageError("a dry run opens its target itself", "give the name of the target")
-        if self.options.on_conflict is OnConflict.REPLACE and not self.where.whole:
+        if self.options.on_conflict.rewrites and not self.where.whole:
             raise UsageError(
-                "'replace' replaces whole memories, and this selection leaves out messages",
+                f"{self.options.on_conflict.value!r} writes whole memories, and this selection "
+                "leaves out messages",
                 "select by user or session alone, or choose 'append'",
             )
         named = isinstance(self.source, Location) and isinstance(self.target, Location)
@@ -495,7 +499,7 @@ class Migration(CopyRun):
                 await self._examine(source, target, follows=interval is not None)
             async with self._opened_target(target):
                 options = self.options
-                if options.on_conflict is OnConflict.REPLACE:
+                if options.on_conflict.rewrites:
                     (options.holds or HoldSource()).read(
                         target
                     )  # a damaged record is an error before any write

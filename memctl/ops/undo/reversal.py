@@ -61,7 +61,7 @@ class CopyUndoRun(UndoRun):
         self.where = self.where.without(await self._plan_restoration(store))
         self._reverses = await super().plan(store)
         if self.dry_run:
-            await self._count()
+            await self._count(store)
         return self._reverses or bool(self._keys)
 
     async def _plan_restoration(self, store: Store) -> frozenset[MemoryKey]:
@@ -88,9 +88,12 @@ class CopyUndoRun(UndoRun):
             self._keys = good - held.keys()
             return keys
 
-    async def _count(self) -> None:
-        """Count the memories to restore, for a dry run."""
+    async def _count(self, store: Store) -> None:
+        """Count the memories to restore, and the messages that they have now, for a dry run."""
         planned, where = self.report.planned, Selection(keys=self._keys)
+        async with aclosing(store.list_memories(where)) as present:
+            async for info in present:
+                planned.deleted += info.messages
         async with (
             make_store(self._archive) as source,
             aclosing(source.list_memories(where)) as infos,

@@ -1,0 +1,112 @@
+"""``memctl restore``: what was lost comes back, what is newer stays, and undo reverts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memctl.model import MemoryKey
+from memctl.testing import Place, samples
+from tests.support.cli import Run, fails, report
+from tests.support.places import append, held, put, sample
+
+OTHER = samples.key(7)
+STORES = "sqlite", "postgresql", "mysql", "redis", "sessions", "archive", "sqlite-agentscope2"
+
+
+def ids(place: Place, key: MemoryKey) -> list[str]:
+    return [entry[0] for entry in held(place)[key][2]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_restore_puts_messages_back_in_their_places(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, name: str
+) -> None:
+    place = one(name)
+    samples.use(place.backend.style)
+    try:
+        key, whole = (place.backend.keys(number) for number in range(2))
+        put(place, [sample(key, samples.entries(8)), sample(whole, samples.entries(3, 20))])
+        old = ids(place, key)
+        archive = tmp_path / "night.ndjson.zst"
+        assert run("export", place.text, "-o", archive).exit_code == 0
+        gone = [arg for id in (old[0], old[3], old[7]) for arg in ("--id", id)]
+        user = ("--user", key.user) if key.user else ()
+        words = (*user, "--session", key.session, "--yes")
+        assert run("delete", place.text, *gone, *words).exit_code == 0
+        append(place, key, [samples.entry("newer", 90)])
+        assert run("delete", place.text, "--session", whole.session, "--all", "--yes").exit_code
+    finally:
+        samples.use(samples.Style())
+    newer = ids(place, key)[-1]
+    before = held(place)
+    dry = report(run("restore", archive, place.text, "--dry-run", "--json"))
+    [plan] = dry["plan"]
+    assert (plan["session"], plan["back"], plan["changed"], plan["stay"]) == (key.session, 3, 0, 1)
+    assert held(place) == before
+    done = report(run("restore", archive, place.text, "--yes", "--json"))
+    assert done["memories"]["written"] == 1
+    assert ids(place, key) == [*old, newer]
+    again = report(run("restore", archive, place.text, "--yes", "--json"))
+    assert (again["plan"], again["memories"]["selected"]) == ([], 0)
+    assert run("undo", done["run"], "--store", place.text).exit_code == 0
+    assert held(place) == before
+
+
+def test_restore_brings_back_whole_memories_and_changed_messages(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place = one("sqlite")
+    keys = [samples.key(number) for number in range(3)]
+    put(place, [sample(key, samples.entries(4)) for key in keys])
+    before, archive = held(place), tmp_path / "night.ndjson"
+    assert run("export", place.text, "-o", archive).exit_code == 0
+    assert run("mark", "add", place.text, "odd", "--session", keys[1].session).exit_code == 0
+    erased = ("erase", "--user", keys[0].user, "--session", keys[0].session, place.text, "--yes")
+    assert run(*erased).exit_code == 0
+    put(place, [sample(OTHER, samples.entries(2))])
+    shown = run("restore", archive, place.text, "--dry-run").stdout.splitlines()
+    assert [line.split()[1:] for line in shown[1:]] == [
+        [keys[0].session, "all", "0", "0"],
+        [keys[1].session, "0", "4", "0"],
+    ]
+    only = ("--user", keys[1].user, "--session", keys[1].session)
+    assert (
+        len(report(run("restore", archive, place.text, *only, "--dry-run", "--json"))["plan"]) == 1
+    )
+    assert run("restore", archive, place.text, "--yes").exit_code == 0
+    after = held(place)
+    assert {key: after[key] for key in keys} == before
+    assert OTHER in after
+
+
+def test_restore_leaves_held_memories(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place, archive, key = one("sqlite"), tmp_path / "night.ndjson", samples.key(0)
+    put(place, [sample(key, samples.entries(4))])
+    assert run("export", place.text, "-o", archive).exit_code == 0
+    assert run("delete", place.text, "--last", "2", "--yes").exit_code == 0
+    append(place, key, [samples.entry("newer", 90)])
+    assert run("hold", "add", "--user", key.user, "--reason", "case 17").exit_code == 0
+    before = held(place)
+    fails(run("restore", archive, place.text, "--yes"), 9, "held: case 17")
+    assert held(place) == before
+
+
+def test_restore_refuses(run: Run, one: Callable[[str], Place], tmp_path: Path) -> None:
+    place, archive = one("sqlite"), tmp_path / "night.ndjson"
+    put(place, [sample(samples.key(0), samples.entries(4))])
+    assert run("export", place.text, "-o", archive).exit_code == 0
+    fails(run("restore", archive, place.text), 2, "refusing without confirmation", "--dry-run")
+    fails(run("restore", place.text, archive, "--yes"), 2, "is not an archive", "memctl migrate")
+    missing = tmp_path / "none.db"
+    fails(run("restore", archive, missing, "--yes"), 4, "does not exist")
+    assert not missing.exists()
+    words = ("restore", archive, place.text, "--user", "usr0", "--yes")
+    fails(run(*words), 4, "has no memory of 'usr0'", "did you mean 'user0'")
+    gone = tmp_path / "night.ndjson@2026-01-01"
+    fails(run("restore", gone, place.text, "--yes"), 4, "there is no rotation")
