@@ -44,6 +44,14 @@ class Rejected(Exception):
         self.failure = Failure(code, message)
 
 
+def part_refusal(key: MemoryKey) -> Failure | None:
+    """Return why a store without parts cannot hold a memory; None if the key names no part."""
+    if not key.part:
+        return None
+    text = f"the store holds one memory a session, not a part like {key.part!r}"
+    return Failure("bad-name", text)
+
+
 def not_owned(what: str, owner: str, user: str) -> str:
     """Return why a store whose memories name no user cannot hold a memory of ``user``.
 
@@ -207,10 +215,7 @@ class SimpleStore(ConnectedStore):
                 first, messages = None, []
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
-        if not key.part or self.features.parts:
-            return None
-        text = f"the store holds one memory a session, not a part like {key.part!r}"
-        return Failure("bad-name", text)
+        return None if self.features.parts else part_refusal(key)
 
     async def _write(
         self, first: Page, messages: list[StoredMessage], mode: WriteMode
