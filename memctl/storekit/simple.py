@@ -156,26 +156,6 @@ class SimpleStore(ConnectedStore):
         """
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
-    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
-        """Remove data about deleted messages that the memory keeps outside of its messages.
-
-        ``there`` is the memory before the deletion, ``left`` the memory after the deletion.  Return
-        the memory to save, and the removed data as a text for ``restore_extras``.  The default
-        removes nothing and returns an empty text.
-        """
-        return left, ""
-
-    def creates(self, there: Snapshot) -> bool:
-        """Return whether a write makes what an undo removes again; ``there`` is the memory before.
-
-        This is so for a new memory.
-        """
-        return not there.exists
-
-    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return the memory ``left`` with the data ``before`` that ``drop_extras`` removed."""
-        return left
-
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where), self.dialect)
 
@@ -229,7 +209,7 @@ class SimpleStore(ConnectedStore):
             ttl = there.memory.ttl if wanted.ttl is None else wanted.ttl
             new = replace(new, memory=replace(new.memory, ttl=ttl))
             gone = len(there.messages) if mode is WriteMode.REPLACE else 0
-            before = MADE if self.creates(there) else ""
+            before = "" if there.exists else MADE
             result = WriteResult(key, len(messages), gone, before=before)
             self.about_to_commit([result])
             await self.save(key, new, there.memory.version)
@@ -257,10 +237,9 @@ class SimpleStore(ConnectedStore):
                 if edit.before == MADE and not (changed.messages or changed.memory.summary):
                     await self.remove(key, version)
                     return result
-                left, before = self.drop_extras(there, changed) if result.deleted else (changed, "")
-                result = replace(result, before=before if there.exists else MADE)
+                result = replace(result, before="" if there.exists else MADE)
                 self.about_to_commit([result])
-                await self.save(key, self.restore_extras(left, edit.before), version)
+                await self.save(key, changed, version)
             except VersionChanged:
                 continue
             except Rejected as rejected:
