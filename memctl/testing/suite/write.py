@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -287,6 +288,21 @@ class WriteTests:
         async with place.store() as store:
             await write(store, [one], size=1)
             assert_same(store, (await read(store)).get(key), one)
+
+    async def test_write_of_many_pages_takes_a_time_that_is_linear(self, place: Place) -> None:
+        """A page that is appended to a memory takes no longer after a hundred other pages."""
+        [key] = place.keys(1)
+        size, start = max(1, place.size(20_000) // 100), 0
+        times: list[float] = []
+        async with place.store() as store:
+            for pages_ in (1, 10, 100):
+                more = [sample(key, samples.entries(pages_ * size, start=start))]
+                begin = time.process_time()
+                results = await write(store, more, offset=start, size=size)
+                times.append(time.process_time() - begin)
+                assert results[key].written == pages_ * size
+                start += pages_ * size
+        assert times[2] < 100 * max(times[1], 0.01), times  # ten times, and much noise
 
     @pytest.mark.parametrize("mode", list(WriteMode))
     async def test_write_from_a_source_that_breaks(
