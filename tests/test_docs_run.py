@@ -271,7 +271,7 @@ def test_docs_backup_is_run(world: Path, run: Run, monkeypatch: pytest.MonkeyPat
     (world / "memctl.toml").write_text(SETTINGS + keys, "utf-8")
     monkeypatch.setenv("MEMCTL_CONFIG", str(world / "memctl.toml"))
     page = (ROOT / "docs" / "backup.md").read_text("utf-8")
-    commands = ["export", "verify", "verify", "import"]
+    commands = ["export", "verify", "verify", "import", "restore", "restore"]
     if shutil.which("restic") is None:
         page = re.sub(r"<!-- restic -->\n```sh\n.*?```", "", page, flags=re.DOTALL)
     else:

@@ -146,13 +146,16 @@ class Group(Generic[T]):
 
 
 def grouped(
-    items: Iterable[T], measure: Callable[[T], tuple[int, int]], size: int = PAGE_BYTES
+    items: Iterable[T],
+    measure: Callable[[T], tuple[int, int]],
+    size: int = PAGE_BYTES,
+    most: int = PAGE_ENTRIES,
 ) -> Iterator[list[T]]:
-    """Yield the items in lists of about ``size`` bytes.
+    """Yield the items in lists of about ``size`` bytes, and at most ``most`` messages or items.
 
     ``measure`` returns the number of bytes and the number of messages of an item.
     """
-    group: Group[T] = Group(size)
+    group: Group[T] = Group(size, most, most)
     for item in items:
         enough = group.add(item, *measure(item))
         del item  # the item may be large

@@ -44,6 +44,14 @@ class Rejected(Exception):
         self.failure = Failure(code, message)
 
 
+def part_refusal(key: MemoryKey) -> Failure | None:
+    """Return why a store without parts cannot hold a memory; None if the key names no part."""
+    if not key.part:
+        return None
+    text = f"the store holds one memory a session, not a part like {key.part!r}"
+    return Failure("bad-name", text)
+
+
 def not_owned(what: str, owner: str, user: str) -> str:
     """Return why a store whose memories name no user cannot hold a memory of ``user``.
 
@@ -148,26 +156,6 @@ class SimpleStore(ConnectedStore):
         """
         await self.save(key, Snapshot(Memory(key, summary=""), []), expect)
 
-    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:  # noqa: ARG002
-        """Remove data about deleted messages that the memory keeps outside of its messages.
-
-        ``there`` is the memory before the deletion, ``left`` the memory after the deletion.  Return
-        the memory to save, and the removed data as a text for ``restore_extras``.  The default
-        removes nothing and returns an empty text.
-        """
-        return left, ""
-
-    def creates(self, there: Snapshot) -> bool:
-        """Return whether a write makes what an undo removes again; ``there`` is the memory before.
-
-        This is so for a new memory.
-        """
-        return not there.exists
-
-    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:  # noqa: ARG002
-        """Return the memory ``left`` with the data ``before`` that ``drop_extras`` removed."""
-        return left
-
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where), self.dialect)
 
@@ -207,10 +195,7 @@ class SimpleStore(ConnectedStore):
                 first, messages = None, []
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
-        if not key.part or self.features.parts:
-            return None
-        text = f"the store holds one memory a session, not a part like {key.part!r}"
-        return Failure("bad-name", text)
+        return None if self.features.parts else part_refusal(key)
 
     async def _write(
         self, first: Page, messages: list[StoredMessage], mode: WriteMode
@@ -224,7 +209,7 @@ class SimpleStore(ConnectedStore):
             ttl = there.memory.ttl if wanted.ttl is None else wanted.ttl
             new = replace(new, memory=replace(new.memory, ttl=ttl))
             gone = len(there.messages) if mode is WriteMode.REPLACE else 0
-            before = MADE if self.creates(there) else ""
+            before = "" if there.exists else MADE
             result = WriteResult(key, len(messages), gone, before=before)
             self.about_to_commit([result])
             await self.save(key, new, there.memory.version)
@@ -252,10 +237,9 @@ class SimpleStore(ConnectedStore):
                 if edit.before == MADE and not (changed.messages or changed.memory.summary):
                     await self.remove(key, version)
                     return result
-                left, before = self.drop_extras(there, changed) if result.deleted else (changed, "")
-                result = replace(result, before=before if there.exists else MADE)
+                result = replace(result, before="" if there.exists else MADE)
                 self.about_to_commit([result])
-                await self.save(key, self.restore_extras(left, edit.before), version)
+                await self.save(key, changed, version)
             except VersionChanged:
                 continue
             except Rejected as rejected:

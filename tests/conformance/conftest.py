@@ -26,6 +26,7 @@ SLOW = (
     StoreSuite.test_selection_by_the_store,
     StoreSuite.test_selection_of_several_pages,
     StoreSuite.test_shards_are_disjoint_and_the_whole,
+    StoreSuite.test_write_of_many_pages_takes_a_time_that_is_linear,
     StoreSuite.test_write_of_many_small_memories,
     FactSuite.test_facts_all_go_and_come_back,
 )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text as sql
 
 from memctl.model import MemoryKey, StoredMessage
-from memctl.stores.agentscope2.sql import AGENT_COLUMNS, MESSAGE_COLUMNS, SESSION_COLUMNS
+from memctl.stores.agentscope2.sql import AGENTS, MESSAGES, SESSIONS
 from memctl.testing import Place
 from memctl.testing.samples import sample
 from tests.support.backends import (
@@ -276,14 +276,14 @@ async def _fill_session_tables(
         async with database.connect() as connection, database.transaction(connection):
             row = ("s", "u", "default", "user", None, None, moment(now), moment(now))
             text = json.dumps(payload).encode()
-            await database.insert(connection, "sessions", SESSION_COLUMNS, [(*row, text)])
+            await database.insert(connection, "sessions", SESSIONS.columns, [(*row, text)])
             agent = ("default", "u", "user", moment(now), moment(now), b'{"data": {}}')
-            await database.insert(connection, "agents", AGENT_COLUMNS, [agent])
+            await database.insert(connection, "agents", AGENTS.columns, [agent])
             rows = [
                 ("s", one["id"], moment(now + timedelta(seconds=n)), json.dumps(one).encode())
                 for n, one in zip(sorted(seconds), log, strict=False)
             ]
-            await database.insert(connection, "messages", MESSAGE_COLUMNS, rows)
+            await database.insert(connection, "messages", MESSAGES.columns, rows)
 
 
 def fill_session_tables(place: Place, data: st.DataObject) -> None:

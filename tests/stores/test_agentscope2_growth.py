@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ import pytest
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.engines.sql.database import Database
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import PAGE_ENTRIES, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.stores.agentscope2.sql import CHUNK_MESSAGES, Agentscope2Database
 from memctl.testing import Place
 from memctl.testing.drive import write
 from memctl.testing.samples import Sample
@@ -71,19 +71,24 @@ def counted(monkeypatch: pytest.MonkeyPatch, place: Place) -> Counter[str]:
     count: Counter[str] = Counter()
     put(place, [Sample(Memory(key), [entry(id) for id in "abc"]) for key in many(40)])
     kind: type[Database] = type(session_database(place.store()))
-    fetch, begin = Agentscope2Database.fetch, kind.begin_write
+    rows, execute, begin = kind.rows, kind.execute, kind.begin_write
 
-    async def counting_fetch(self: Any, *args: Any, **values: Any) -> Sequence[Any]:
-        rows = await fetch(self, *args, **values)
+    async def counting_rows(self: Any, *args: Any) -> AsyncGenerator[Sequence[Any]]:
         count["statements"] += 1
-        count["rows"] += len(rows)
-        return rows
+        async with aclosing(rows(self, *args)) as found:
+            async for some in found:
+                yield some
+
+    async def counting_execute(self: Any, *args: Any) -> Sequence[Any]:
+        count["statements"] += 1
+        return await execute(self, *args)
 
     async def counting_begin(self: Any, *args: Any) -> None:
         count["transactions"] += 1
         await begin(self, *args)
 
-    monkeypatch.setattr(Agentscope2Database, "fetch", counting_fetch)
+    monkeypatch.setattr(kind, "rows", counting_rows)
+    monkeypatch.setattr(kind, "execute", counting_execute)
     monkeypatch.setattr(kind, "begin_write", counting_begin)
     return count
 
@@ -153,7 +158,7 @@ def test_a_session_whose_agent_is_not_a_text_is_refused_alone(place: Place) -> N
     assert list(held(place)) == keys[2:]
 
 
-@pytest.fixture(params=[8, CHUNK_MESSAGES], ids=["short", "long"])
+@pytest.fixture(params=[8, PAGE_ENTRIES], ids=["short", "long"])
 def session(request: pytest.FixtureRequest, place: Place) -> int:
     """A session with a few messages in its context, one of them there alone; their number."""
     old = [entry(f"o{number:05}", "compressed") for number in range(request.param)]

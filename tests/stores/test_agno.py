@@ -518,3 +518,10 @@ def test_a_paused_run_waits(run: Any, path: Path, tmp_path: Path) -> None:
     assert run("migrate", target, back).exit_code == 0
     again = report(run("doctor", back, "--json"))["findings"]
     assert [one["code"] for one in again] == ["waiting-call"]
+
+
+def test_agno_erases_no_session_whose_name_is_no_text(run: Any, path: Path) -> None:
+    execute(path, "UPDATE agno_sessions SET session_id = X'ff' WHERE session_id = 'kyoto'")
+    before = rows(path)
+    fails(run("erase", path, "--user", "ada", "--yes"), 7, "a value that is not a text")
+    assert rows(path) == before

@@ -721,35 +721,22 @@ class Database(ABC):
         state = compiled.construct_expanded_state(bound)
         return state.statement, state.positional_parameters
 
-    async def execute_json(
-        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    async def change_each(
+        self, connection: AsyncConnection, sql: str, values: Sequence[Mapping[str, Any]]
     ) -> int:
-        """Run a statement that stores a JSON text; return the number of changed rows.
+        """Run a statement that changes or inserts rows once for each set of named parameters.
 
-        ``Syntax.json_place`` in ``sql`` stands for the text, and ``values`` are the other
-        parameters.
+        The parameter ``json``, for which ``Syntax.json_place`` stands, is a JSON text in UTF-8.
+        Returns the number of changed rows.
         """
-        stored = {**values, "json": self.syntax.stored_json(value)}
-        return await self.change(connection, sql, stored)
-
-    async def execute_json_many(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        texts: Sequence[bytes],
-        values: Sequence[Mapping[str, Any]],
-    ) -> int:
-        """Run a statement once for each of several JSON texts, which it stores.
-
-        ``Syntax.json_place`` in ``sql`` stands for the text.  ``values`` has the other parameters
-        for each text.  Returns the number of changed rows.
-        """
+        stored = [
+            {**one, "json": self.syntax.stored_json(one["json"])} if "json" in one else one
+            for one in values
+        ]
+        if len(stored) == 1:
+            return await self.change(connection, sql, stored[0])
         compiled = text(sql).compile(dialect=self._engine.dialect)
         names = compiled.positiontup or []
-        stored = [
-            {**one, "json": self.syntax.stored_json(json)}
-            for json, one in zip(texts, values, strict=True)
-        ]
         bound = [tuple(one[name] for name in names) for one in stored]
         return await self.change_many(connection, str(compiled), bound)
 

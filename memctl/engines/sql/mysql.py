@@ -429,25 +429,16 @@ class MysqlDatabase(Database):
     def check_updated(self, table: str, rows: int, updated: int) -> None:
         """Check nothing: the server counts only rows that change, and a trigger leaves none out."""
 
-    async def execute_json(
-        self, connection: AsyncConnection, sql: str, value: bytes, values: Mapping[str, Any]
+    async def change_each(
+        self, connection: AsyncConnection, sql: str, values: Sequence[Mapping[str, Any]]
     ) -> int:
-        if len(value) <= await self._piece_limit(connection):
-            return await super().execute_json(connection, sql, value, values)
-        async with self._put_together(connection, value) as text:
-            return await self.change(connection, sql.replace(":json", text), values)
-
-    async def execute_json_many(
-        self,
-        connection: AsyncConnection,
-        sql: str,
-        texts: Sequence[bytes],
-        values: Sequence[Mapping[str, Any]],
-    ) -> int:
-        changed = 0
-        for json, one in zip(texts, values, strict=True):  # a text may need several statements
-            changed += await self.execute_json(connection, sql, json, one)
-        return changed
+        limit, changed = await self._piece_limit(connection), 0
+        large = [one for one in values if len(one.get("json", "")) > limit]
+        for one in large:
+            async with self._put_together(connection, one["json"]) as text:
+                changed += await self.change(connection, sql.replace(":json", text), one)
+        small = [one for one in values if len(one.get("json", "")) <= limit] if large else values
+        return changed + await super().change_each(connection, sql, small) if small else changed
 
     async def _piece_limit(self, connection: AsyncConnection) -> int:
         """Return a size in bytes: a text of this size fits into a statement, however escaped."""

@@ -11,7 +11,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 
-class DatabaseStore(Store):
+class SqlStore(Store):
     """The base class of stores in a SQL database."""
 
     def __init__(
@@ -60,10 +60,6 @@ class DatabaseStore(Store):
             await self.database.require_replica_identity(self.changed_tables)
         if complete:
             await self.database.check_structure(self.warnings)
-
-
-class SqlStore(DatabaseStore):
-    """A store in a SQL database that reads and writes by statements of its own."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode

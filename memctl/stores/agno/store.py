@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
+from itertools import repeat
 from math import inf
 from typing import Any
 
@@ -36,21 +37,21 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
-from memctl.engines.sql.columns import Column, columns_of, find_unrestorable, shown, types_of
+from memctl.engines.sql.columns import Column, columns_of, shown
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import Database, decoded, is_text
+from memctl.engines.sql.database import Database, RejectedValue, is_text
+from memctl.engines.sql.rows.store import Listed, RowStore
+from memctl.engines.sql.rows.tables import FILLED, Row, Rows, RowTable
 from memctl.engines.sql.schema import create_missing
-from memctl.engines.sql.simple import SqlSimpleStore
-from memctl.engines.sql.syntax import session_condition
 from memctl.errors import BadData, Uninitialised
 from memctl.json import jsonio
 from memctl.layouts.sql import AGNO_RUNS, AGNO_SESSIONS
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, OpenMode
+from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import Rejected, VersionChanged
+from memctl.storekit.simple import MADE, Rejected
 from memctl.stores.agno.runs import (
     Regrouping,
     Run,
@@ -90,17 +91,7 @@ class Held(Snapshot):
     """The value of the column ``runs``, decoded once; see ``_backed_up``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored(Snapshot):
-    """A session to which an undo returns deleted messages."""
-
-    backup: Any = None
-    """The former value of the column ``runs``."""
-    revised: frozenset[str] = frozenset()
-    """The ids of the runs that the undone edit changed in the column ``runs``."""
-
-
-class AgnoStore(SqlSimpleStore):
+class AgnoStore(RowStore):
     """The sessions of Agno in a SQL database; each session is a memory.
 
     ``?table=`` names the table of sessions.  ``?agent=`` names the agent of new sessions.
@@ -110,6 +101,8 @@ class AgnoStore(SqlSimpleStore):
         marks=frozenset(), summaries=True, empty=True, duplicate_ids=True, session_owners=True
     )
     dialect = AGNO
+    damage_code = "damaged-state"
+    belongs = "the session {!r} belongs to {!r}"
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -118,9 +111,9 @@ class AgnoStore(SqlSimpleStore):
         self._runs = f"{self._sessions}_runs" if custom else AGNO_RUNS
         self._agent = location.options.get("agent")
         self._columns: dict[str, dict[str, Column]] = {}
-        self._odd: set[MemoryKey] = set()
-        """The sessions with names stored as bytes in SQLite.  No condition finds the rows."""
-        self._quoted = self.database.syntax.quoted
+        self.misnamed = (
+            f"a row of {visible(self._sessions)!r} names it with a value that is not a text"
+        )
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._sessions}"
@@ -152,65 +145,38 @@ class AgnoStore(SqlSimpleStore):
                 text = f"the table {visible(table)!r} of {self.label} has no column {lacking[0]!r}"
                 raise BadData(text, "it is not a table of Agno 3")
 
-    @property
-    def changed_tables(self) -> Sequence[str]:
-        return self._runs, self._sessions
+        self._use_tables()
 
-    async def missing_right(self, key: MemoryKey | None) -> str:  # noqa: ARG002 - rights of tables
-        return await self.database.missing_right((self._runs,), locked=(self._sessions, self._runs))
-
-    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
-        tables = {self._runs: session_condition(where)}
-        if deletion is not Deletion.MESSAGES:
-            tables[self._sessions] = session_condition(where)
-        return await self.database.side_effects(tables, {self._sessions})
-
-    async def unrestorable(self, where: Selection) -> str:
-        condition = session_condition(where)
-        for table, columns in self._columns.items():
-            found = await find_unrestorable(
-                self.database, table, columns.values(), condition.sql, condition.values
-            )
-            if found:
-                return found
-        return ""
+    def _use_tables(self) -> None:
+        """Set the tables; sessions that no run was stored for have no table of runs yet."""
+        self.head = self.log = _row_table(
+            self._sessions, "session_id", self._columns[self._sessions], owner="user_id"
+        )
+        self.tables = (self.head,)
+        if columns := self._columns[self._runs]:
+            order = ("run_index", "created_at", "run_id")
+            self.log = _row_table(self._runs, "run_id", columns, order=order)
+            self.tables = (self.head, self.log)
+        self.own_tables = {self._sessions}
 
     # Reading
 
-    async def keys(self) -> AsyncGenerator[MemoryKey]:
-        async with self.database.snapshot() as connection:
-            found = await self._keys(connection)
-        for key in found:
-            yield key
+    async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
+        async with aclosing(super().listed(connection, where)) as listed:
+            found = [one async for one in listed]
+        for one in sorted(found, key=lambda one: one.key):
+            yield one
 
-    async def _keys(self, connection: AsyncConnection) -> list[MemoryKey]:
-        quoted = self._quoted
-        sql = f"SELECT {quoted('session_id')}, {quoted('user_id')} FROM {quoted(self._sessions)}"
-        rows = await self.database.fetch_all(connection, sql, {})
-        found = {MemoryKey(_name(user), _name(session)): (session, user) for session, user in rows}
-        self._odd = {key for key, names in found.items() if bytes in map(type, names)}
-        return sorted(found)
-
-    async def load(self, key: MemoryKey) -> Held | None:
-        if key in self._odd:
-            raise BadData(
-                f"a row of {visible(self._sessions)!r} names it with a value that is not a text"
-            )
-        async with self.reading() as connection:
-            return await self._load(connection, key)
-
-    async def _load(
-        self, connection: AsyncConnection, key: MemoryKey, lock: str = ""
-    ) -> Held | None:
-        rows = await self._rows(connection, self._sessions, key.session, "", lock)
-        if not rows or (rows[0]["user_id"] or "") != key.user or key.part:
+    def read_rows(self, key: MemoryKey, rows: Rows, bad: list[str]) -> Snapshot | None:
+        try:
+            return self._held(key, rows)
+        except BadData as error:
+            bad.append(error.message)
             return None
-        [session] = rows
-        found: list[dict[str, Any]] = []
-        if self._columns[self._runs]:
-            order = ", ".join(map(self._quoted, ("run_index", "created_at", "run_id")))
-            found = await self._rows(connection, self._runs, key.session, f"ORDER BY {order}", lock)
-        version = blake2b(jsonio.dumps([session, found]), digest_size=16).hexdigest()
+
+    def _held(self, key: MemoryKey, rows: Rows) -> Held:
+        [session] = map(self._decoded, repeat(self.head), rows[self._sessions].values())
+        found = [self._decoded(self.log, row) for row in rows.get(self._runs, {}).values()]
         backup = session.pop(_BACKUP, None)
         there = {row["run_id"] for row in found}
         if any(id not in there for id in _ids(_backed_up(backup))):
@@ -226,151 +192,65 @@ class AgnoStore(SqlSimpleStore):
             if not run.is_aside:
                 messages += entries(run, as_made=_as_made(key, session, run, last))
                 last = run
-        memory = Memory(key, _summary(session), extra=_extra(session, runs), version=version)
+        memory = Memory(key, _summary(session), extra=_extra(session, runs))
         return Held(memory, messages, session=session, runs=runs, backup=backup)
 
-    async def _rows(
-        self, connection: AsyncConnection, table: str, session: str, order: str, lock: str
-    ) -> list[dict[str, Any]]:
-        """Return the rows of ``table`` for a session, each as values by column."""
-        quoted, syntax = self._quoted, self.database.syntax
-        own = self._columns[table]
-        columns = [
-            f"CAST({quoted(name)} AS {syntax.text_type})"
-            if name in _JSON_COLUMNS
-            else column.selected(quoted(name))
-            for name, column in own.items()
-        ]
-        condition = f"{syntax.exact(quoted('session_id'))} = :session"
-        sql = f"SELECT {', '.join(columns)} FROM {quoted(table)} WHERE {condition} {order} {lock}"
-        rows = await self.database.fetch_all(connection, sql, {"session": session})
-        return [
-            {
-                name: _decoded(table, column, value)
-                for (name, column), value in zip(own.items(), row, strict=True)
-            }
-            for row in rows
-        ]
+    def _decoded(self, table: RowTable, row: Row) -> dict[str, Any]:
+        """Return a row of ``table`` as values by column."""
+        columns = zip(table.columns, row, strict=True)
+        return {name: _decoded(table.name, table.typed[name], value) for name, value in columns}
 
     # Writing
 
-    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
-        stay = {entry.id for entry in left.messages}
-        gone = [entry for entry in there.messages if entry.id not in stay]
-        messages, kept = without_copies(left.messages, gone)
-        about: dict[str, Any] = {"copies": kept} if kept else {}
-        if isinstance(there, Held):
-            touched = {run_of(entry) for entry in gone} | kept.keys()
-            revised = {id for id in _ids(_backed_up(there.backup)) if id in touched}
-            about |= {"backup": there.backup, "revised": sorted(revised)} if revised else {}
-        text = jsonio.compact(about).decode() if about else ""
-        return replace(left, messages=messages), text
-
-    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:
-        if not before.startswith("{"):
-            return left
-        about = jsonio.loads(before.encode())
-        messages = with_copies(left.messages, about.get("copies", {}))
-        revised = frozenset(about.get("revised", ()))
-        return Restored(left.memory, messages, left.exists, about.get("backup"), revised)
-
-    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
-        if key.part:
-            raise Rejected("bad-name", f"a session is one memory, without a part like {key.part!r}")
-        async with self.changing() as connection:
-            there = await self._expected(connection, key, expect)
-            await self._save(connection, key, snapshot, there)
-
-    async def _expected(
-        self, connection: AsyncConnection, key: MemoryKey, expect: str | None
-    ) -> Held | None:
-        """Lock a session before a change, and return it; None if it does not exist.
-
-        Raises:
-            VersionChanged: the stored version is not ``expect``; None stands for a missing session.
-            Rejected: the session belongs to another user, or has runs but no row.
-        """
-        row_lock = self.database.syntax.row_lock
-        there = await self._load(connection, key, row_lock)
-        if (there.memory.version if there else None) != expect:
-            raise VersionChanged
-        if there is None:
-            rows = await self._rows(connection, self._sessions, key.session, "", row_lock)
-            if rows:
-                text = f"the session {key.session!r} belongs to {rows[0]['user_id'] or ''!r}"
-                raise Rejected("bad-name", text)
-            if self._columns[self._runs] and await self._is_there(
-                connection, "session_id", key.session
-            ):
-                text = (
-                    f"{visible(self._runs)!r} has runs of {key.session!r}, which is not a session"
-                )
-                raise Rejected("refused", text)
-        return there
-
-    async def _save(
-        self, connection: AsyncConnection, key: MemoryKey, snapshot: Snapshot, there: Held | None
-    ) -> None:
-        old = there.runs if there else []
-        given, aside = _parse_extra(snapshot.memory.extra)
-        runs = Regrouping(key.session, old).runs(snapshot.messages)
-        session = await self._save_session(connection, key, snapshot, there, given)
-        known = {run.id: run for run in old}
+    def changed_rows(
+        self, key: MemoryKey, rows: Rows, there: Snapshot, new: Snapshot, undone: str | None
+    ) -> tuple[Rows, str]:
+        if undone == MADE and not (new.messages or new.memory.summary):
+            return {table.name: {} for table in self.tables}, ""
+        if not there.exists and rows.get(self._runs):
+            text = f"{visible(self._runs)!r} has runs of {key.session!r}, which is not a session"
+            raise Rejected("refused", text)
+        held = there if isinstance(there, Held) else Held(there.memory, exists=False)
+        before, about = "", dict[str, Any]()
+        if undone is not None:
+            new, before = _drop_copies(held, new)
+            about = jsonio.loads(undone.encode()) if undone.startswith("{") else {}
+            new = replace(new, messages=with_copies(new.messages, about.get("copies", {})))
+        before = before if there.exists else MADE
+        given, aside = _parse_extra(new.memory.extra)
+        runs = Regrouping(key.session, held.runs).runs(new.messages)
+        changed = self._session(key, new.memory, held, given)
+        session = held.session | changed
+        if held.backup:
+            backup = _changed_backup(key, session, held, runs, about)
+            changed |= {_BACKUP: backup} if backup != held.backup else {}
+        found: Rows = {self._sessions: rows[self._sessions]}
+        if changed:
+            row = next(iter(rows[self._sessions].values()), None)
+            row = self._row(self.head, changed, row)
+            found[self._sessions] = {row[:1]: row}
+        known = {run.id: run for run in held.runs}
         wanted = {run.id for run in runs}
-        for run in old:
-            if not run.is_aside and run.id not in wanted:
-                await self._delete(connection, self._runs, "run_id", run.id)
-        await self._save_backup(connection, key, session, snapshot, there, runs)
         runs += [run for run in aside if run.id not in known and run.id not in wanted]
+        stored = {
+            (run.id,): rows[self._runs][(run.id,)]
+            for run in held.runs
+            if run.is_aside or run.id in wanted
+        }
         last: tuple[Any, ...] = ()
         first = _first_index([(known.get(run.id) or run).columns for run in runs])
         for run in runs:
-            before = known.get(run.id)
-            columns = (before or run).columns
+            was = known.get(run.id)
+            columns = (was or run).columns
             index = columns.get("run_index")
             if not run.is_aside:
                 behind = (columns.get("created_at", run.first_time), run.id)
                 if (self._rank(index if columns else inf), *behind) <= last or not columns:
                     index = first if not last else last[0] + 1 if last[0] != inf else 0
                 last = (self._rank(index), *behind)
-            await self._save_run(connection, key, session, run, before, index)
-
-    async def _save_backup(
-        self,
-        connection: AsyncConnection,
-        key: MemoryKey,
-        session: dict[str, Any],
-        snapshot: Snapshot,
-        there: Held | None,
-        runs: Sequence[Run],
-    ) -> None:
-        """Update the column ``runs``, where Agno 2 kept the runs of a session, unless it is empty.
-
-        Agno 3 reads both the column and the table of runs, and shows runs that only the column has.
-        Therefore the column gets the same changes as the table; an undo restores the former value.
-
-        ``there`` is the stored session, ``snapshot`` the session to write, and ``runs`` its runs.
-        """
-        if there is None or not there.backup:
-            return
-        backup = there.backup
-        if isinstance(snapshot, Restored):
-            if _without(snapshot.backup, snapshot.revised) == _without(backup, snapshot.revised):
-                backup = snapshot.backup
-        else:
-            wanted = {run.id: run for run in runs}
-            revised: dict[str, Any] = {}
-            for run in there.runs:
-                new = wanted.get(run.id)
-                if new is None and not run.is_aside:
-                    revised[run.id] = None
-                elif new is not None and any(one not in new.messages for one in run.messages):
-                    revised[run.id] = _run_data(key, session, replace(new, owned=run.owned))
-            documents = [(run.id, _run_data(key, session, run)) for run in runs]
-            backup = _in_order(_revised(backup, revised), documents)
-        if backup != there.backup:
-            changed = {_BACKUP: backup}
-            await self._update(connection, self._sessions, "session_id", key.session, changed)
+            values = self._run(key, session, run, was, index)
+            stored[(run.id,)] = self._row(self.log, values, stored.get((run.id,)))
+        return found | {self._runs: stored}, before
 
     def _rank(self, index: Any) -> Any:
         """Return a ``run_index`` as a number that sorts like the column.
@@ -381,37 +261,27 @@ class AgnoStore(SqlSimpleStore):
             return -1 if self.database.syntax.nulls_first else inf
         return index
 
-    async def _save_session(
-        self,
-        connection: AsyncConnection,
-        key: MemoryKey,
-        snapshot: Snapshot,
-        there: Held | None,
-        given: dict[str, Any],
+    def _session(
+        self, key: MemoryKey, memory: Memory, there: Held, given: dict[str, Any]
     ) -> dict[str, Any]:
-        """Insert or update the row of a session; return the columns of the row.
+        """Return the columns of the row of a session that change, or all of a new session.
 
-        ``there`` is the stored session; None for a new session.  ``given`` are the columns in the
-        ``Memory.extra`` of ``snapshot``.
+        ``given`` are the columns in ``Memory.extra``.
 
         Raises:
-            Rejected: the table lacks a given column, or a column does not take the value.
+            Rejected: the table lacks a given column.
         """
-        memory, now = snapshot.memory, int(time.time())
+        now = int(time.time())
         kept = given.pop(_SUMMARY, None)
-        columns = self._columns[self._sessions]
-        if lost := next((name for name in given if name not in columns), None):
-            raise Rejected(
-                "refused", f"{visible(self._sessions)!r} has no column {visible(lost)!r}"
-            )
-        if there is None:
-            row: dict[str, Any] = {"session_type": _AGENT, "created_at": now, "updated_at": now}
+        if lost := next((name for name in given if name not in self.head.columns), None):
+            raise _no_column(self._sessions, lost)
+        if not there.exists:
+            row: dict[str, Any] = {"session_id": key.session, "user_id": key.user or None}
+            row |= {"session_type": _AGENT, "created_at": now, "updated_at": now}
             row |= {"agent_id": self._agent} if self._agent else {}
             row |= given
             if memory.summary or kept:
                 row[_SUMMARY] = _with_text(kept, memory.summary)
-            named = {"session_id": key.session, "user_id": key.user or None} | row
-            await self._insert(connection, self._sessions, named)
             return row
         changed = {
             name: value
@@ -421,65 +291,51 @@ class AgnoStore(SqlSimpleStore):
         if memory.summary is not None and memory.summary != _summary(there.session):
             own = there.session.get(_SUMMARY)
             changed[_SUMMARY] = _with_text(own if isinstance(own, dict) else kept, memory.summary)
-        if changed:
-            await self._update(connection, self._sessions, "session_id", key.session, changed)
-        return there.session | changed
+        return changed
 
-    async def _save_run(
-        self,
-        connection: AsyncConnection,
-        key: MemoryKey,
-        session: dict[str, Any],
-        run: Run,
-        before: Run | None,
-        index: Any,
-    ) -> None:
-        """Insert or update the row of a run.
+    def _run(
+        self, key: MemoryKey, session: dict[str, Any], run: Run, was: Run | None, index: Any
+    ) -> dict[str, Any]:
+        """Return the columns of a run that change, or all of a new run.
 
-        ``session`` are the columns of the session.  ``before`` is the stored run; None for a new
-        run.  ``index`` is the new ``run_index``.
+        ``session`` are the columns of the session.  ``was`` is the stored run; None for a new run.
+        ``index`` is the new ``run_index``.
 
         Raises:
-            Rejected: a column is missing or does not take the value, or another session has the
-                run.
+            Rejected: the table lacks a column.
         """
-        if before is not None:
-            row: dict[str, Any] = {}
-            if run.messages != before.messages or (run.data != before.data and not run.is_made):
-                whole = replace(before if run.is_made else run, messages=run.messages)
-                whole = replace(whole, owned=before.owned)
-                row["run_data"] = _run_data(key, session, whole)
-            if index != before.columns.get("run_index"):
-                row["run_index"] = index
-            if row:
-                await self._update(connection, self._runs, "run_id", run.id, row)
-            return
+        if was is not None:
+            changed = {} if index == was.columns.get("run_index") else {"run_index": index}
+            if run.messages != was.messages or (run.data != was.data and not run.is_made):
+                whole = replace(was if run.is_made else run, messages=run.messages)
+                changed["run_data"] = _run_data(key, session, replace(whole, owned=was.owned))
+            return changed
         columns = {"user_id": key.user or None} | (run.columns or _columns_of_made(session, run))
-        if lost := next((one for one in columns if one not in self._columns[self._runs]), None):
+        if lost := next((one for one in columns if one not in self.log.columns), None):
             raise _no_column(self._runs, lost)
-        if await self._is_there(connection, "run_id", run.id):
-            raise Rejected("refused", f"the run {run.id!r} is in another session already")
         columns |= {"run_id": run.id, "session_id": key.session, "run_index": index}
-        columns["run_data"] = _run_data(key, session, run)
-        await self._insert(connection, self._runs, columns)
+        return columns | {"run_data": _run_data(key, session, run)}
 
-    async def _is_there(self, connection: AsyncConnection, column: str, wanted: str) -> bool:
-        quoted, exact = self._quoted, self.database.syntax.exact
-        sql = f"SELECT 1 FROM {quoted(self._runs)} WHERE {exact(quoted(column))} = :wanted LIMIT 1"
-        return bool(await self.database.fetch_all(connection, sql, {"wanted": wanted}))
+    async def settled(self, connection: AsyncConnection, rows: Rows, new: Rows) -> Rows:
+        fresh = {id for (id,) in new.get(self._runs, {}).keys() - rows.get(self._runs, {}).keys()}
+        for (id,) in await self.rows.find(connection, self.log, fresh) if fresh else ():
+            raise Rejected("refused", f"the run {id!r} is in another session already")
+        return new
 
-    async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        async with self.changing(erases=True) as connection:
-            if (there := await self._expected(connection, key, expect)) is not None:
-                which = ("session_id", key.session)
-                if there.runs:
-                    await self._delete(connection, self._runs, *which, rows=len(there.runs))
-                await self._delete(connection, self._sessions, *which)
+    async def count_messages(
+        self, connection: AsyncConnection, rows: dict[str, int]
+    ) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for session, held in (await self.rows.load(connection, rows)).items():
+            for key in self.keys_in(session, held):
+                try:
+                    found[session] = len(self.there(key, held).messages)
+                except Rejected as error:
+                    raise RejectedValue(error.failure.message, error.failure.code) from error
+        return found
 
-    # Statements
-
-    def _stored(self, table: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Convert the values of a row of ``table``, by column, for the database driver.
+    def _row(self, table: RowTable, values: dict[str, Any], row: Row | None) -> Row:
+        """Return a row of ``table`` with new values by column; ``row`` is the present row, if any.
 
         Raises:
             Rejected: a column does not take its value.
@@ -489,48 +345,68 @@ class AgnoStore(SqlSimpleStore):
             if name in _JSON_COLUMNS and value is not None:
                 value = json.dumps(value)
             try:
-                found[name] = self._columns[table][name].stored(value)
+                found[name] = table.typed[name].stored(value)
             except ValueError as error:
                 raise Rejected("refused", f"the column {name!r} takes no {value!r}") from error
             if isinstance(found[name], dict | list):
                 raise Rejected("refused", f"the column {name!r} takes no JSON")
-        return found
+        there = row or repeat(FILLED)
+        return tuple(found.get(name, was) for name, was in zip(table.columns, there, strict=False))
 
-    async def _insert(
-        self, connection: AsyncConnection, table: str, values: dict[str, Any]
-    ) -> None:
-        stored = self._stored(table, values)
-        names, rows = list(stored), [tuple(stored.values())]
-        types = types_of(self._columns[table], names, rows)
-        await self.database.insert_rows(connection, table, names, rows, types)
 
-    async def _update(
-        self,
-        connection: AsyncConnection,
-        table: str,
-        name: str,
-        wanted: str,
-        values: dict[str, Any],
-    ) -> None:
-        quoted, syntax, own = self._quoted, self.database.syntax, self._columns[table]
-        stored = self._stored(table, values)
-        places = {f"v{at}": own[one].bound(value) for at, (one, value) in enumerate(stored.items())}
-        changes = ", ".join(
-            f"{quoted(column)} = {own[column].placed(f':{place}')}"
-            for column, place in zip(stored, places, strict=True)
-        )
-        sql = f"UPDATE {quoted(table)} SET {changes} WHERE {syntax.exact(quoted(name))} = :wanted"
-        done = await connection.execute(*syntax.bind(sql, places | {"wanted": wanted}))
-        self.database.check_updated(table, 1, done.rowcount)
+def _row_table(name: str, key: str, columns: dict[str, Column], **more: Any) -> RowTable:
+    return RowTable(
+        name,
+        key=(key,),
+        columns=(key, *(one for one in columns if one != key)),
+        session="session_id",
+        casts=_JSON_COLUMNS,
+        typed=columns,
+        **more,
+    )
 
-    async def _delete(
-        self, connection: AsyncConnection, table: str, name: str, wanted: str, rows: int = 1
-    ) -> None:
-        syntax = self.database.syntax
-        condition = f"{syntax.exact(self._quoted(name))} = :wanted"
-        sql = f"DELETE FROM {self._quoted(table)} WHERE {condition}"
-        done = await connection.execute(*syntax.bind(sql, {"wanted": wanted}))
-        self.database.check_deleted(table, rows, done.rowcount)
+
+def _drop_copies(there: Held, left: Snapshot) -> tuple[Snapshot, str]:
+    """Remove the data in runs that repeats deleted messages; return it as a text for an undo."""
+    stay = {entry.id for entry in left.messages}
+    gone = [entry for entry in there.messages if entry.id not in stay]
+    messages, kept = without_copies(left.messages, gone)
+    about: dict[str, Any] = {"copies": kept} if kept else {}
+    touched = {run_of(entry) for entry in gone} | kept.keys()
+    revised = {id for id in _ids(_backed_up(there.backup)) if id in touched}
+    about |= {"backup": there.backup, "revised": sorted(revised)} if revised else {}
+    return replace(left, messages=messages), jsonio.compact(about).decode() if about else ""
+
+
+def _changed_backup(
+    key: MemoryKey,
+    session: dict[str, Any],
+    there: Held,
+    runs: Sequence[Run],
+    undone: dict[str, Any],
+) -> Any:
+    """Return the column ``runs``, where Agno 2 kept the runs of a session, after a change.
+
+    Agno 3 reads both the column and the table of runs, and shows runs that only the column has.
+    Therefore the column gets the same changes as the table; an undo restores the former value.
+
+    ``there`` is the stored session, ``runs`` are its new runs, and ``undone`` is what the change
+    that is undone has removed.
+    """
+    backup = there.backup
+    if undone:
+        former, revised = undone.get("backup"), frozenset(undone.get("revised", ()))
+        return former if _without(former, revised) == _without(backup, revised) else backup
+    wanted = {run.id: run for run in runs}
+    changed: dict[str, Any] = {}
+    for run in there.runs:
+        new = wanted.get(run.id)
+        if new is None and not run.is_aside:
+            changed[run.id] = None
+        elif new is not None and any(one not in new.messages for one in run.messages):
+            changed[run.id] = _run_data(key, session, replace(new, owned=run.owned))
+    documents = [(run.id, _run_data(key, session, run)) for run in runs]
+    return _in_order(_revised(backup, changed), documents)
 
 
 def _backed_up(value: Any) -> list[Any]:
@@ -611,10 +487,6 @@ def _decoded(table: str, column: Column, value: Any) -> Any:
         return jsonio.loads(found.encode("utf-8", "surrogatepass")) if twice else found
     except ValueError as error:
         raise BadData(f"the column {name!r} of {visible(table)!r} is not JSON: {error}") from error
-
-
-def _name(value: Any) -> str:
-    return "" if value is None else decoded(value)
 
 
 def _summary(session: dict[str, Any]) -> str:

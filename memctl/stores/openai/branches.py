@@ -11,13 +11,11 @@ Source: ``extensions/memory/advanced_sqlite_session.py`` of openai-agents 0.24.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
-from hashlib import blake2b
-from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
@@ -28,8 +26,9 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import decoded, is_text
-from memctl.engines.sql.simple import SqlSimpleStore
-from memctl.engines.sql.syntax import EVERY, Condition, pieces, session_condition
+from memctl.engines.sql.rows.store import Listed, RowStore
+from memctl.engines.sql.rows.tables import FILLED, Key, Rows, RowTable
+from memctl.engines.sql.rows.tables import Row as TableRow
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.json import jsonio
 from memctl.layouts.sql import (
@@ -42,11 +41,13 @@ from memctl.layouts.sql import (
     of_shape,
 )
 from memctl.location import Location
-from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
+from memctl.model import Edit, Finding, Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Deletion, Features, Maintenance, OpenMode
+from memctl.shard import Shard
+from memctl.store import Features, Maintenance, OpenMode
+from memctl.storekit.batching import Small
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import Rejected, VersionChanged, not_owned
+from memctl.storekit.simple import MADE, Rejected, not_owned
 
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The default names of the tables of messages and sessions."""
@@ -60,14 +61,16 @@ _TYPED_NAMES = frozenset(
     }
 )
 """The types of items without a name.  The type is also the name of the tool."""
-_SESSION = ("session_id", "created_at", "updated_at")
-_MESSAGE = ("id", "session_id", "message_data", "created_at")
-"""The columns of a message."""
 _USAGE = (
     *("id", "user_turn_number", "requests", "input_tokens", "output_tokens"),
     *("total_tokens", "input_tokens_details", "output_tokens_details", "created_at"),
 )
-"""The columns of ``turn_usage``, without the name of the branch."""
+"""The columns of ``turn_usage``, without those that name the session and the branch."""
+_IDS = "ids of "
+"""The beginning of a name for the ids of a table that new rows may not get.
+
+By the key ``()``, there is an id greater than all that the table has or had.
+"""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {sessions} (
     session_id TEXT PRIMARY KEY,
@@ -200,44 +203,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Held(Snapshot):
-    """A stored branch with its messages, and its rows of the table ``turn_usage``."""
+    """A stored branch with its rows."""
 
     rows: list[Row] = field(default_factory=list)
-    usage: list[dict[str, Any]] = field(default_factory=list)
-    """The rows of ``turn_usage``, by column."""
-    is_plain: bool = False
-    """True for a session of ``SQLiteSession``, without branches."""
-    has_session: bool = True
-    """False if the row of the session is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored(Snapshot):
-    """A branch to which an undo returns deleted messages and rows of ``turn_usage``."""
-
-    usage: list[dict[str, Any]] = field(default_factory=list)
-    """The deleted rows of ``turn_usage``, by column."""
-    had_session: bool = True
-    """False if the session had no row before the change that is undone."""
-
-
-@dataclass(slots=True)
-class _Ids:
-    """The ids that the new rows of a table get."""
-
-    taken: set[int]
-    next: int
-    """An id greater than all ids that the table has or had."""
-
-    def take(self, wanted: int | None) -> int:
-        """Return the id ``wanted`` if it is free, else (or if None) the next free id."""
-        id = self.next if wanted is None or wanted in self.taken else wanted
-        self.taken.add(id)
-        self.next = max(self.next, id + 1)
-        return id
-
-
-class BranchStore(SqlSimpleStore):
+class BranchStore(RowStore):
     """The branches of sessions of the OpenAI Agents SDK.
 
     ``?table=`` names the table of messages.  ``?owner=`` names the user of all sessions.
@@ -245,6 +216,9 @@ class BranchStore(SqlSimpleStore):
 
     features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
     dialect = OPENAI_AGENTS
+    damage_code = "damaged-state"
+    misnamed = "its name is not valid UTF-8"
+    own_tables = BRANCH_TABLES
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -253,6 +227,7 @@ class BranchStore(SqlSimpleStore):
         self._path = location.options.get("path", MAIN)
         """The branch that is the memory of a session."""
         self._tables = BranchTables(SESSIONS, location.options.get("table", MESSAGES))
+        self._single = "path" in location.options
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self._tables.messages}"
@@ -273,43 +248,62 @@ class BranchStore(SqlSimpleStore):
             text = f"the branches of {self.label} are not those of {self._tables.messages!r}"
             raise BadData(text, "a file has branches of one table, which ?table= need not name")
         self._tables = found
-
-    async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:  # noqa: ARG002
-        tables = dict.fromkeys((self._tables.messages, STRUCTURE, USAGE), EVERY)
-        if deletion is not Deletion.MESSAGES:
-            tables[self._tables.sessions] = EVERY
-        return await self.database.side_effects(tables, BRANCH_TABLES)
-
-    async def unrestorable(self, where: Selection) -> str:
-        condition = session_condition(where)
-        for table, columns in (
-            (self._tables.messages, _MESSAGE),
-            (STRUCTURE, BRANCH_COLUMNS),
-            (USAGE, ("session_id", "branch_id", *_USAGE)),
-        ):
-            if found := await self.database.find_other_values(table, columns, condition):
-                return found
-        return ""
+        self.head, self.log, self._structure, self._usage = self.tables = (
+            _row_table(found.sessions, ("session_id", "created_at", "updated_at"), ()),
+            _row_table(found.messages, ("id", "session_id", "message_data", "created_at"), ("id",)),
+            _row_table(STRUCTURE, BRANCH_COLUMNS, ("sequence_number", "id")),
+            _row_table(
+                USAGE, ("id", "session_id", "branch_id", *_USAGE[1:]), ("user_turn_number",)
+            ),
+        )
+        there = await self.database.run(lambda connection: inspect(connection).get_table_names())
+        more = sorted(BRANCH_TABLES.intersection(there) - {STRUCTURE, USAGE})
+        self.erased = tuple(_row_table(name, ("session_id",), ()) for name in more)
 
     # Reading
 
-    async def keys(self) -> AsyncGenerator[MemoryKey]:
-        messages = self._quoted(self._tables.messages)
-        placed = (
-            f"SELECT DISTINCT s.session_id, s.branch_id FROM {STRUCTURE} s JOIN {messages} m "
-            "ON m.id = s.message_id AND m.session_id = s.session_id"
+    async def stored(self, shard: Shard | None = None) -> list[Listed]:
+        names = (self._quoted(table.name) for table in (*self.tables, *self.erased))
+        sql = " UNION ".join(f"SELECT session_id, 0 FROM {name}" for name in names)
+        async with self.database.snapshot(shard) as connection:
+            return await self._sessions(connection, sql)
+
+    async def listed(
+        self,
+        connection: AsyncConnection,
+        where: Selection,  # noqa: ARG002 - the caller selects
+    ) -> AsyncGenerator[Listed]:
+        messages = self._quoted(self.log.name)
+        sql = f"SELECT session_id, COUNT(*) FROM {messages} GROUP BY session_id"
+        for one in await self._sessions(connection, sql):
+            yield one
+
+    async def _sessions(self, connection: AsyncConnection, sql: str) -> list[Listed]:
+        rows = await self.database.fetch_all(connection, sql, {})
+        found = (Listed(session, self._owner, 0, count) for session, count in rows)
+        return sorted(found, key=lambda one: one.key)
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        messages = self._quoted(self.log.name)
+        sql = (
+            f"SELECT s.session_id, s.branch_id FROM {STRUCTURE} s JOIN {messages} m "
+            "ON m.id = s.message_id AND m.session_id = s.session_id "
+            f"UNION SELECT m.session_id, :main FROM {messages} m WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {STRUCTURE} s WHERE s.session_id = m.session_id)"
         )
-        everything = f"SELECT DISTINCT session_id FROM {messages}"
-        async with self.database.snapshot() as connection:
-            branches = await self.database.fetch_all(connection, placed, {})
-            sessions = await self.database.fetch_all(connection, everything, {})
-        structured = {session for session, _ in branches}
-        plain = [session for (session,) in sessions if session not in structured]
-        found = {self._key(*branch) for branch in branches} | set(map(self._key, plain))
-        if "path" in self.location.options:
-            found = {key for key in found if not key.part}
-        for key in sorted(found):
-            yield key
+        async with self.database.snapshot(where.shard) as connection:
+            rows = await self.database.fetch_all(connection, sql, {"main": MAIN})
+        for key in sorted(self._key(*row) for row in rows):
+            if where.has_key(key) and not (key.part and self._single):
+                yield key
+
+    def keys_in(self, session: str, rows: Rows) -> list[MemoryKey]:
+        messages, structure = rows[self.log.name], rows[STRUCTURE].values()
+        branches = {row[3] for row in structure if (row[2],) in messages}
+        if messages and not structure:
+            branches = {MAIN}
+        found = sorted(self._key(session, branch) for branch in branches)
+        return [key for key in found if not (key.part and self._single)]
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         async with aclosing(super()._pages(where)) as pages:
@@ -324,87 +318,37 @@ class BranchStore(SqlSimpleStore):
     def _branch(self, key: MemoryKey) -> str:
         return key.part or self._path
 
-    async def load(self, key: MemoryKey) -> Held | None:
-        async with self.reading() as connection:
-            return await self._load(connection, key)
+    def read_rows(self, key: MemoryKey, rows: Rows, bad: list[str]) -> Snapshot | None:
+        try:
+            if not is_text(key.part):
+                raise BadData(self.misnamed)
+            placed = self._placed(key, rows)
+        except BadData as error:
+            bad.append(error.message)
+            return None
+        return Held(Memory(key), list(map(_entry, placed)), rows=placed)
 
-    async def _load(self, connection: AsyncConnection, key: MemoryKey) -> Held | None:
-        """Return the branch that ``key`` names; None if neither the branch nor its session exists.
+    def _is_plain(self, key: MemoryKey, rows: Rows) -> bool:
+        """Return whether a memory is a session of ``SQLiteSession``, without branches."""
+        return self._branch(key) == MAIN and bool(rows[self.log.name]) and not rows[STRUCTURE]
 
-        If only the session exists, the result is a branch without messages.
+    def _placed(self, key: MemoryKey, rows: Rows) -> list[Row]:
+        """Return the messages of a branch in order.
 
         Raises:
-            BadData: a name is not valid UTF-8, or a row of a message is damaged.
+            BadData: a row is damaged.
         """
-        if key.user != self._owner:
-            return None
-        if not is_text(key.session) or not is_text(key.part):
-            raise BadData("its name is not valid UTF-8")
-        values = {"session": key.session, "branch": self._branch(key)}
-        messages, sessions = map(self._quoted, self._tables[::-1])
-        sql = (
-            "SELECT m.message_data, m.created_at, m.id, s.id, s.sequence_number, "
-            "s.user_turn_number, s.branch_turn_number, s.created_at, s.message_type, s.tool_name "
-            f"FROM {messages} m JOIN {STRUCTURE} s ON m.id = s.message_id "
-            "WHERE m.session_id = :session AND s.session_id = m.session_id "
-            "AND s.branch_id = :branch "
-            "ORDER BY s.sequence_number, s.id"
-        )
-        found = await self.database.fetch_all(connection, sql, values)
-        is_plain = False
-        plain = self._branch(key) == MAIN
-        if not found and plain and not await self._has(connection, STRUCTURE, key):
-            sql = (
-                f"SELECT message_data, created_at, id FROM {messages} "
-                "WHERE session_id = :session ORDER BY id"
-            )
-            found = await self.database.fetch_all(connection, sql, {"session": key.session})
-            is_plain = bool(found)
-        has_session = await self._has(connection, sessions, key)
-        if not found and not has_session:
-            return None
-        rows = [_parsed(*row) for row in found]
-        usage = await self._usage(connection, values)
-        version = blake2b(repr([is_plain, *map(tuple, found), usage]).encode(), digest_size=16)
-        memory = Memory(key, version=version.hexdigest())
-        messages_of = [_entry(row) for row in rows]
-        return Held(memory, messages_of, True, rows, usage, is_plain, has_session)
+        messages = rows[self.log.name]
+        if self._is_plain(key, rows):
+            return [_parsed(data, created, id) for id, _, data, created in messages.values()]
+        found = []
+        for id, _, message, branch, kind, *numbers, tool, placed in rows[STRUCTURE].values():
+            there = messages.get((message,))
+            if there is not None and branch == self._branch(key):
+                found.append(_parsed(there[2], there[3], message, id, *numbers, placed, kind, tool))
+        return found
 
-    async def _usage(
-        self, connection: AsyncConnection, values: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        sql = (
-            f"SELECT {', '.join(_USAGE)} FROM {USAGE} "
-            "WHERE session_id = :session AND branch_id = :branch ORDER BY user_turn_number"
-        )
-        rows = await self.database.fetch_all(connection, sql, values)
-        return [dict(zip(_USAGE, row, strict=True)) for row in rows]
-
-    async def _has(self, connection: AsyncConnection, table: str, key: MemoryKey) -> bool:
-        sql = f"SELECT 1 FROM {table} WHERE session_id = :session LIMIT 1"
-        return bool(await self.database.fetch_all(connection, sql, {"session": key.session}))
-
-    # Writing
-
-    def drop_extras(self, there: Snapshot, left: Snapshot) -> tuple[Snapshot, str]:
-        if not isinstance(there, Held):
-            return left, ""
-        stay = {row.id for row in map(_shaped, left.messages) if row is not None}
-        turns = {row.turn for row in there.rows if row.id in stay}
-        gone = [one for one in there.usage if one["user_turn_number"] not in turns]
-        about: dict[str, Any] = {"usage": gone} if gone else {}
-        about |= {} if there.has_session else {"bare": True}
-        return left, jsonio.compact(about).decode() if about else ""
-
-    def restore_extras(self, left: Snapshot, before: str) -> Snapshot:
-        if not before.startswith("{"):
-            return left
-        about = jsonio.loads(before.encode())
-        usage, bare = about.get("usage", []), about.get("bare", False)
-        return Restored(left.memory, left.messages, left.exists, usage, not bare)
-
-    def creates(self, there: Snapshot) -> bool:
-        return super().creates(there) or (isinstance(there, Held) and not there.has_session)
+    # Changing
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
         if key.user != self._owner:
@@ -419,265 +363,147 @@ class BranchStore(SqlSimpleStore):
             return None
         return Failure("bad-name", text)
 
-    async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
-        if failure := self.name_refusal(key):
-            raise Rejected(failure.code, failure.message)
-        async with self.changing() as connection:
-            there = await self._expected(connection, key, expect)
-            await self._save(connection, key, snapshot, there)
-
-    async def _expected(
-        self, connection: AsyncConnection, key: MemoryKey, expect: str | None
-    ) -> Held | None:
-        there = await self._load(connection, key)
-        if (there.memory.version if there else None) != expect:
-            raise VersionChanged
-        return there
-
-    async def _save(
-        self, connection: AsyncConnection, key: MemoryKey, snapshot: Snapshot, there: Held | None
-    ) -> None:
-        old = there or Held(Memory(key))
-        messages = self._quoted(self._tables.messages)
-        if (
-            self._branch(key) != MAIN
-            and await self._has(connection, messages, key)
-            and not await self._has(connection, STRUCTURE, key)
+    async def around(self, connection: AsyncConnection, tasks: Sequence[Small | Edit]) -> Rows:
+        shapes: list[str] = []
+        usage: set[Any] = set()
+        for task in tasks:
+            if isinstance(task, Small):
+                shapes += [entry.shape for entry in task.entries]
+            else:
+                shapes += [change.shape for change in task.changes if change.old is None]
+                usage |= {one["id"] for one in of_shape(task.before).get("usage", ())}
+        places = [row for row in map(_shaped, shapes) if row is not None]
+        found: Rows = {}
+        for table, wanted in (
+            (self.log, {row.message for row in places}),
+            (self._structure, {row.id for row in places}),
+            (self._usage, usage),
         ):
+            taken = await self.rows.find(connection, table, wanted - {None})
+            sql = f"SELECT COALESCE(MAX(id), 0) FROM {self._quoted(table.name)}"
+            [[most]] = await self.database.fetch_all(connection, sql, {})
+            sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
+            [[given]] = await self.database.fetch_all(connection, sql, {"table": table.name})
+            found[_IDS + table.name] = {**taken, (): (max(most, given) + 1,)}
+        return found
+
+    def changed_rows(
+        self, key: MemoryKey, rows: Rows, there: Snapshot, new: Snapshot, undone: str | None
+    ) -> tuple[Rows, str]:
+        sessions, messages = rows[self.head.name], rows[self.log.name]
+        plain, about = self._is_plain(key, rows), of_shape(undone or "")
+        if self._branch(key) != MAIN and messages and not rows[STRUCTURE]:
             raise Rejected("refused", "its session is one of SQLiteSession, without branches")
-        known = {row.message if old.is_plain else row.id: row for row in old.rows}
-        texts = {id(row): entry.message for row, entry in zip(old.rows, old.messages, strict=True)}
-        rows: list[Row] = []
-        for entry in snapshot.messages:
-            shaped = _shaped(entry)
-            name = None
-            if shaped is not None:
-                name = shaped.message if old.is_plain else shaped.id
+        old = there.rows if isinstance(there, Held) else []
+        known = {row.message if plain else row.id: row for row in old}
+        texts = {id(row): entry.message for row, entry in zip(old, there.messages, strict=True)}
+        wanted: list[Row] = []
+        for entry in new.messages:
+            shaped = _shaped(entry.shape)
+            name = None if shaped is None else shaped.message if plain else shaped.id
             kept = known.get(name)
             if kept is None or texts[id(kept)] != entry.message:
-                rows.append(_row(entry, shaped))
+                wanted.append(_row(entry, shaped))
             else:
-                rows.append(known.pop(name))
-        if there is None and (not isinstance(snapshot, Restored) or snapshot.had_session):
-            names = ["session_id"]
-            await self.database.insert_rows(
-                connection, self._tables.sessions, names, [(key.session,)]
-            )
-        kept_ids = {id(row) for row in old.rows} - {id(row) for row in known.values()}
-        if old.is_plain:
-            await self._delete(connection, self._tables.messages, known)
-            await self._place_plain(connection, key, rows, kept_ids)
-            return
-        await self._delete(connection, STRUCTURE, known)
-        await self._place(connection, key, rows, kept_ids)
-        await self._drop_orphans(connection, key, {row.message for row in known.values()})
-        turns = {row.turn for row in rows if id(row) in kept_ids or row.id is not None}
-        await self._save_usage(connection, key, snapshot, old, turns)
+                wanted.append(known.pop(name))
+        stay = {id(row) for row in old} - {id(row) for row in known.values()}
+        makes = not sessions and not old
+        found: Rows = {}
+        if makes and not about.get("bare"):
+            found[self.head.name] = {(key.session,): (key.session, FILLED, FILLED)}
+        lost: dict[str, Any] = {} if sessions else {"bare": True}
+        if plain:
+            found[self.log.name] = self._plain(key, rows, wanted, stay)
+        else:
+            found |= self._place(key, rows, wanted, stay)
+            used = {row[2] for row in found[STRUCTURE].values()}
+            for row in known.values():
+                if row.message not in used:
+                    found[self.log.name].pop((row.message,), None)
+            turns = {row.turn for row in wanted if id(row) in stay or row.id is not None}
+            found[USAGE], gone = self._kept_usage(key, rows, turns, about)
+            lost |= {"usage": gone} if gone else {}
+        if makes or (undone is None and not sessions):
+            return found, MADE
+        return found, jsonio.compact(lost).decode() if lost and known and undone is not None else ""
 
-    async def _place_plain(
-        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
-    ) -> None:
-        wanted = (row.message for row in rows if id(row) not in kept)
-        ids = await self._ids(connection, self._tables.messages, wanted)
+    def made_rows(self, key: MemoryKey, rows: Rows, undone: str) -> list[tuple[RowTable, Key]]:
+        if undone != MADE or rows[self.log.name]:
+            return []
+        return [(self.head, (key.session,))]
+
+    def _plain(
+        self, key: MemoryKey, rows: Rows, wanted: Sequence[Row], stay: set[int]
+    ) -> dict[Key, TableRow]:
+        """Return the messages of a session without branches; ``stay`` has ``id(row)`` of some."""
+        found: dict[Key, TableRow] = {}
         last = 0
-        new: list[Row] = []
-        moved: list[int | None] = []
-        for row in rows:
+        for row in wanted:
             stays = row.message is not None and row.message > last
-            if id(row) not in kept or not stays:
-                moved += [row.message] if id(row) in kept else []
-                row.message = ids.take(row.message if stays else None)
-                new.append(row)
-            assert row.message is not None
-            last = row.message
-        await self._delete(connection, self._tables.messages, moved)
-        await self._insert_messages(connection, key, new)
+            if stays and id(row) in stay:
+                found[(row.message,)] = rows[self.log.name][(row.message,)]
+            else:
+                row.message = _take(rows[_IDS + self.log.name], row.message if stays else None)
+                found[(row.message,)] = (row.message, key.session, row.data, row.created)
+            last = row.message or last
+        return found
 
-    async def _place(
-        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row], kept: set[int]
-    ) -> None:
-        """Number the messages of a branch in the order of ``rows``, and insert missing messages.
+    def _place(self, key: MemoryKey, rows: Rows, wanted: Sequence[Row], stay: set[int]) -> Rows:
+        """Number the messages of a branch in the order of ``wanted``, and add missing messages.
 
-        ``kept`` has ``id(row)`` of each message that the branch has already.  A restored message
+        ``stay`` has ``id(row)`` of each message that the branch has already.  A restored message
         gets the number that it had before.  A new message gets a number above all numbers of the
         session, and the messages after it get still higher numbers.  The SDK numbers new messages
         in the same way (``_insert_structure_metadata``).
         """
-        sql = f"SELECT COALESCE(MAX(sequence_number), 0) FROM {STRUCTURE} WHERE session_id = :s"
-        [[top]] = await self.database.fetch_all(connection, sql, {"s": key.session})
+        branch, messages, there = self._branch(key), dict(rows[self.log.name]), rows[STRUCTURE]
+        structure = {
+            id: row
+            for id, row in there.items()
+            if row[3] != branch or (row[2],) not in rows[self.log.name]
+        }
+        top = max((row[5] for row in there.values() if isinstance(row[5], int)), default=0)
         last, turn, branch_turn = 0, 0, 0
-        moved: list[tuple[int, int | None]] = []
-        new: list[Row] = []
-        for row in rows:
+        for row in wanted:
             is_new = row.id is None
-            stays = not is_new and row.sequence > last
-            place = row.sequence if stays else max(top, last) + 1
+            place = row.sequence if not is_new and row.sequence > last else max(top, last) + 1
             top, last = max(top, place), place
             if is_new:
                 asks = row.item.get("role") == "user"
                 row.turn, row.branch_turn = turn + asks, branch_turn + asks
             turn, branch_turn = max(turn, row.turn or 0), max(branch_turn, row.branch_turn or 0)
-            if id(row) not in kept:
-                new.append(row)
-            elif place != row.sequence:
-                moved.append((place, row.id))
-            row.sequence = place
-        if moved:
-            sql = f"UPDATE {STRUCTURE} SET sequence_number = ? WHERE id = ?"
-            updated = await self.database.change_many(connection, sql, moved)
-            self.database.check_updated(STRUCTURE, len(moved), updated)
-        await self._insert(connection, key, new)
+            if id(row) in stay:
+                was = there[(row.id,)]
+                structure[(row.id,)] = was if was[5] == place else (*was[:5], place, *was[6:])
+                continue
+            stored = messages.get((row.message,))
+            if stored is None or stored[2] != row.data:
+                row.message = _take(rows[_IDS + self.log.name], row.message)
+                messages[(row.message,)] = (row.message, key.session, row.data, row.created)
+            number = _take(rows[_IDS + STRUCTURE], row.id)
+            placed = FILLED if row.placed is None else row.placed
+            more = (row.type, place, row.turn, row.branch_turn, row.tool, placed)
+            structure[(number,)] = (number, key.session, row.message, branch, *more)
+        return {self.log.name: messages, STRUCTURE: structure}
 
-    async def _insert(
-        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
-    ) -> None:
-        stored = await self._stored(connection, key, rows)
-        ids = await self._ids(connection, self._tables.messages, (row.message for row in rows))
-        missing = [row for row in rows if stored.get(row.message) != row.data]
-        for row in missing:
-            row.message = ids.take(row.message)
-        await self._insert_messages(connection, key, missing)
-        numbers = await self._ids(connection, STRUCTURE, (row.id for row in rows))
-        # A default of the table is no value, so rows with a time go apart from those without one.
-        for is_placed, some in groupby(rows, lambda row: row.placed is not None):
-            values = [
-                (
-                    *(numbers.take(row.id), key.session, row.message, self._branch(key)),
-                    *(row.type, row.sequence, row.turn, row.branch_turn, row.tool),
-                    *([row.placed] if is_placed else []),
-                )
-                for row in some
-            ]
-            names = BRANCH_COLUMNS if is_placed else BRANCH_COLUMNS[:-1]
-            await self.database.insert_rows(connection, STRUCTURE, names, values)
+    def _kept_usage(
+        self, key: MemoryKey, rows: Rows, turns: set[int | None], undone: dict[str, Any]
+    ) -> tuple[dict[Key, TableRow], list[dict[str, Any]]]:
+        """Return ``turn_usage``, the used tokens, for the turns of a branch, and what is dropped.
 
-    async def _insert_messages(
-        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
-    ) -> None:
-        values = [(row.message, key.session, row.data, row.created) for row in rows]
-        if values:
-            await self.database.insert_rows(connection, self._tables.messages, _MESSAGE, values)
-
-    async def _stored(
-        self, connection: AsyncConnection, key: MemoryKey, rows: Sequence[Row]
-    ) -> dict[int | None, Any]:
-        found: dict[int | None, Any] = {}
-        sql = (
-            f"SELECT id, message_data FROM {self._quoted(self._tables.messages)} "
-            "WHERE session_id = :session AND id IN :some"
-        )
-        for some in pieces([row.message for row in rows if row.message is not None]):
-            values = {"session": key.session, "some": some}
-            found |= dict(await self.database.fetch_all(connection, sql, values))
-        return found
-
-    async def _ids(
-        self, connection: AsyncConnection, table: str, wanted: Iterable[int | None]
-    ) -> _Ids:
-        """Return the ids that new rows of a table may get; ``wanted`` are ids of restored rows."""
-        sql = f"SELECT COALESCE(MAX(id), 0) FROM {self._quoted(table)}"
-        [[most]] = await self.database.fetch_all(connection, sql, {})
-        sql = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = :table"
-        [[given]] = await self.database.fetch_all(connection, sql, {"table": table})
-        taken: set[int] = set()
-        sql = f"SELECT id FROM {self._quoted(table)} WHERE id IN :some"
-        for some in pieces([id for id in wanted if id is not None]):
-            taken |= {
-                id for (id,) in await self.database.fetch_all(connection, sql, {"some": some})
-            }
-        return _Ids(taken, max(most, given) + 1)
-
-    async def _delete(
-        self, connection: AsyncConnection, table: str, ids: Iterable[int | None]
-    ) -> None:
-        if found := [(id,) for id in ids]:
-            sql = f"DELETE FROM {self.database.syntax.identifier(table)} WHERE id = ?"
-            deleted = await self.database.change_many(connection, sql, found)
-            self.database.check_deleted(table, len(found), deleted)
-
-    async def _drop_orphans(
-        self, connection: AsyncConnection, key: MemoryKey, ids: Iterable[int | None]
-    ) -> None:
-        sql = (
-            f"SELECT m.id FROM {self._quoted(self._tables.messages)} m WHERE m.id IN :some "
-            "AND m.session_id = :session "
-            f"AND NOT EXISTS (SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id)"
-        )
-        for some in pieces(list(ids)):
-            values = {"session": key.session, "some": some}
-            found = await self.database.fetch_all(connection, sql, values)
-            await self._delete(connection, self._tables.messages, [id for (id,) in found])
-
-    async def _save_usage(
-        self,
-        connection: AsyncConnection,
-        key: MemoryKey,
-        snapshot: Snapshot,
-        old: Held,
-        turns: set[int | None],
-    ) -> None:
-        """Adapt ``turn_usage``, the table of used tokens, to the turns of a branch.
-
-        Deletes the rows of turns that are not in ``turns``, as ``pop_item`` of the SDK does.  If
-        ``snapshot`` is from an undo, inserts the deleted rows of ``turns`` again.  ``old`` is the
-        branch before the change.
+        The rows of other turns are dropped, as ``pop_item`` of the SDK does.  The rows of ``turns``
+        that the undone change dropped are back.
         """
-        gone = [one["id"] for one in old.usage if one["user_turn_number"] not in turns]
-        await self._delete(connection, USAGE, gone)
-        left = {one["user_turn_number"] for one in old.usage} & turns
-        restored = snapshot.usage if isinstance(snapshot, Restored) else []
-        ids = await self._ids(connection, USAGE, (one["id"] for one in restored))
-        for one in restored:
+        branch, there = self._branch(key), rows[USAGE]
+        gone = {id: row for id, row in there.items() if row[2] == branch and row[3] not in turns}
+        found = {id: row for id, row in there.items() if id not in gone}
+        left = {row[3] for row in found.values() if row[2] == branch}
+        for one in undone.get("usage", ()):
             if one["user_turn_number"] in turns - left:
-                row = {"session_id": key.session, "branch_id": self._branch(key)} | one
-                row["id"] = ids.take(one["id"])
-                await self.database.insert_rows(connection, USAGE, list(row), [tuple(row.values())])
-
-    async def remove(self, key: MemoryKey, expect: str | None) -> None:
-        async with self.changing() as connection:
-            there = await self._expected(connection, key, expect)
-            await self._save(connection, key, Snapshot(Memory(key), []), there)
-            messages, sessions = map(self._quoted, self._tables[::-1])
-            where = Condition("m.session_id IN :sessions", {"sessions": [key.session]})
-            used = await self._has(connection, messages, key) or (
-                await self.database.has_added_value(
-                    connection, self._tables.sessions, _SESSION, where
-                )
-            )
-            if not used:
-                rows = int(await self._has(connection, sessions, key))
-                sql = f"DELETE FROM {sessions} WHERE session_id = :session"
-                deleted = await self.database.change(connection, sql, {"session": key.session})
-                self.database.check_deleted(self._tables.sessions, rows, deleted)
-
-    # Erasing
-
-    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        tables = await self._all_tables()
-        found: set[MemoryKey] = set()
-        async with self.database.snapshot() as connection:
-            for table in tables:
-                sql = f"SELECT DISTINCT session_id FROM {table}"
-                rows = await self.database.fetch_all(connection, sql, {})
-                found |= {self._key(session) for (session,) in rows}
-        for key in sorted(found):
-            if where.has_key(key):
-                yield key
-
-    async def _all_tables(self) -> list[str]:
-        there = await self.database.run(lambda connection: inspect(connection).get_table_names())
-        return [*sorted(BRANCH_TABLES.intersection(there)), *map(self._quoted, self._tables[::-1])]
-
-    async def _erase(self, key: MemoryKey) -> WriteResult:
-        tables = await self._all_tables()
-        gone = 0
-        async with self.database.connect() as connection, self.database.erasing(connection):
-            for table in tables:
-                sql = f"DELETE FROM {table} WHERE session_id = :session"
-                statement = self.database.syntax.bind(sql, {"session": key.session})
-                deleted = (await connection.execute(*statement)).rowcount
-                gone += deleted if table == self._quoted(self._tables.messages) else 0
-        return WriteResult(key, deleted=gone)
+                number = _take(rows[_IDS + USAGE], one["id"])
+                more = (one[name] for name in _USAGE[1:])
+                found[(number,)] = (number, key.session, branch, *more)
+        return found, [dict(zip(_USAGE, (row[0], *row[3:]), strict=True)) for row in gone.values()]
 
     # Checking
 
@@ -711,6 +537,18 @@ class BranchMaintenance(Maintenance):
         for key, count in (await self.store.outside()).items():
             if where.has_key(key):
                 yield Finding("outside-branches", key, count)
+
+
+def _row_table(name: str, columns: tuple[str, ...], order: tuple[str, ...]) -> RowTable:
+    return RowTable(name, key=columns[:1], columns=columns, session="session_id", order=order)
+
+
+def _take(ids: dict[Key, TableRow], wanted: int | None) -> int:
+    """Return the id ``wanted`` if it is free, else (or if None) the next free id; see ``_IDS``."""
+    [following] = ids[()]
+    id: int = following if wanted is None or (wanted,) in ids else wanted
+    ids |= {(id,): (), (): (max(following, id + 1),)}
+    return id
 
 
 def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
@@ -758,8 +596,8 @@ def _entry(row: Row) -> StoredMessage:
     return StoredMessage(OPENAI_AGENTS.message_id(value), jsonio.dumps(value), shape=row.shape())
 
 
-def _shaped(entry: StoredMessage) -> Row | None:
-    match of_shape(entry.shape).get(_SHAPE) if entry.shape else None:
+def _shaped(shape: str) -> Row | None:
+    match of_shape(shape).get(_SHAPE) if shape else None:
         case [int(message), created, id, int(sequence), turn, branch_turn, placed, kind, tool]:
             about = (turn, branch_turn, placed, kind, tool)
             return Row({}, "", created, message, id, sequence, *about)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -236,3 +237,18 @@ class WriteTests:
         async with place.store() as store:
             await write(store, [one], size=1)
             assert_same(store, (await read(store)).get(key), one)
+
+    async def test_write_of_many_pages_takes_a_time_that_is_linear(self, place: Place) -> None:
+        """A page that is appended to a memory takes no longer after a hundred other pages."""
+        [key] = place.keys(1)
+        size, start = max(1, place.size(20_000) // 100), 0
+        times: list[float] = []
+        async with place.store() as store:
+            for pages_ in (1, 10, 100):
+                more = [sample(key, samples.entries(pages_ * size, start=start))]
+                begin = time.process_time()
+                results = await write(store, more, offset=start, size=size)
+                times.append(time.process_time() - begin)
+                assert results[key].written == pages_ * size
+                start += pages_ * size
+        assert times[2] < 100 * max(times[1], 0.01), times  # ten times, and much noise
