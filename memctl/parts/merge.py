@@ -18,6 +18,7 @@ from memctl.reports.inspect import InspectedMemory, InspectReport
 from memctl.reports.report import Divisible, Error, PartRow, PartsReport
 from memctl.reports.schema import classes_of
 from memctl.text.numbers import count
+from memctl.text.words import natural
 
 MOST_ROWS = 1_000
 """The largest number of rows in the long lists of a report; ``failures_total`` has them all."""
@@ -117,7 +118,8 @@ def _finish(
             setattr(report, name, rows[:MOST_ROWS])
             setattr(report, f"{name}_total", len(rows))
     if isinstance(report, InspectReport):
-        report.memories = sorted(report.memories, key=_ORDERS[sort], reverse=sort == "last")
+        by_name = sorted(report.memories, key=lambda row: natural(_key(row)))
+        report.memories = sorted(by_name, key=_ORDERS[sort], reverse=sort == "last")
         del report.memories[limit or len(report.memories) :]
     elif isinstance(report, DoctorReport):
         report.findings.sort(key=_order)
@@ -146,12 +148,12 @@ def _key(row: InspectedMemory) -> tuple[str, ...]:
 
 
 _ORDERS: dict[str, Callable[[InspectedMemory], Any]] = {
-    "messages": lambda row: (-row.messages, _key(row)),
-    "bytes": lambda row: (-row.bytes, _key(row)),
-    "user": _key,
+    "messages": lambda row: -row.messages,
+    "bytes": lambda row: -row.bytes,
+    "user": lambda _: 0,
     "last": lambda row: row.last or "",
 }
-"""How ``inspect`` orders memories: as ``memctl.ops.inspect.inspect`` does."""
+"""How ``inspect`` orders memories that are sorted by their names: see ``memctl.ops.inspect``."""
 
 
 def _part(result: PartResult, stores: Sequence[str]) -> PartRow:

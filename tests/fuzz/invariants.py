@@ -109,7 +109,8 @@ def check_end(outcome: Outcome) -> None:
     if "Traceback (most recent call last)" in outcome.stderr:
         raise Broken("a traceback on stderr", outcome.stderr)
     lines = _COLOUR.sub("", outcome.stderr).splitlines()
-    errors = [line for line in lines if line.startswith("memctl: error:")]
+    ends = ("memctl: error:", "memctl: warning:") if _warns(outcome) else "memctl: error:"
+    errors = [line for line in lines if line.startswith(ends)]
     said = outcome.stderr + outcome.stdout.decode("utf-8", "replace")
     if outcome.code == 2 and said.startswith("Usage: "):
         return  # nothing was asked for: the help says what there is
@@ -117,6 +118,11 @@ def check_end(outcome: Outcome) -> None:
         raise Broken(
             f"{len(errors)} lines of an error with exit code {outcome.code}", outcome.stderr
         )
+
+
+def _warns(outcome: Outcome) -> bool:
+    """Return whether ``doctor`` found warnings alone, which are no error."""
+    return outcome.code == 6 and "doctor" in outcome.arguments and "error:" not in outcome.stderr
 
 
 def _in_json(outcome: Outcome) -> bool:
