@@ -12,7 +12,7 @@ from memctl.location import Location
 from memctl.ops import same_store as places
 from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
-from memctl.stores.archive.rotation import lasting, split_choice
+from memctl.stores.archive.rotation import lasting
 
 
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
@@ -43,8 +43,9 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 
     ``argument`` is the name, URL or path of the store that the user wrote.
     """
-    name, aliases = run.named(argument), {*run.configuration().stores}
-    if name not in aliases and split_choice(name)[0] in aliases:
+    config, name = run.configuration(), run.named(argument)
+    aliases = {*config.stores}
+    if name not in aliases and config.alias(name) is not None:  # one file of a rotation
         name = lasting(name, location)
         aliases.add(name)
     found = runs.describe_run(command, name, location, aliases)

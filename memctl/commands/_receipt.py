@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import UNSET
 from rich.text import Text
@@ -27,8 +27,10 @@ from memctl.registry import make_store
 from memctl.reports.verify import DifferenceRow, UnsearchedRow, VerifyReceiptReport
 from memctl.text.numbers import count
 
+_NAME_IT = "name the store with its password: memctl verify --receipt FILE STORE"
 
-def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
+
+def verify_receipt(run: Run, place: str, stores: Sequence[str]) -> None:
     """Search stores for data that an erase removed; ``place`` is the receipt of the erase.
 
     Without ``stores``, the stores that the receipt names are searched.  A store that does not
@@ -41,13 +43,12 @@ def verify_receipt(run: Run, place: str, stores: Iterable[str]) -> None:
     """
     output, receipt = run.output, read_receipt(place)
     search = _Search(run, receipt)
-    for name in list(stores) or [one.argument for one in receipt.stores]:
+    for name in stores:
         search.look_in(name)
+    for recorded in receipt.stores if not stores else ():
+        search.look_in(recorded.argument, hint=_NAME_IT)
     if search.failed and not search.labels:
-        error, named = next(iter(search.failed.values())), receipt.stores[0].argument
-        if isinstance(error, Unavailable) and not stores and "://" in named:
-            error.hint = "name the store with its password: memctl verify --receipt FILE STORE"
-        raise error
+        raise next(iter(search.failed.values()))
     output.printout = Printout(search.report, search.table, of_run=True)
     if found := search.found:
         raise Different(
@@ -83,8 +84,10 @@ class _Search:
         self.unsearched: list[str] = []
         """Why undo runs could not be searched."""
 
-    def look_in(self, name: str) -> None:
+    def look_in(self, name: str, *, hint: str = "") -> None:
         """Search a store, or all files of a rotation; keep an error in ``failed``.
+
+        ``hint`` is for an error of a URL, which may lack its password.
 
         Raises:
             Interrupted: a signal came.
@@ -102,6 +105,8 @@ class _Search:
             except Interrupted:
                 raise
             except MemctlError as error:
+                if isinstance(error, Unavailable) and "://" in name:
+                    error.hint = hint or error.hint
                 self._fail(location.label, error)
             else:
                 self.labels.append(location.label)

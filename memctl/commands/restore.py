@@ -44,8 +44,8 @@ from memctl.storekit.checkpoints import CheckpointArchive
 from memctl.text.numbers import count
 from memctl.text.words import natural
 
-_STAY = frozenset({"message-extra", "memory-extra"})
-"""The differences that a restore leaves: what only the store has."""
+_STAY = frozenset({"message-extra", "memory-extra", "settings", "path", "expiry"})
+"""The differences that a restore leaves: what the archive lacks, and what agents set anew."""
 
 
 @partial(takes_options, changes=True)
@@ -140,6 +140,7 @@ def _restored(key: MemoryKey, differences: list[Difference]) -> RestoredMemory:
         back=codes["message-missing"],
         changed=len(changed),
         stay=codes["message-extra"],
+        summary=bool(codes["summary"]),
     )
 
 
@@ -163,7 +164,7 @@ class RestoreOutcome(CopyOutcome):
 
 
 def _drawn(plan: list[RestoredMemory]) -> RenderableType:
-    """Draw the first memories of a plan: what comes back, what changes, and what stays."""
+    """Draw the first memories of a plan: messages to put back, to change and to keep."""
     rows = plan[:SHOWN_MEMORIES]
     columns = [
         Column("user", [cell(row.user) for row in rows], shrinks=True),
@@ -180,6 +181,8 @@ def _drawn(plan: list[RestoredMemory]) -> RenderableType:
         Column("differs", [Text(f"{row.changed:,}") for row in rows], right=True),
         Column("only here, stays", [Text(f"{row.stay:,}") for row in rows], right=True),
     ]
+    if any(row.summary for row in rows):
+        columns.append(Column("summary", [Text("replaced" * row.summary) for row in rows]))
     if (hidden := len(plan) - len(rows)) > 0:
         return Group(
             Grid(columns), Text(f"and {count(hidden, 'memory')} more: --json lists all", "dim")

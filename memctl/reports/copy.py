@@ -112,7 +112,7 @@ class MigrateReport(ImportReport, kw_only=True):
 
 
 class RestoredMemory(Row, kw_only=True):
-    """What a restore changes in a memory."""
+    """The changes of a restore in a memory."""
 
     user: User
     session: Session
@@ -124,7 +124,9 @@ class RestoredMemory(Row, kw_only=True):
     changed: Count
     """The messages that get the content, the marks or the place that the archive has."""
     stay: Count
-    """The messages that only the store has, which stay."""
+    """The messages of the store that the archive lacks, which stay."""
+    summary: bool
+    """True if the summary of the archive replaces that of the store."""
 
     @property
     def key(self) -> MemoryKey:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +11,15 @@ import pytest
 
 from memctl.model import MemoryKey
 from memctl.testing import Place, samples
-from tests.support.cli import Run, fails, report
+from tests.support.cli import Run, fails, fill, report
 from tests.support.places import append, held, put, sample
 
 OTHER = samples.key(7)
-STORES = "sqlite", "postgresql", "mysql", "redis", "sessions", "archive", "sqlite-agentscope2"
+STORES = (
+    *("sqlite", "postgresql", "mysql", "redis", "tablestore", "sessions", "archive"),
+    *("sqlite-agentscope2", "sqlite-adk", "mysql-agno", "postgresql-openai-agents"),
+    *("redis-langchain", "sqlite-openai-branches"),
+)
 
 
 def ids(place: Place, key: MemoryKey) -> list[str]:
@@ -81,6 +87,60 @@ def test_restore_brings_back_whole_memories_and_changed_messages(
     after = held(place)
     assert {key: after[key] for key in keys} == before
     assert OTHER in after
+
+
+@pytest.mark.parametrize("name", ["sqlite-agentscope2", "redis-agentscope2", "agentscope2-files"])
+def test_restore_lets_the_agent_read_what_came_back_and_what_is_newer(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, name: str
+) -> None:
+    """AgentScope 2.x sends the context in the state of a session, which goes on."""
+    place, archive = one(name), tmp_path / "night.ndjson"
+    samples.use(place.backend.style)
+    try:
+        [key] = place.keys(1)
+        put(place, [sample(key, samples.entries(4))])
+        assert run("export", place.text, "-o", archive).exit_code == 0
+        words = ("--user", key.user, "--session", key.session)
+        read = [
+            one["id"] for one in report(run("context", place.text, *words, "--json"))["messages"]
+        ]
+        assert run("delete", place.text, *words, "--id", read[0], "--yes").exit_code == 0
+        append(place, key, [samples.entry("newer", 90)])
+    finally:
+        samples.use(samples.Style())
+    assert run("restore", archive, place.text, "--yes").exit_code == 0
+    found = report(run("context", place.text, *words, "--json"))["messages"]
+    assert [one["id"] for one in found] == [*read, "newer"]
+
+
+def test_restore_tells_equal_messages_without_ids_apart(run: Run, tmp_path: Path) -> None:
+    folder, archive = tmp_path / "histories", tmp_path / "night.ndjson"
+    folder.mkdir()
+    file = folder / "chat.json"
+
+    def write(*texts: str) -> None:
+        said = [{"type": "human", "data": {"content": text, "type": "human"}} for text in texts]
+        file.write_text(json.dumps(said))
+
+    write("yes", "tea", "yes", "milk")
+    assert run("export", f"langchain:{folder}", "-o", archive).exit_code == 0
+    write("yes", "one", "yes", "two", "milk", "yes", "three")
+    assert run("restore", archive, f"langchain:{folder}", "--yes").exit_code == 0
+    found = [message["data"]["content"] for message in json.loads(file.read_text())]
+    assert found == ["yes", "one", "tea", "yes", "two", "milk", "yes", "three"]
+
+
+def test_restore_says_what_becomes_of_a_summary(run: Run, tmp_path: Path) -> None:
+    store, archive = tmp_path / "sessions", tmp_path / "night.ndjson"
+    key = samples.key(0)
+    asyncio.run(fill(str(store), {key: samples.entries(4)}, summary="old"))
+    assert run("export", store, "-o", archive).exit_code == 0
+    state = next(store.glob("*.json"))
+    state.write_text(state.read_text().replace('"old"', '"new"'))
+    shown = run("restore", archive, store, "--dry-run").stdout
+    assert "replaced" in shown
+    assert run("restore", archive, store, "--yes").exit_code == 0
+    assert '"old"' in state.read_text()
 
 
 def test_restore_leaves_held_memories(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from memctl.ops.export import run as exporting
 from memctl.storekit.named_file import LocalFile
 from memctl.stores.archive import rotation
 from memctl.stores.archive.rotation import Series, parse_rotation
-from tests.support.cli import Run, contents, fails, report
+from memctl.testing import samples
+from tests.support.cli import Run, contents, fails, fill, report
 
 NOON = datetime(2026, 11, 21, 12)
 
@@ -300,6 +303,16 @@ def test_rotate_record_names_the_file_by_its_time(run: Run, nights: Path, write:
     assert done["store"] == "night@20261120T031500"
     assert run("undo", "--yes").exit_code == 0
     assert report(run("verify", nights.with_name(f"{nights.name}@2"), "--json"))
+
+
+def test_rotate_choice_is_no_part_of_other_names(run: Run, write: Path, tmp_path: Path) -> None:
+    """A folder may have the name of an alias, and an @."""
+    write.write_text(f'[stores.prod]\nurl = "{tmp_path}/agents.db"\n')
+    folder = tmp_path / "prod@home"
+    asyncio.run(fill(str(folder), {samples.key(0): samples.entries(3)}))
+    with contextlib.chdir(tmp_path):
+        assert run("delete", "prod@home", "--last", "1", "--yes").exit_code == 0
+        assert run("undo", "--store", "prod@home", "--yes").exit_code == 0
 
 
 def test_rotate_of_an_alias(run: Run, write: Path, filled: str, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Set
+from collections.abc import AsyncGenerator, Iterable, Iterator, Set
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import NamedTuple
 from zlib import crc32
 
 from memctl.dialects.live import not_read
@@ -727,42 +728,51 @@ class _Copy:
         return self._refuse(found, "repeated-id", "it holds a duplicate message id")
 
     async def _merged(self, keys: frozenset[MemoryKey]) -> AsyncGenerator[Page]:
-        """Yield the messages of the source, with those that only the target has between them.
+        """Yield the messages of the source, and between them the other messages of the target.
 
-        A message that only the target has follows the message that it followed there; if no message
-        of the source is after it there, it is newer and comes last.
+        Another message of the target follows its predecessor in the target.  The last messages of
+        the target are newer than the source, and come last.
         """
-        known: dict[MemoryKey, set[int]] = {key: set() for key in keys}
+        known: dict[MemoryKey, Counter[int]] = {key: Counter() for key in keys}
         async with aclosing(self.source.outline(Selection(keys=keys))) as pages:
             async for page in pages:
                 key = page.memory.key
                 known[key].update(id_digest(key, entry) for entry in page.messages)
-        followers: dict[tuple[MemoryKey, int | None], list[StoredMessage]] = {}
+        followers: dict[tuple[MemoryKey, _Which | None], list[StoredMessage]] = {}
+        """Other messages of the target, by their predecessor; None is the beginning."""
         newer: dict[MemoryKey, list[StoredMessage]] = {}
-        before: int | None = None
+        present: dict[MemoryKey, Memory] = {}
+        before: _Which | None = None
         own: list[StoredMessage] = []
+        seen: Counter[int] = Counter()
         async with aclosing(self.target.read(Selection(keys=keys))) as pages:
             async for page in pages:
                 key = page.memory.key
-                before = before if page.offset else None
-                for entry in page.messages:
-                    if (digest := id_digest(key, entry)) not in known[key]:
+                if page.offset == 0:
+                    before, seen, present[key] = None, Counter(), page.memory
+                for entry, which in _told_apart(page, seen):
+                    if which.place >= known[key][which.digest]:
                         own.append(entry)
                         continue
-                    followers[key, before], own, before = own, [], digest
+                    if own:
+                        followers[key, before], own = own, []
+                    before = which
                 if page.last:
                     newer[key], own = own, []
         offset = 0
         async with aclosing(self._read(self.where.only(keys))) as pages:
             async for page in pages:
-                key = page.memory.key
-                offset = offset if page.offset else 0
-                entries = [] if page.offset else followers.pop((key, None), [])
-                for entry in page.messages:
-                    entries += [entry, *followers.pop((key, id_digest(key, entry)), ())]
+                key, entries = page.memory.key, list[StoredMessage]()
+                if page.offset == 0:
+                    offset, seen = 0, Counter()
+                    entries += followers.pop((key, None), ())
+                for entry, which in _told_apart(page, seen):
+                    entries += [entry, *followers.pop((key, which), ())]
                 if page.last:
                     entries += newer.pop(key, ())
-                yield Page(page.memory, entries, offset, page.last)
+                # Agents go on with the settings and the expiry that the target has.
+                memory = replace(present.get(key, page.memory), summary=page.memory.summary)
+                yield Page(memory, entries, offset, page.last)
                 offset += len(entries)
 
     async def _unknown(
@@ -886,3 +896,21 @@ async def _work(
     except Exception as error:  # noqa: BLE001 - raised again by the caller of write
         failure = error
     await results.end(failure)
+
+
+class _Which(NamedTuple):
+    """A message among those of its memory with the same id: the digest of the id, and its place.
+
+    Messages without an id and a time share an id if they are equal.
+    """
+
+    digest: int
+    place: int
+
+
+def _told_apart(page: Page, seen: Counter[int]) -> Iterator[tuple[StoredMessage, _Which]]:
+    """Yield the messages of a page with their places; ``seen`` counts those of earlier pages."""
+    for entry in page.messages:
+        digest = id_digest(page.memory.key, entry)
+        yield entry, _Which(digest, seen[digest])
+        seen[digest] += 1
