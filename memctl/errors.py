@@ -43,7 +43,7 @@ class MemctlError(Exception):
     code: ClassVar[str] = "error"
     exit_code: int = 1
     level: str = "error"
-    """What the last line on stderr calls it: "error" or "warning"."""
+    """The label of the error on stderr: "error" or "warning"."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

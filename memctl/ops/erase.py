@@ -99,7 +99,7 @@ class EraseRun:
         *,
         notes_blobs: bool = False,
     ) -> None:
-        """``place`` is the store: its location, or the open store itself, which stays open.
+        """``place`` is the location of the store, or the open store, which stays open.
 
         ``argument`` names the store on a command line, for the receipt.  ``runs`` returns the undo
         runs on the store at a location.  ``holds`` says which memories to leave alone; None means

@@ -153,7 +153,7 @@ _ORDERS: dict[str, Callable[[InspectedMemory], Any]] = {
     "user": lambda _: 0,
     "last": lambda row: row.last or "",
 }
-"""How ``inspect`` orders memories that are sorted by their names: see ``memctl.ops.inspect``."""
+"""The orders of ``inspect`` for memories that are sorted by their names; see ``ops.inspect``."""
 
 
 def _part(result: PartResult, stores: Sequence[str]) -> PartRow:

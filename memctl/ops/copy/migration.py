@@ -51,7 +51,7 @@ from memctl.wrappers.timeout import Timeout
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the target was behind: what the last copy wrote, and its duration in seconds.
+    """The lag of the target: the amount that the last copy wrote, and its duration in seconds.
 
     ``memories`` and ``messages`` are the numbers of written memories and messages.
     """

@@ -23,7 +23,7 @@ def storable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What the head of a file for readers says about the export.
+    """The head of a file for readers.
 
     ``title`` is empty for a title from the names of the memories.  ``selected`` says what was
     selected; empty for a whole store.  ``unfolded`` opens what is folded otherwise.

@@ -302,7 +302,7 @@ def reversing(
     """Return a context manager with the run that undoes ``undone``.
 
     ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
-    purpose, perhaps another store than the run changed; ``elsewhere`` is True if it is another one.
+    purpose.  ``elsewhere`` is True if the run changed another store.
     ``job`` is the name of the undo of a job, of which only the shard of ``undone`` is locked.
 
     If the block succeeds and nothing of the run is left, the run is recorded as undone.

@@ -23,8 +23,7 @@ the form in which the store held the message.  Only archives that memctl keeps f
 ``jsonio.in_one_line``).  With ``id``, memctl writes and compares lines without parsing the
 message.
 
-The digest makes sure that memctl has written all lines.  So lines have only the form in which it
-writes them, and any other line is damage.
+The digest shows that memctl has written all lines: a line in another form is damage.
 """
 
 from __future__ import annotations

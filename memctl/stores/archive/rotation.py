@@ -32,7 +32,7 @@ _FORM = re.compile(
 )
 _TIME_IN_NAME = re.compile(r"-([0-9]{8}T[0-9]{6})\.")
 _SHOWN = 3
-"""How many files an error names."""
+"""The number of files that an error names."""
 _EXTENSIONS = (".ndjson.gz", ".ndjson.zst", ".ndjson")
 """Extensions with several parts; other names have the last suffix as extension.
 

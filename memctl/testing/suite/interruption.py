@@ -35,7 +35,7 @@ class Broken(Exception):
 
 
 class Stop(Enum):
-    """What stops a write or an edit."""
+    """The ways to stop a write or an edit."""
 
     ERROR = auto()
     """Its source raises an error."""

@@ -34,8 +34,8 @@ class RowTable:
     """A table of a layout.
 
     ``columns`` are the columns to read and write; the first ones are ``key``, the primary key.
-    ``session`` is the column that names the session of a row.  A table without it is shared by
-    sessions: its rows are found by their keys, and inserted unless another run does so.
+    ``session`` is the column that names the session of a row.  Without ``session``,
+    sessions share the rows of a table: a row is found by its key, and inserted if it is missing.
     """
 
     name: str
@@ -82,7 +82,7 @@ class RowTable:
 
 
 class Delta:
-    """How the rows of a session change, by table: deleted keys, new rows, and changed rows."""
+    """The changes of the rows of a session, by table: deleted keys, new rows, changed rows."""
 
     def __init__(self, tables: Iterable[RowTable], old: Rows, new: Rows) -> None:
         """Compare the present rows ``old`` with the wanted rows ``new``.
@@ -279,7 +279,7 @@ class RowTables:
     async def _insert_shared(
         self, connection: AsyncConnection, table: RowTable, rows: Iterable[Row]
     ) -> None:
-        """Insert rows, but for those that another run inserts at the same time."""
+        """Insert rows; a row that another run inserts at the same time is left as it is."""
         quoted = self._syntax.quoted
         places = ", ".join(self._place(table, name) for name in table.columns)
         names = ", ".join(map(quoted, table.columns))

@@ -27,7 +27,7 @@ KEPT_IDS = 100_000
 KEPT_EXPIRIES = 100_000
 """The most expiries to keep before a change; more expiries are not kept."""
 Lists = dict[bytes, list[bytes] | None]
-"""Ids by name of their mark list; None for a list that memctl would write the same."""
+"""Ids by name of their mark list; None for a list in the order in which memctl writes ids."""
 _TOLERANCE = 1000
 """Expiries that differ by less, in milliseconds, count as equal: they were set together."""
 
