@@ -100,7 +100,7 @@ class CopyOutcome:
                 "messages",
                 "use --on-conflict skip or append, or replace with --no-backup --yes"
                 if self.copied.rounds
-                else "use --on-conflict skip, append or replace",
+                else "use --on-conflict skip, append, merge or replace",
             )
         if damage := self.copied.damage():
             return damage
