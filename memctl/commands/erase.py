@@ -72,7 +72,11 @@ def erase(
     dry_run: DryRunOption = False,
     receipt: Annotated[
         str | None,
-        printing("--receipt", metavar="FILE", help="Write the receipt to FILE, or s3://..."),
+        printing(
+            "--receipt",
+            metavar="FILE",
+            help="Write the receipt to FILE, or s3://...: JSON, or a page (.html).",
+        ),
     ] = None,
     force: Annotated[
         bool, guarding("--force", help="Replace the file of --receipt if it exists.")

@@ -225,6 +225,8 @@ class Receipt:
     def save(self) -> None:
         """Replace the file of the receipt, durably; on a disk, with mode 0600.
 
+        A file whose name ends in ``.html`` becomes a page with the record attached.
+
         Raises:
             Unavailable: the operating system or the server refuses the write.
         """
@@ -246,8 +248,13 @@ class Receipt:
             "blobs_kept_for": self.blobs_kept_for,
             "not_reached": list(ALWAYS),
         }
+        text = json.dumps(record, indent=1).encode() + b"\n"
+        if _is_page(self.file):
+            from memctl.ops.receipt_page import page  # loads templates
+
+            text = page(record, text, self.file, len(self.digests))
         with self.file.create(0o600) as new:
-            new.write(json.dumps(record, indent=1).encode() + b"\n")
+            new.write(text)
             new.commit()
         self.saved = True
 
@@ -275,6 +282,10 @@ def read_receipt(place: str) -> Receipt:
     with system_errors(file.on_disk, "read"), os.fdopen(handle, "rb") as source:
         text = source.read()
     try:
+        if _is_page(file):
+            from memctl.ops.receipt_page import attachment  # loads templates
+
+            text = attachment(text)
         record: dict[str, Any] = json.loads(text)
         if record["schema"] != SCHEMA:
             raise ValueError(f"its schema is {record['schema']}")
@@ -307,6 +318,10 @@ def _file_at(place: str | None) -> NamedFile:
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
         return file_of(str(path))
     return file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
+
+
+def _is_page(file: NamedFile) -> bool:
+    return file.name.lower().endswith((".html", ".htm"))
 
 
 def _now() -> str:

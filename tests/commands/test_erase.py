@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -28,9 +29,10 @@ from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
 from tests.commands.test_asking import Session
 from tests.support.backends import AGENTSCOPE2, BACKENDS, new_place
+from tests.support.chromium import Chromium
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import held, put, runs_folder
-from tests.support.servers.pool import Servers
+from tests.support.servers.pool import Servers, start
 
 SECRET = "the word that is nobody's"
 HOSTILE = ["ada*", "ada%_", "a:da", "ada/x", "😀", "ada-x"]
@@ -630,24 +632,70 @@ def test_erase_replaces_no_file_by_its_receipt(run: Run, filled: str, tmp_path: 
     fails(run("verify", "--receipt", tmp_path / "none"), 4, "does not exist")
 
 
-def test_erase_goes_on_with_its_receipt(run: Run, filled: str, target: str, tmp_path: Path) -> None:
+def _record(receipt: Path) -> Any:
+    """Return what a receipt says to programs; a page has it as its attachment."""
+    text = receipt.read_text()
+    if receipt.suffix == ".html":
+        text = b64decode(text.partition("data:application/json;base64,")[2].partition('"')[0])
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("name", ["receipt.json", "receipt.html"])
+def test_erase_goes_on_with_its_receipt(
+    run: Run, filled: str, target: str, tmp_path: Path, name: str
+) -> None:
     assert run("migrate", filled, target).exit_code == 0
-    receipt = tmp_path / "receipt.json"
+    receipt = tmp_path / name
     words = ("erase", "--user", "user1", filled, target, "--receipt", receipt, "--yes")
     with lock_elsewhere(target, "pid 42 since then"):
         fails(run(*words), 7, "1 store of 2", "run the same command again")
-    before = json.loads(receipt.read_text())
+    before = _record(receipt)
     assert [one["state"] for one in before["stores"]] == ["erased", "failed"]
     other = ("erase", "--user", "user0", filled, "--receipt", receipt, "--yes")
     fails(run(*other), 2, "exists", "--force")
     assert run(*words).exit_code == 0
-    after = json.loads(receipt.read_text())
+    after = _record(receipt)
     assert (after["complete"], after["created"]) == (True, before["created"])
     assert after["digests"]["subject"] == before["digests"]["subject"]
     assert [one["state"] for one in after["stores"]] == ["erased", "erased"]
     assert len({one["messages"] for one in after["stores"]}) == 1
     assert run("verify", "--receipt", receipt).exit_code == 0
     fails(run(*words), 2, "exists", "--force")
+
+
+@pytest.mark.slow
+def test_erase_receipt_as_a_page(
+    run: Run, database: str, chromium: Chromium, tmp_path: Path
+) -> None:
+    archive, receipt = tmp_path / "nightly.ndjson.zst", tmp_path / "receipt 1.html"
+    nara = ADA._replace(session="nara")
+    asyncio.run(fill(database, {ADA: messages(), nara: messages(2), BOB: others()}))
+    assert run("export", database, "-o", archive).exit_code == 0
+    on_hold = ("--store", database, "--user", ADA.user, "--session", "nara")
+    assert run("hold", "add", *on_hold, "--reason", "case 17").exit_code == 0
+    words = ("erase", "--user", ADA.user, database, archive, "--receipt", receipt, "--yes")
+    fails(run(*words), 7, "held")
+    chromium.open(receipt, scripts=False)
+    said = chromium.printed()
+    assert "Not complete. Data of one user stays in 1 store" in " ".join(said.split())
+    for text in ("nightly.ndjson.zst", "erased in part; 1 memory held", "case", "VACUUM"):
+        assert (text in " ".join(said.split())) == (text != "case"), text
+    assert not re.search(f"{ADA.user}|kyoto|nara|{ID}", receipt.read_text())
+    assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
+    assert chromium.requests() == [receipt.as_uri()]
+    assert chromium.console() == []
+    for dark in (False, True):
+        chromium.open(receipt, dark=dark, width=400)
+        found = start(chromium.violations)
+        assert [one for one in found if one.startswith(("serious", "critical"))] == []
+        assert chromium.sideways() == 0
+    command = chromium.run("return document.querySelector('pre').textContent")
+    assert command == "memctl verify --receipt 'receipt 1.html'"
+    assert run("verify", "--receipt", receipt).exit_code == 0
+    asyncio.run(fill(database, {ADA: messages(1)}))
+    fails(run("verify", "--receipt", receipt), 6, "1 trace")
+    receipt.write_text("<!doctype html>")
+    fails(run("verify", "--receipt", receipt), 8, "is not a receipt", "no record attached")
 
 
 def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -> None:
