@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
 
 from memctl.encryption import Encryption
@@ -495,7 +495,7 @@ def _place(side: Store | str | Location) -> Store | Location:
 
 
 async def export(
-    source: Store | str | Location,
+    source: Store | str | Location | Mapping[str, str | Location],
     output: str | Path | BinaryIO,
     where: Selection = EVERYTHING,
     *,
@@ -509,9 +509,10 @@ async def export(
 
     The output is locked meanwhile, and appears only when it is complete.  Without a ``shape``, the
     extension of the output sets the form.  If the extension is unknown, a single memory becomes a
-    state_dict, and several become an archive.  In the report, ``copied`` has the counts and the
-    failed memories, and ``left_out`` has the damaged memories.  A given ``report`` is filled in,
-    even if an error ends the export.
+    state_dict, and several become an archive.  Several stores, each under a name, fit in a page of
+    HTML or a ZIP file, and the page shows the names.  In the report, ``copied`` has the counts and
+    the failed memories, and ``left_out`` has the damaged memories.  A given ``report`` is filled
+    in, even if an error ends the export.
 
     Raises:
         UsageError: the output exists, or cannot be written in this form.
@@ -519,6 +520,7 @@ async def export(
         Busy: another run writes to the output.
         MemctlError: as ``Store.read``.
     """
+    from memctl.ops.export.collection import Collection
     from memctl.ops.export.destination import STDOUT
     from memctl.ops.export.run import Export, ExportOptions, ExportReport
     from memctl.ops.observer import Unobserved
@@ -528,12 +530,18 @@ async def export(
         file = os.fspath(output)
     else:
         stream = output
-    exporting = Export(
-        *(_place(source), file, where, shape, options or ExportOptions()),
-        stream=stream,
-        observer=observer or Unobserved(progress),
-        report=report or ExportReport(),
-    )
+    given = file, where, shape, options or ExportOptions()
+    told: dict[str, Any] = {
+        "stream": stream,
+        "observer": observer or Unobserved(progress),
+        "report": report or ExportReport(),
+    }
+    if isinstance(source, Mapping):
+        stores = {name: _located(place) for name, place in source.items()}
+        first = next(iter(stores.values()))
+        exporting: Export = Collection(first, *given, **told, stores=stores)
+    else:
+        exporting = Export(_place(source), *given, **told)
     await exporting.prepare()
     with exporting.place() as place:
         await exporting.write(place)

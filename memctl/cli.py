@@ -43,7 +43,7 @@ GROUPS = {
     "Move": {
         "export": (
             "export",
-            "Write memories to a file: an archive, HTML, Markdown, OpenAI messages and others.",
+            "Write memories to a file: an archive, HTML, Markdown, CSV, OpenAI messages.",
         ),
         "import": ("import_", "Load an archive, a state_dict or session states into a store."),
         "migrate": ("migrate", "Copy memories to another store; run it again to copy what is new."),

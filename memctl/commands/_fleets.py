@@ -30,6 +30,8 @@ def stores_of(run: Run, command: str, given: dict[str, object], parts: int | Non
         return 1
     _refuse_pair(command, texts, found)
     fleet, size = fleets[0], len(fleets[0].stores)
+    if parts is None and command == "export":
+        return 1  # which may collect several stores
     if parts is None:
         raise UsageError(
             f"{fleet} is a fleet of {count(size, 'store')}",

@@ -58,6 +58,8 @@ def refuse_undivisible(
             raise UsageError(
                 f"--{option} cannot be combined with --shards", "leave one of them out"
             )
+    if given.get("more"):
+        raise UsageError("--shards divides one store", "leave the other stores out")
     for place in chain(*locations.values()):
         if place.kind == "stdio":
             raise UsageError("--shards needs named stores, not -", "name a file or a URL")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import UNSET, UnsetType
 
 from memctl.commands._context import Run
 from memctl.commands._journal import hold_source
@@ -21,22 +22,24 @@ from memctl.commands._options import (
     guarding,
 )
 from memctl.commands._reports import CopyOutcome, copied_fields
-from memctl.commands._run import output_of, readable, wait_for
+from memctl.commands._run import files_of, output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
-from memctl.location import visible
-from memctl.ops.export.destination import STDOUT, Shape
+from memctl.location import Location, visible
+from memctl.ops.export.collection import Collection
+from memctl.ops.export.destination import STDOUT, Shape, shape_of
 from memctl.ops.export.run import Export, ExportOptions
-from memctl.ops.export.run import ExportReport as Exported
 from memctl.ops.export.writer import Cover
 from memctl.ops.select import selected_text
 from memctl.output.terminal import Format, Output
-from memctl.reports.copy import ExportReport
+from memctl.reports.copy import CollectedStore, ExportReport
 from memctl.selection import Selection
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from memctl.ops.export.html import Source
 
 
 @divisible
@@ -44,6 +47,10 @@ def export(
     run: Run,
     store: StoreArgument,
     where: Selection,
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STORE", help="More stores, for a page or a ZIP file of all."),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -129,24 +136,22 @@ def export(
     rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Write memories to a file: an archive, HTML, Markdown, OpenAI messages and others.
+    """Write memories to a file: an archive, HTML, Markdown, CSV, OpenAI messages.
 
     The file appears under its name only when it is complete. A new file gets mode 0600. An archive
     can hold any memory. A state_dict is for InMemoryMemory.load_state_dict, a folder for
-    JSONSession. A page of HTML shows conversations in any browser, without script. A folder of
-    Markdown or HTML gets a file for each memory; the next export rewrites those that changed.
-    A .jsonl file has a conversation of OpenAI chat messages on each line; with --clean, no other
-    keys, as services for fine-tuning want it.
-    CSV and Parquet have a row for each message, atif has a trajectory for each memory.
-    An object appears when it is complete, too: s3://, gs://, az://. FILE may be an alias of an
-    archive.
-    A file whose name ends in .age is encrypted, for --encrypt-to or the recipients of the
-    configuration.
+    JSONSession. A page of HTML shows conversations in any browser. A folder of Markdown or HTML
+    gets a file for each memory; the next export rewrites those that changed. A .jsonl file has a
+    conversation of OpenAI chat messages on each line. CSV and Parquet have a row for each message,
+    atif has a trajectory for each memory. Several stores fit in a page of HTML, or in a ZIP file
+    with the page and an archive of each. FILE may be an object (s3://, gs://, az://) or an alias of
+    an archive. A file whose name ends in .age is encrypted, for --encrypt-to or the recipients of
+    the configuration.
 
     Examples:
       memctl export agents.db -o backup.ndjson.zst
       memctl export agents.db -o nightly.ndjson.zst --rotate daily:7,weekly:4
-      memctl export agents.db --user ada -o ada.html
+      memctl export prod nightly --user ada -o ada.html
     """
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError(
@@ -166,27 +171,55 @@ def export(
         encryption=run.encryption(),
         cover=Cover(title, selected_text(where, path), unfolded),
     )
+    given = output, where, shape, options
+    with_output: Any = {"stream": sys.stdout.buffer, "observer": run.output}
+    members = [name for text in (store, *(more or ())) for name in run.members(run.named(text))]
+    if len(members) > 1 or (shape or shape_of(output)) is Shape.ZIP:
+        stores = _sources(run, members)
+        first = next(iter(stores.values()))
+        collection = Collection(first, *given, **with_output, stores=stores)
+        _export(run, collection, ", ".join(stores))
+        return
     with readable(run.locate(store), where, path) as location:
-        outcome = ExportOutcome(location.label, dry_run=dry_run)
-        export_ = Export(
-            *(location, output, where, shape, options),
-            stream=sys.stdout.buffer,
-            observer=run.output,
-            report=outcome.export,
-        )
-        wait_for(export_.prepare())
-        run.output.printout = outcome.printout()
-        with export_.place() as place:
-            wait_for(export_.write(place))
-        outcome.end(run.output)
+        _export(run, Export(location, *given, **with_output), location.label)
+
+
+def _sources(run: Run, names: list[str]) -> dict[str, Location]:
+    """Return the stores of a collection, each once; the name of a rotation is all its files.
+
+    A store has the name of its alias, if that was written.
+
+    Raises:
+        UsageError: stdin is one of them.
+        MemctlError: as ``files_of``.
+    """
+    aliases = run.configuration().stores
+    found = {
+        (place.label, str(place.options)): (name if text in aliases else place.label, place)
+        for text in dict.fromkeys(names)
+        for name, place in files_of(run, text)
+    }
+    if any(place.kind == "stdio" for _, place in found.values()):
+        raise UsageError("stdin cannot be one of several stores", "name a file or a URL")
+    return dict(found.values())
+
+
+def _export(run: Run, exporting: Export, source: str) -> None:
+    outcome = ExportOutcome(exporting, source)
+    wait_for(exporting.prepare())
+    run.output.printout = outcome.printout()
+    with exporting.place() as place:
+        wait_for(exporting.write(place))
+    outcome.end(run.output)
 
 
 class ExportOutcome(CopyOutcome):
     """The report of ``export``: the memories, the file or folder, and the removed files."""
 
-    def __init__(self, source: str, *, dry_run: bool) -> None:
-        self.export = Exported()
-        super().__init__("export", source, STDOUT, dry_run=dry_run, copied=self.export.copied)
+    def __init__(self, exporting: Export, source: str) -> None:
+        self.export, self._run = exporting.report, exporting
+        copied, dry_run = self.export.copied, exporting.options.dry_run
+        super().__init__("export", source, STDOUT, dry_run=dry_run, copied=copied)
 
     def report(self) -> ExportReport:
         """Return the report as it is now."""
@@ -198,7 +231,23 @@ class ExportOutcome(CopyOutcome):
             as_=self.export.shape.value,
             bytes=self.export.bytes,
             removed=self.export.removed,
+            stores=self._stores(),
         )
+
+    def _collected(self) -> list[Source]:
+        return self._run.collected if isinstance(self._run, Collection) else []
+
+    def _stores(self) -> list[CollectedStore] | UnsetType:
+        return [
+            CollectedStore(
+                store=one.label,
+                memories=one.memories,
+                messages=one.messages,
+                repeated=one.repeated,
+                file=one.file or UNSET,
+            )
+            for one in self._collected()
+        ] or UNSET
 
     def _table(self) -> RenderableType | None:
         if not (self.dry_run and self.ended):
@@ -235,4 +284,6 @@ class ExportOutcome(CopyOutcome):
         said = f"{count(memories.written, 'memory')} {would}written to {visible(self.export.file)}"
         if memories.unchanged:
             said += f", {memories.unchanged:,} unchanged"
+        if repeated := sum(one.repeated for one in self._collected()):
+            said += f", {repeated:,} of them equal to others"
         return [said, *(f"{visible(path)} {would}removed" for path in self.export.removed)]

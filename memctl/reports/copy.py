@@ -143,7 +143,19 @@ class RestoreReport(ImportReport, kw_only=True):
     """The memories that differ, and what comes back; empty if there is nothing to restore."""
 
 
-_SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif openai")
+_SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif openai zip")
+
+
+class CollectedStore(Row, kw_only=True):
+    """What a page or a ZIP file has of one of several stores."""
+
+    store: Place
+    memories: Count
+    messages: Count
+    repeated: Count
+    """The memories that are equal to those of stores before, and are shown there."""
+    file: Maybe[str] = UNSET
+    """The archive in the ZIP file."""
 
 
 class ExportReport(Divisible, kw_only=True, rename={"as_": "as"}):
@@ -165,3 +177,5 @@ class ExportReport(Divisible, kw_only=True, rename={"as_": "as"}):
     """The size of the file; null for a folder and in a dry run."""
     removed: list[str]
     """Removed files; with --dry-run, files to remove."""
+    stores: Maybe[list[CollectedStore]] = UNSET
+    """What is from which store, if there are several or the output is a ZIP file."""

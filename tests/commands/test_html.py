@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from zipfile import ZipFile
 
 import pytest
 
@@ -439,6 +440,14 @@ def test_html_of_every_store(run: Run, any_place: testing.Place, tmp_path: Path)
     written.is_harmless()
     assert written.elements.count("article") == found["messages"]["written"]
     assert found["messages"]["written"] >= len(entries)  # some frameworks have results of their own
+    packed = tmp_path / "page.zip"
+    assert run("export", any_place.text, "-o", packed).exit_code == 0
+    with ZipFile(packed) as whole:
+        whole.extractall(tmp_path / "unpacked")
+    again, archive = sorted((tmp_path / "unpacked").iterdir(), key=lambda path: path.suffix)
+    assert run("verify", any_place.text, archive).exit_code == 0
+    for part in ("<article", 'unread"', "<details", 'class="mark'):
+        assert again.read_text().count(part) - (part == "<details") == written.source.count(part)
 
 
 @pytest.fixture(scope="module")

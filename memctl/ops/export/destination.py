@@ -47,6 +47,8 @@ class Shape(StrEnum):
     PARQUET = "parquet"
     ATIF = "atif"
     OPENAI = "openai"
+    ZIP = "zip"
+    """A page of HTML, and an archive of each store."""
 
 
 WRITTEN = frozenset({Shape.MARKDOWN, Shape.HTML, Shape.CSV, Shape.PARQUET, Shape.ATIF})
@@ -68,7 +70,12 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.PARQUET: (".parquet",),
     Shape.ATIF: (".jsonl", ".json"),
     Shape.OPENAI: spec_of("openai").suffixes,
+    Shape.ZIP: (".zip",),
 }
+
+
+_NAMED = (Shape.MARKDOWN, Shape.HTML, Shape.CSV, Shape.PARQUET, Shape.OPENAI, Shape.ZIP)
+"""The shapes besides archives and JSON that an extension shows."""
 
 
 def shape_of(output: str) -> Shape | None:
@@ -82,7 +89,7 @@ def shape_of(output: str) -> Shape | None:
         return Shape.ARCHIVE
     if name.endswith(".json"):
         return Shape.STATE_DICT
-    for shape in (Shape.MARKDOWN, Shape.HTML, Shape.CSV, Shape.PARQUET, Shape.OPENAI):
+    for shape in _NAMED:
         if name.endswith(_EXTENSIONS[shape]):
             return shape
     return Shape.SESSION_DIR if output.endswith(os.sep) else None
@@ -329,12 +336,14 @@ def refuse_options(
     Raises:
         UsageError: ``rotate`` is set, and the output is not a file.  Or ``prune`` is set, and the
             output is not a folder of Markdown or HTML, or only some messages are selected.  Or the
-            selection has a shard, and the output holds one memory, or the export is ``limited``.
+            selection has a shard, and the output cannot be divided, or the export is ``limited``.
     """
     if where.shard is not None and shape is Shape.STATE_DICT:
         raise UsageError(
             "a state_dict holds one memory, which cannot be divided", "use --as archive"
         )
+    if where.shard is not None and shape is Shape.ZIP:
+        raise UsageError("a ZIP file cannot be divided", "use --as archive, or leave --shard out")
     if where.shard is not None and limited:
         raise UsageError(
             "--min-memories and --min-messages are about all parts, and --shard does one",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import IO, Any, NamedTuple, TextIO
@@ -58,7 +60,7 @@ def _template(file: str) -> Template:
 @cache
 def _templates() -> Environment:
     made = environment("memctl.ops.export")
-    made.filters |= {"brief": _brief, "cut": _cut, "title": _title}
+    made.filters |= {"brief": _brief, "cut": _cut, "period": _period, "title": _title}
     made.globals |= {
         "index": HtmlFolder.index,
         "note": _NOTE,
@@ -75,6 +77,10 @@ class HtmlFile(PageWriter):
     The list is complete only after the last memory.  Until then, both are in temporary files.
     """
 
+    _template = "memories.html"
+    _level = 2
+    """The level of the headings of memories."""
+
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
         self._cover = Cover()
@@ -90,25 +96,33 @@ class HtmlFile(PageWriter):
     def add(self, page: Page) -> None:
         if page.offset == 0:
             self._memories += 1
-            self._memory = _Memory(self._dialect, self._memories, unfolded=self._cover.unfolded)
+            self._memory = _Memory(
+                self._dialect, self._memories, level=self._level, unfolded=self._cover.unfolded
+            )
             self._first = self._first if self._memories > 1 else page.memory.key
             self._one_user &= page.memory.key.user == self._first.user
         self._body.write(_template("messages.html").render(self._memory.told(page)))
         if page.last:
-            self._messages += self._memory.messages
-            self._list.write(self._memory.entry(page.memory.key))
+            self._end(page.memory.key)
+
+    def _end(self, key: MemoryKey) -> None:
+        self._messages += self._memory.messages
+        self._list.write(self._memory.entry(key))
 
     def finish(self) -> None:
-        page = _template("memories.html").generate(
-            title=self._title(),
-            cover=self._cover,
-            memories=self._memories,
-            messages=self._messages,
-            noun=self._dialect.noun,
-            list=_read(self._list),
-            body=_read(self._body),
-        )
-        self._file.writelines(page)
+        self._file.writelines(_template(self._template).generate(self._told()))
+
+    def _told(self) -> dict[str, Any]:
+        """Return what the template needs."""
+        return {
+            "title": self._title(),
+            "cover": self._cover,
+            "memories": self._memories,
+            "messages": self._messages,
+            "noun": self._dialect.noun,
+            "list": _read(self._list),
+            "body": _read(self._body),
+        }
 
     def _title(self) -> str:
         if self._cover.title:
@@ -122,6 +136,82 @@ class HtmlFile(PageWriter):
     def discard(self) -> None:
         end(self._list)
         end(self._body)
+
+
+@dataclass(slots=True)
+class Source:
+    """A store of a page, and what the page has of it.
+
+    ``memories`` counts also those that are ``repeated``: equal to memories of stores before.
+    ``file`` is the name of a file with the same memories for programs; empty without one.
+    """
+
+    label: str
+    title: str
+    dialect: Dialect
+    file: str = ""
+    memories: int = 0
+    messages: int = 0
+    repeated: int = 0
+    first: str = ""
+    last: str = ""
+    """The days of the first and the last message with a time."""
+
+
+class HtmlCollection(HtmlFile):
+    """A page with the memories of several stores, each under the name of its store.
+
+    A memory that is equal to one of a store before is only listed, with a link to that one.
+    """
+
+    _template = "collection.html"
+    _level = 3
+
+    def __init__(self, file: TextIO) -> None:
+        super().__init__(file, FACT)  # until the first source begins
+        self.sources: list[Source] = []
+        self._seen: dict[bytes, tuple[str, Source]] = {}
+        """By the digest of each memory, its id in the page and its source."""
+        self._digest = hashlib.sha256()
+        self._begin = 0
+        """The place of the latest memory in the body."""
+
+    def begin_source(self, source: Source) -> None:
+        """Begin the memories of a store."""
+        self.sources.append(source)
+        self._dialect = source.dialect
+        heading = _template("source.html")
+        for spool, level in ((self._list, 0), (self._body, 2)):
+            spool.write(heading.render(source=source, level=level, number=len(self.sources)))
+
+    def add(self, page: Page) -> None:
+        if page.offset == 0:
+            self._begin = self._body.tell()
+            about = page.memory
+            self._digest = hashlib.sha256(repr((*about.key, about.summary)).encode())
+        for entry in page.messages:
+            self._digest.update(repr((entry.message, entry.marks)).encode())
+        super().add(page)
+
+    def _end(self, key: MemoryKey) -> None:
+        source, memory = self.sources[-1], self._memory
+        source.memories += 1
+        source.messages += memory.messages
+        source.first = min(filter(None, (source.first, memory.first)), default="")
+        source.last = max(source.last, memory.last)
+        seen = self._seen.setdefault(self._digest.digest(), (memory.id, source))
+        if seen[1] is source:
+            super()._end(key)
+            return
+        source.repeated += 1
+        self._memories -= 1
+        self._body.seek(self._begin)
+        self._body.truncate()
+        self._list.write(_template("repeated.html").render(id=seen[0], key=key, source=seen[1]))
+
+    def _told(self) -> dict[str, Any]:
+        facts = all(source.dialect.facts for source in self.sources)
+        return super()._told() | {"sources": self.sources, "noun": "fact" if facts else "message"}
 
 
 def _spool() -> IO[str]:
@@ -148,7 +238,7 @@ class HtmlFolder(FolderFormat):
 
     def contents(self, files: Iterator[IndexedFile], noun: str) -> Iterator[str]:
         entries = (
-            (link, stamp.key, stamp.messages, _period(*map(_day, (stamp.first, stamp.last))))
+            (link, stamp.key, stamp.messages, _period(map(_day, (stamp.first, stamp.last))))
             for link, stamp in files
         )
         return _template("index.html").generate(entries=entries, noun=noun)
@@ -181,21 +271,22 @@ _Part = tuple[str | None, str | dict[str, str], str]
 class _Memory:
     """The HTML of one memory, page by page."""
 
-    def __init__(self, dialect: Dialect, number: int = 0, *, unfolded: bool = False) -> None:
+    def __init__(
+        self, dialect: Dialect, number: int = 0, *, level: int = 1, unfolded: bool = False
+    ) -> None:
         """``number`` is the number of the memory in its file; 0 if the file has no other memory.
 
-        ``unfolded`` opens what is folded otherwise.
+        ``level`` is that of its heading.  ``unfolded`` opens what is folded otherwise.
         """
         self._unfolded = unfolded
         self.messages = 0
         """The number of messages so far."""
         self._dialect = dialect
-        self._level = 2 if number else 1
-        """The level of the heading."""
-        self._id = f"memory-{number}"
+        self._level = level
+        self.id = f"memory-{number}"
         self._prefix = f"{number}-" if number else ""
         """The beginning of the ids of the messages in the file."""
-        self._first = self._last = ""
+        self.first = self.last = ""
         """The days of the first and of the latest message with a time; empty without times."""
 
     def told(self, page: Page) -> dict[str, Any]:
@@ -211,18 +302,18 @@ class _Memory:
             ),
             "noun": self._dialect.noun,
             "level": self._level,
-            "heading": self._id,
+            "heading": self.id,
             "open": self._unfolded,
         }
 
     def entry(self, key: MemoryKey) -> str:
         """Return the entry of the memory in the list of its file."""
         return _template("entry.html").render(
-            link=f"#{self._id}",
+            link=f"#{self.id}",
             key=key,
             messages=self.messages,
             noun=self._dialect.noun,
-            days=_period(self._first, self._last),
+            days=_period((self.first, self.last)),
         )
 
     def _message(self, entry: StoredMessage, number: int, unread: str) -> _Message:
@@ -264,9 +355,9 @@ class _Memory:
 
     def _new_day(self, day: str) -> str:
         """Return the day of the next message; empty if it is that of the message before."""
-        if not day or day == self._last:
+        if not day or day == self.last:
             return ""
-        self._first, self._last = self._first or day, day
+        self.first, self.last = self.first or day, day
         return day
 
 
@@ -339,8 +430,8 @@ def _day(time: str) -> str:
     return _moment(time)[0][:10]
 
 
-def _period(first: str, last: str) -> str:
-    return " to ".join(day for day in dict.fromkeys((first, last)) if day)
+def _period(days: Iterable[str]) -> str:
+    return " to ".join(filter(None, dict.fromkeys(days)))
 
 
 def _names(key: MemoryKey) -> list[str]:

@@ -205,7 +205,7 @@ class Export:
         )
         if self._new_folder is not None and shard is not None:
             refuse_other_parts(output, shard)
-        if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN, Shape.HTML):
+        if options.clean and shape in (Shape.ARCHIVE, Shape.MARKDOWN, Shape.HTML, Shape.ZIP):
             raise UsageError(
                 f"--clean does not fit {shape.value}, which "
                 + ("shows no notes" if shape is Shape.HTML else "needs memctl's notes"),
