@@ -30,6 +30,8 @@ from memctl.reports.copy import (
     ImportReport,
     LossRow,
     MigrateReport,
+    RestoredMemory,
+    RestoreReport,
 )
 from memctl.reports.history import RunRow
 from memctl.reports.report import FailureRow, Maybe, Report
@@ -41,9 +43,12 @@ if TYPE_CHECKING:
     from memctl.embedder import EmbeddingReport
 
 
+_COPIES = {"import": ImportReport, "migrate": MigrateReport, "restore": RestoreReport}
+
+
 @dataclass
 class CopyOutcome:
-    """The report of ``import`` and ``migrate``."""
+    """The report of ``import``, ``restore`` and ``migrate``."""
 
     command: str
     source: str
@@ -51,6 +56,8 @@ class CopyOutcome:
     _: KW_ONLY
     dry_run: bool
     copied: CopyReport = field(default_factory=CopyReport)
+    plan: list[RestoredMemory] | None = None
+    """What the memories of the target get, if both sides were compared before."""
     ended: bool = False
     """True if the run reached its end: it is then reported even if it copied nothing."""
 
@@ -61,7 +68,7 @@ class CopyOutcome:
     def report(self) -> Report:
         """Return the report as it is now."""
         copied = self.copied
-        report = (MigrateReport if self.command == "migrate" else ImportReport)(
+        report: Report = _COPIES[self.command](
             dry_run=self.dry_run,
             source=self.source,
             target=self.target,
@@ -69,6 +76,7 @@ class CopyOutcome:
             embedded=_embedded(copied.embedding),
             verified=UNSET if copied.verified is None else copied.verified,
             run=copied.run or UNSET,
+            **({} if self.plan is None else {"plan": self.plan}),
         )
         if isinstance(report, MigrateReport) and copied.rounds:
             memories, messages = len(copied.settled), sum(copied.settled.values())
@@ -76,8 +84,11 @@ class CopyOutcome:
         return report
 
     def _table(self) -> RenderableType | None:
-        from memctl.output import tables  # only needed to draw
+        from memctl.output import restoring, tables  # only needed to draw
 
+        plan = self.plan or []
+        if self.command == "restore" and (self.dry_run or not plan):
+            return restoring.plan(plan)
         if self.copied.rounds and self.ended:
             about = self.copied, self.source, self.target, self.copied.rounds
             return tables.followed(*about)
@@ -87,7 +98,7 @@ class CopyOutcome:
         wrote = self.copied.memories.written or not self.ended  # the answer to a write may be lost
         if found is not None and self.copied.run and wrote:
             found.append(f"\nundo it with: memctl undo {self.copied.run}", "not bold dim")
-        return found
+        return restoring.planned(plan, found) if plan and found else found
 
     def error(self) -> MemctlError | None:
         """Return the error if memories could not be copied; None if all were copied."""

@@ -40,9 +40,11 @@ from memctl.location import Location, visible
 from memctl.model import OnConflict
 from memctl.ops.copy.copy import CopyOptions
 from memctl.ops.copy.migration import FILES
+from memctl.ops.copy.restored import restored
 from memctl.ops.export.destination import PLACE
 from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
+from memctl.reports.copy import RestoredMemory
 from memctl.selection import Selection
 from memctl.storekit.checkpoints import CheckpointArchive
 from memctl.text.values import deletion_limit
@@ -113,10 +115,23 @@ def import_(
         )
         options = run_options(run, backup=backup and destination.kind != "stdio", dry_run=dry_run)
         asks = on_conflict is OnConflict.REPLACE and not yes
+        if dry_run and origin.kind == "archive" and where.shard is None:
+            outcome.plan = _plan(run, origin, destination, where)
         try:
             carry_out(run, outcome, destination, transfer, work, options, asks=asks)
         except CheckpointArchive:
             _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
+
+
+def _plan(
+    run: Run, archive: Location, store: Location, where: Selection
+) -> list[RestoredMemory] | None:
+    """Return what the memories of a store would get; None for a new store, and of checkpoints."""
+    try:
+        found = wait_for(api.compare(archive, store, where, observer=run.output))
+    except (NotFound, CheckpointArchive):
+        return None
+    return restored(found.differences)
 
 
 def _put_back(

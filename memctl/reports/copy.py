@@ -86,8 +86,8 @@ class Followed(Row):
     rounds: Count
 
 
-class ImportReport(Divisible, kw_only=True):
-    """The result of an import."""
+class CopiedReport(Divisible, kw_only=True):
+    """The result of a copy into a store."""
 
     flat: ClassVar[tuple[str, ...]] = "dry_run", "source", "target", "memories", "messages"
     rules: ClassVar = Divisible.rules | {"losses": added("kind")}
@@ -105,14 +105,14 @@ class ImportReport(Divisible, kw_only=True):
     run: Maybe[RunId] = UNSET
 
 
-class MigrateReport(ImportReport, kw_only=True):
+class MigrateReport(CopiedReport, kw_only=True):
     """The result of a migration."""
 
     follow: Maybe[Followed] = UNSET
 
 
 class RestoredMemory(Row, kw_only=True):
-    """The changes of a restore in a memory."""
+    """What a memory gets back from a restore, or gets from an import."""
 
     user: User
     session: Session
@@ -134,7 +134,14 @@ class RestoredMemory(Row, kw_only=True):
         return MemoryKey(self.user, self.session, "" if self.path is UNSET else self.path)
 
 
-class RestoreReport(ImportReport, kw_only=True):
+class ImportReport(CopiedReport, kw_only=True):
+    """The result of an import."""
+
+    plan: Maybe[list[RestoredMemory]] = UNSET
+    """In a dry run, the memories of the store that differ from the file, or that it lacks."""
+
+
+class RestoreReport(CopiedReport, kw_only=True):
     """The result of a restore."""
 
     flat = ()

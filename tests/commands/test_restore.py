@@ -79,6 +79,12 @@ def test_restore_brings_back_whole_memories_and_changed_messages(
         [keys[0].session, "all", "0", "0"],
         [keys[1].session, "0", "4", "0"],
     ]
+    imported = run("import", archive, place.text, "--on-conflict", "merge", "--dry-run").stdout
+    assert imported.splitlines()[:3] == shown
+    plan = report(run("import", archive, place.text, "--dry-run", "--json"), 5)["plan"]
+    assert [(row["whole"], row["changed"]) for row in plan] == [(True, 0), (False, 4)]
+    new = report(run("import", archive, tmp_path / "new.db", "--dry-run", "--json"))
+    assert "plan" not in new, "all is new in a new store"
     only = ("--user", keys[1].user, "--session", keys[1].session)
     assert (
         len(report(run("restore", archive, place.text, *only, "--dry-run", "--json"))["plan"]) == 1
