@@ -24,7 +24,7 @@ from memctl.commands._options import (
 )
 from memctl.commands._run import readable, token_counter, wait_for
 from memctl.dialects.live import not_read
-from memctl.dialects.view import COMPRESSED
+from memctl.dialects.view import COMPRESSED, CallNames
 from memctl.inference.tokens import TokenCounter
 from memctl.location import Location, visible
 from memctl.model import MemoryInfo
@@ -203,6 +203,7 @@ class _Drawn:
         self._shown = shown
         self._console = output.console()
         self._piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
+        self._calls = CallNames()
         self._console.print(conversation.title(shown.info.key), soft_wrap=self._piped)
 
     def add(self, part: ContextMessage) -> None:
@@ -213,6 +214,7 @@ class _Drawn:
             fault=part.fault,
             unread=part.unread,
             dialect=self._shown.store.dialect,
+            calls=self._calls,
         )
         self._console.print(said, soft_wrap=self._piped)
 

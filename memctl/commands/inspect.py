@@ -15,6 +15,7 @@ from msgspec import UNSET
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
 from memctl.commands._run import readable, rotation, wait_for
+from memctl.dialects.view import CallNames
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.model import MemoryInfo, Page, StoredMessage
@@ -236,13 +237,14 @@ async def _conversations(
 
     console = output.console()
     piped = not sys.stdout.isatty()  # long lines are not wrapped in a pipe
-    memories = 0
+    memories, calls = 0, CallNames()
     async for page in pages:
         if page.offset == 0:
             if memories:
                 console.print()
             console.print(conversation.heading(page.memory), soft_wrap=piped)
             memories += 1
+            calls = CallNames()
         for entry, place in zip(page.messages, page.places, strict=True):
             if store.dialect.facts:
                 drawn = conversation.fact(entry, place + 1, ids=ids)
@@ -253,6 +255,7 @@ async def _conversations(
                     ids=ids,
                     unread=page.unread.get(place, ""),
                     dialect=store.dialect,
+                    calls=calls,
                 )
             console.print(drawn, soft_wrap=piped)
     return memories

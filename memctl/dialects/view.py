@@ -170,6 +170,24 @@ Block = (
 """A part of the content of a message.  ``value`` is the stored block."""
 
 
+class CallNames:
+    """The names of the tool calls of a memory, for results that are stored without a name."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def given_to(self, blocks: Iterable[Block]) -> list[Block]:
+        """Return the blocks of the next message; a result without a name has that of its call."""
+        found = list(blocks)
+        for block in found:
+            match block:
+                case ToolCallBlock(id, name):
+                    self._names[id] = name
+                case ToolResultBlock(id, ""):
+                    block.name = self._names.get(id, "")
+        return found
+
+
 def waiting(name: str) -> str:
     """Return the kind of a call that waits, where a message cannot hold the call."""
     return f"{name}: waits for an answer"

@@ -17,6 +17,7 @@ from memctl.dialects.live import tags
 from memctl.dialects.view import (
     READABLE,
     Block,
+    CallNames,
     Dialect,
     HintBlock,
     MediaBlock,
@@ -113,13 +114,14 @@ def message(
     unread: str = "",
     dialect: Dialect = AGENTSCOPE1,
     extent: Extent = _INSPECTED,
+    calls: CallNames | None = None,
 ) -> RenderableType:
     """Draw a message: a line with sender, time and marks, then its blocks.
 
-    ``number`` is its position in the memory, from 1.  ``ids`` shows its id.  ``tokens`` is shown
-    unless it is None.  ``fault`` is the reason why AgentScope cannot load the message, and is shown
-    unless it is empty.  A message is dim if there is a reason why the framework does not read it:
-    ``unread``.
+    ``number`` is its position in the memory, from 1.  ``calls`` are those of the messages before.
+    ``ids`` shows its id.  ``tokens`` is shown unless it is None.  ``fault`` is the reason why
+    AgentScope cannot load the message, and is shown unless it is empty.  A message is dim if there
+    is a reason why the framework does not read it: ``unread``.
     """
     shown = jsonio.pruned(entry.message)
     outlined = extent.parsed is not None and len(shown) > extent.parsed
@@ -143,7 +145,8 @@ def message(
         text.append(f"  {size(len(shown))}, long texts left out", "yellow")
     if fault:
         text.append(f"  AgentScope cannot load it: {visible(fault)}", "bold red")
-    drawn = Group(_Lines(text, ""), *(_block(block, extent) for block in view.blocks))
+    blocks = (calls or CallNames()).given_to(view.blocks)
+    drawn = Group(_Lines(text, ""), *(_block(block, extent) for block in blocks))
     return Styled(drawn, "dim") if unread else drawn
 
 

@@ -286,3 +286,24 @@ def test_other_encodings_are_named(run: Any, tmp_path: Path, encoding: str, name
     path.write_bytes(json.dumps(talk, ensure_ascii=False).encode(encoding))
     said = "another encoding than UTF-8" if encoding == "latin-1" else f"a text in {encoding[:6]}"
     fails(run("inspect", path), 8, said.replace("utf", "UTF"), "iconv -f")
+
+
+@pytest.mark.parametrize("words", [["inspect", "--messages"], ["export", "--as", "html"]])
+def test_results_without_a_name_are_shown_with_that_of_their_call(
+    run: Any, tmp_path: Path, words: list[str]
+) -> None:
+    """A tool message of OpenAI names only the id of the call."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "eight degrees"},
+        {"role": "tool", "tool_call_id": "c9", "content": "no call"},
+    ]
+    file = tmp_path / "chat.jsonl"
+    file.write_text(json.dumps({"messages": said}) + "\n")
+    shown = run(words[0], str(file), *words[1:]).stdout
+    assert shown.count("weather") == 2
+    markdown = run("export", str(file), "--as", "markdown").stdout
+    assert markdown.count("weather") == 2
+    context = run("context", str(file)).stdout
+    assert context.count("weather") == 2

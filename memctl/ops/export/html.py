@@ -18,6 +18,7 @@ from memctl.dialects.live import tags
 from memctl.dialects.view import (
     READABLE,
     Block,
+    CallNames,
     Dialect,
     HintBlock,
     MediaBlock,
@@ -286,6 +287,7 @@ class _Memory:
         self.id = f"memory-{number}"
         self._prefix = f"{number}-" if number else ""
         """The beginning of the ids of the messages in the file."""
+        self._calls = CallNames()
         self.first = self.last = ""
         """The days of the first and of the latest message with a time; empty without times."""
 
@@ -319,7 +321,8 @@ class _Memory:
     def _message(self, entry: StoredMessage, number: int, unread: str) -> _Message:
         shown = jsonio.pruned(entry.message)
         view = self._dialect.parse(shown)
-        role, name, time, blocks = view.role or "?", view.name, view.time or "", view.blocks
+        role, name, time = view.role or "?", view.name, view.time or ""
+        blocks = self._calls.given_to(view.blocks)
         moment, zone = _moment(time)
         parts = [_part(block) for block in blocks]
         if shown is not entry.message:
@@ -376,7 +379,7 @@ def _part(block: Block) -> _Part:
         case ToolCallBlock():
             label = f"calls {block.name}"
         case ToolResultBlock():
-            label = f"result of {block.name}"
+            label = f"result of {block.name}" if block.name else "result"
         case _:
             label = kind_of(block)
     spoken = isinstance(block, ThinkingBlock | HintBlock)

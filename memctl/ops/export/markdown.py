@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.live import tags
 from memctl.dialects.view import (
     Block,
+    CallNames,
     Dialect,
     MediaBlock,
     TextBlock,
@@ -88,20 +88,23 @@ def heading(memory: Memory) -> Iterator[str]:
 
 
 def message(
-    entry: StoredMessage, dialect: Dialect = AGENTSCOPE1, unread: str = ""
+    entry: StoredMessage,
+    dialect: Dialect = AGENTSCOPE1,
+    unread: str = "",
+    calls: CallNames | None = None,
 ) -> Iterator[str]:
     """Yield a message in Markdown: a heading with name and time, then the content.
 
-    ``unread`` is the reason why the framework does not read the message; empty if it does.  Texts
-    are quotations, which markup in the text cannot end.  Tool calls, tool results and thinking are
-    folded.
+    ``calls`` are those of the messages before.  ``unread`` is the reason why the framework does not
+    read the message; empty if it does.  Texts are quotations, which markup in the text cannot end.
+    Tool calls, tool results and thinking are folded.
     """
     view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in tags(entry.marks, unread))
     name = inline(view.name or view.role or "?")
     when = inline(view.time or "")
     yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
-    for block in view.blocks:
+    for block in (calls or CallNames()).given_to(view.blocks):
         yield "\n"
         yield from _block(block)
 
@@ -181,24 +184,32 @@ def _html(text: str) -> str:
     return visible(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def pieces(page: Page, dialect: Dialect) -> Iterator[str]:
-    """Yield a page in Markdown; the first page of a memory begins with its title."""
-    if page.offset == 0:
-        yield from heading(page.memory)
-    for entry, place in zip(page.messages, page.places, strict=True):
-        yield from message(entry, dialect, page.unread.get(place, ""))
+class _Memory:
+    """The Markdown of one memory, page by page."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._calls = CallNames()
+
+    def pieces(self, page: Page) -> Iterator[str]:
+        """Yield the next page; the first page begins with the title of the memory."""
+        if page.offset == 0:
+            yield from heading(page.memory)
+        for entry, place in zip(page.messages, page.places, strict=True):
+            yield from message(entry, self._dialect, page.unread.get(place, ""), self._calls)
 
 
 class MarkdownFile(PageWriter):
     """A Markdown file of several memories."""
 
-    _begun = False
+    _memory: _Memory | None = None
 
     def add(self, page: Page) -> None:
         if page.offset == 0:
-            self._file.write("\n" if self._begun else "")
-            self._begun = True
-        self._file.writelines(pieces(page, self._dialect))
+            self._file.write("" if self._memory is None else "\n")
+            self._memory = _Memory(self._dialect)
+        assert self._memory is not None
+        self._file.writelines(self._memory.pieces(page))
 
 
 class MarkdownFolder(FolderFormat):
@@ -210,7 +221,7 @@ class MarkdownFolder(FolderFormat):
     layout = 1
 
     def renderer(self, dialect: Dialect) -> Renderer:
-        return partial(pieces, dialect=dialect)
+        return _Memory(dialect).pieces
 
     def contents(self, files: Iterator[IndexedFile], noun: str) -> Iterator[str]:  # noqa: ARG002
         yield "# Conversations\n\n"
