@@ -867,23 +867,17 @@ async def retain(
         Busy: another run of retention goes on.
         Interrupted: ``stop`` was asked for; no memory is half changed.
     """
-    from memctl.ops.holds import HoldSource
-    from memctl.ops.observer import Unobserved
     from memctl.ops.retain.actions import Surroundings
     from memctl.ops.retain.run import PolicyTask, Retention
-    from memctl.ops.same_store import runs_at
     from memctl.ops.stop import Stop
 
     options, tasks = _options(run), []
     for policy in policies:
         location = locate(policy.store)
         around = Surroundings(
-            options.observer or Unobserved(),
-            stop or Stop(),
-            options.holds or HoldSource(),
+            options,
             partial(_record, "retain", location),
-            runs_at,
-            options.keep,
+            stop or Stop(),
             (summarizers or {}).get(policy.summarizer),
         )
         tasks.append(PolicyTask(policy, location, around))
@@ -943,21 +937,15 @@ async def erase(
         MemctlError: as ``Store.erase``.
     """
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun, Erasure
+    from memctl.ops.erase import Erasure
     from memctl.ops.receipt import Receipt
-    from memctl.ops.same_store import runs_at
 
-    subject, about = Subject(user, session), _record("erase", store.location)
-    options = _options(run)
-    about_run = about.argument, runs_at, options.observer, options.holds
-    erasing = EraseRun(subject, store, *about_run)
-    erasure = Erasure(subject, [erasing], dry_run=options.dry_run)
-    if options.dry_run:
-        await erasure.plan(OpenMode.CHANGE)
-    else:
-        await erasure.execute(Receipt.begin(None if receipt is None else str(receipt), subject))
-        if erasure.receipt is not None:
-            await erasure.end()
+    subject, options, new = Subject(user, session), _options(run), None
+    if not options.dry_run:
+        new = Receipt.begin(None if receipt is None else str(receipt), subject)
+    erasure = Erasure(subject, [(store, _record("erase", store.location))], options, new)
+    await (erasure.plan() if options.dry_run else erasure.execute())
+    [erasing] = erasure.targets
     if erasing.error is not None:
         raise erasing.error
     report = erasing.report

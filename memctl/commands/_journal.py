@@ -18,7 +18,7 @@ from memctl.stores.archive.rotation import lasting
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
     """Return the options of a run that changes a store, and reports to ``run.output``."""
     keep = run.configuration().undo
-    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run))
+    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run), run.address)
 
 
 def hold_source(run: Run) -> HoldSource:

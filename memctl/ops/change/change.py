@@ -41,9 +41,11 @@ from memctl.ops.recording import note_unrecorded
 from memctl.ops.recreated import record_evidence
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.same_store import Locate
 from memctl.ops.select import most_deletions, whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
+from memctl.registry import parse
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
@@ -57,7 +59,8 @@ class RunOptions:
     Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.
     ``keep`` says which records of older runs to keep; None keeps all.  With ``must_exist``, a named
     session that does not exist is an error.  ``observer`` gets progress, notes and warnings.
-    ``holds`` says which memories to leave alone.
+    ``holds`` says which memories to leave alone.  ``locate`` returns the location of a store from
+    its name in the record of a run.
     """
 
     backup: bool = True
@@ -66,6 +69,7 @@ class RunOptions:
     must_exist: bool = False
     observer: Observer = field(default_factory=Unobserved)
     holds: HoldSource = field(default_factory=HoldSource)
+    locate: Locate = parse
 
 
 @dataclass(eq=False)
