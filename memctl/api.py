@@ -591,9 +591,8 @@ async def mark(
     return await _change(store, MarkRun(record, where, change, options=_options(run)))
 
 
-async def _change(store: Store, run: ChangeRun) -> Changed:
-    with run.recorded():
-        await run.execute(store)
+async def _change(place: Store | Location, run: ChangeRun) -> Changed:
+    await run.perform(place)
     return Changed(run.seen().memories, run.messages(), run.report.failures, run.id)
 
 
@@ -685,8 +684,7 @@ async def repair(
         return True
 
     repairing.approve = approve
-    with repairing.recorded():
-        await repairing.execute(store)
+    await repairing.perform(store)
     return Repaired(
         repairing.repaired(), repairing.report.failures, repairing.id, repairing.quarantine
     )
@@ -987,8 +985,7 @@ async def compress(
         summarizer or make_summarizer(EXTRACTIVE),
         options=_options(run),
     )
-    with compressing.recorded():
-        await compressing.execute(store)
+    await compressing.perform(store)
     done, report = compressing.report.done, compressing.compressed
     return Compressed(
         *(done.memories, report.messages, report.before, report.after),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from memctl.commands._reports import ChangeOutcome
@@ -22,12 +21,8 @@ from memctl.machine import signals
 from memctl.machine.system import at_terminal
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeReport
 from memctl.ops.change.change import ChangeRun
-from memctl.ops.lock import lock
-from memctl.ops.observer import opened
 from memctl.output.terminal import Output
-from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
 from memctl.text.numbers import count
 
 
@@ -48,65 +43,30 @@ def change(
         MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     outcome.report_to(output)
-    perform(output, run, location, outcome, asks=asks)
+    perform(run, location, outcome, asks=asks)
     output.emit()
 
 
 def perform(
-    output: Output,
-    run: ChangeRun,
-    location: Location,
-    outcome: ChangeOutcome,
-    *,
-    asks: bool = False,
+    run: ChangeRun, location: Location, outcome: ChangeOutcome, *, asks: bool = False
 ) -> None:
     """Do as ``change``, without a report.
 
     Raises:
         MemctlError: as ``change``.
     """
-    with run.recorded():
+    try:
         if run.dry_run or not asks:
-            wait_for(_execute(output, run, location), run.stop)
-        elif wait_for(_plan(output, run, location)) and run.approve():
-            wait_for(_carry_out(output, run, location), run.stop)
+            wait_for(run.perform(location), run.stop)
+        else:
+            with run.recorded():
+                if wait_for(run.plan_first(location)) and run.approve():
+                    wait_for(run.carry_out_plan(location), run.stop)
+    except (Unavailable, BadData) as error:
+        raise cut_short(run, error) from error
     outcome.ended = True
-    if error := outcome.error():
-        raise error
-
-
-def _opened(
-    output: Output, run: ChangeRun, location: Location, mode: OpenMode
-) -> AbstractAsyncContextManager[Store]:
-    store = make_store(location, mode)
-    store.shard = run.where.shard
-    return opened(store, output)
-
-
-async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
-    reads = run.dry_run and run.mode is OpenMode.CHANGE
-    mode = OpenMode.READ if reads else run.mode
-    async with _opened(output, run, location, mode) as store:
-        try:
-            await run.execute(store)
-        except (Unavailable, BadData) as error:
-            raise cut_short(run, error) from error
-
-
-async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
-    async with _opened(output, run, location, run.mode) as store:
-        something = await run.plan(store)
-        await run.after_plan(store)
-        return something
-
-
-async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None:
-    async with _opened(output, run, location, run.mode) as store:
-        await lock(store)
-        try:
-            await run.carry_out(store)
-        except (Unavailable, BadData) as error:
-            raise cut_short(run, error) from error
+    if (failed := outcome.error()) is not None:
+        raise failed
 
 
 def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:

@@ -211,7 +211,7 @@ class _Undoing:
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
             try:
-                perform(this.output, undoing, location, outcome)
+                perform(undoing, location, outcome)
             except Unavailable as error:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    aclosing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, partial
 from math import inf
@@ -15,6 +22,7 @@ from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Runs
+from memctl.location import Location
 from memctl.machine.concurrency import run_both
 from memctl.machine.spool import scratch
 from memctl.model import Edit, MemoryKey
@@ -36,7 +44,7 @@ from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.observer import Observer, Unobserved, opened
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.recreated import record_evidence
 from memctl.ops.report import Total
@@ -45,7 +53,7 @@ from memctl.ops.same_store import Locate
 from memctl.ops.select import most_deletions, whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
-from memctl.registry import parse
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
@@ -76,14 +84,16 @@ class RunOptions:
 class ChangeRun:
     """A run that changes a store, each memory completely or not at all.
 
-    A program plans and carries out at once::
+    ::
 
         run = MarkRun(record, where, change, options=options)
-        with run.recorded():
-            await run.execute(store)
+        await run.perform(store)
 
-    A command that asks the user calls ``plan`` and ``carry_out`` separately.  The store is closed
-    while the user decides.
+    To ask a user between the plan and the change, with the store closed meanwhile::
+
+        with run.recorded():
+            if await run.plan_first(location) and run.approve():
+                await run.carry_out_plan(location)
     """
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
@@ -168,6 +178,46 @@ class ChangeRun:
         """The journal of the run, which is open within ``recorded``."""
         assert self._journal is not None
         return self._journal
+
+    async def perform(self, place: Store | Location) -> None:
+        """Open the store at a location, or take an open one, and change it, recorded.
+
+        Raises:
+            MemctlError: as ``recorded`` and ``execute``.
+        """
+        with self.recorded():
+            async with self._opened(place) as store:
+                await self.execute(store)
+
+    async def plan_first(self, place: Location) -> bool:
+        """Open the store to plan, within ``recorded``; return False if there is nothing to change.
+
+        Raises:
+            MemctlError: as ``plan``.
+        """
+        async with self._opened(place) as store:
+            something = await self.plan(store)
+            await self.after_plan(store)
+            return something
+
+    async def carry_out_plan(self, place: Location) -> None:
+        """Open the store again after ``plan_first``, lock it, and carry out the plan.
+
+        Raises:
+            Busy: another run writes to the store.
+            MemctlError: as ``carry_out``.
+        """
+        async with self._opened(place) as store:
+            await lock(store)
+            await self.carry_out(store)
+
+    def _opened(self, place: Store | Location) -> AbstractAsyncContextManager[Store]:
+        if isinstance(place, Store):
+            return nullcontext(place)
+        reads = self.dry_run and self.mode is OpenMode.CHANGE
+        store = make_store(place, OpenMode.READ if reads else self.mode)
+        store.shard = self.where.shard
+        return opened(store, self._observer)
 
     @contextmanager
     def recorded(self) -> Iterator[None]:

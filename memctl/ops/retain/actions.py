@@ -179,13 +179,11 @@ class RetentionAction(ABC):
         agents changed again and again are left for the next run, too.
 
         Raises:
-            MemctlError: as ``ChangeRun.execute``.
+            MemctlError: as ``ChangeRun.perform``.
         """
         run.stop = self.around.stop
         try:
-            with run.recorded():
-                async with self.opened(run.mode) as store:
-                    await run.execute(store)
+            await run.perform(self.location)
         finally:
             done, failures = run.report.done, run.report.failures
             changed = {key for key, failure in failures if failure.code == "changed"}
