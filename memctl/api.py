@@ -697,10 +697,8 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
         Unavailable: the folder of the runs cannot be read.
     """
     from memctl.ops.history import list_runs
-    from memctl.ops.same_store import is_on
 
-    at = None if store is None else _located(store)
-    return list_runs(lambda run: at is None or is_on(run, at), limit)
+    return list_runs(None if store is None else _located(store), limit)
 
 
 async def undo(
@@ -725,36 +723,24 @@ async def undo(
         MemctlError: as ``delete``.
     """
     from memctl.journal.runs import Job, Runs, new_job
-    from memctl.ops.observer import opened
     from memctl.ops.same_store import is_on, recorded_location
-    from memctl.ops.undo.reversal import (
-        find_run,
-        refuse_older,
-        reversing,
-        runs_to_undo,
-        with_record,
-    )
+    from memctl.ops.undo.reversal import find_run, refuse_older, reversing, runs_to_undo
 
     runs, options = Runs(), _options(run)
     at = None if store is None else _located(store)
-    found = find_run(
-        *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
-    )
+    found = find_run(runs, id, at, options.locate)
     undone_runs = runs_to_undo(runs, found)
     if id is None and at is None and undone_runs:
         refuse_older(runs, undone_runs[0])
     job = new_job() if isinstance(found, Job) else ""
     total = Changed(0, 0)
     for undone in undone_runs:
-        elsewhere = at is not None and not is_on(undone, at)
-        place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
-        about = runs, undone, partial(_record, "undo", place), where, options
+        place = at or recorded_location(undone, options.locate)
+        elsewhere = at is not None and not is_on(undone, at, options.locate)
+        about = runs, undone, place, partial(_record, "undo"), where, options
         named = id is not None and elsewhere
-        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as undoing:
-            there = make_store(place, OpenMode.READ if options.dry_run else undoing.mode)
-            there.shard = undoing.where.shard
-            async with opened(there, options.observer) as opened_store:
-                changed = await _change(opened_store, undoing)
+        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as (undoing, location):
+            changed = await _change(location, undoing)
         total = Changed(
             total.memories + changed.memories,
             total.messages + changed.messages,

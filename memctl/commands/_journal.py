@@ -58,11 +58,3 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 def runs_on(run: Run, location: Location) -> list[runs.Run]:
     """Return the kept runs that changed the store at ``location``, newest first."""
     return places.runs_at(location, run.address)
-
-
-def is_on(run: Run, kept: runs.Run, location: Location) -> bool:
-    """Return whether the recorded run ``kept`` changed the store at ``location``.
-
-    The run may have named the store differently.
-    """
-    return places.is_on(kept, location, run.address)

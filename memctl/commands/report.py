@@ -16,7 +16,6 @@ from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from memctl.commands._context import Run
-from memctl.commands._journal import is_on
 from memctl.commands._options import (
     PathOption,
     StoreArgument,
@@ -240,7 +239,7 @@ async def _read(
 
 def _runs(run: Run, location: Location) -> list[RunRow]:
     """Return rows of the last runs on a store."""
-    found = list_runs(lambda one: is_on(run, one, location), RUNS)
+    found = list_runs(location, RUNS, run.address)
     return [run_row(one, found.sizes[one.id]) for one in found.runs[:RUNS]]
 
 
