@@ -198,22 +198,35 @@ async def inspect(
 
 
 async def statistics(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     options: StatisticsOptions | None = None,
     progress: Progress | None = None,
+    must_exist: bool = False,
+    observer: Observer | None = None,
 ) -> Statistics:
     """Return the statistics of the selected messages, as ``memctl report`` shows them.
 
-    The store is read once, in constant memory.
+    The store is read once, in constant memory.  ``store``, ``must_exist`` and ``observer`` are as
+    in ``examine``.
 
     Raises:
-        MemctlError: as ``Store.read``.
+        MemctlError: as ``examine``.
     """
+    from memctl.ops.names import tell_absent
+    from memctl.ops.report import count_all
     from memctl.ops.statistics import collect
 
-    return await collect(store, where, options, progress)
+    watcher = _watcher(observer, progress)
+    async with _entered(store, watcher) as there:
+        total: Total | None = None
+        with watcher.progress("reading", lambda: total) as watching:
+            total = await count_all(there, where, watching)
+            found = await collect(there, where, options, watching)
+        if must_exist:
+            await tell_absent(where, found.memories or len(found.damaged), there, watcher)
+        return found
 
 
 async def context(
@@ -244,24 +257,35 @@ async def context(
 
 
 async def examine(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     limits: Limits | None = None,
     quick: bool = False,
     progress: Progress | None = None,
+    must_exist: bool = False,
+    observer: Observer | None = None,
 ) -> Diagnosis:
     """Return what ``memctl doctor`` finds in the selected memories, which are examined whole.
 
     ``limits`` says which results of tools are large.  ``quick`` does not compare the indexes of a
-    SQLite file with its tables.
+    SQLite file with its tables.  A named store is opened and closed.  ``observer`` gets warnings
+    and the progress.
 
     Raises:
+        NotFound: with ``must_exist``, ``where`` names a memory that the store does not have.
         MemctlError: as ``Store.read``.
     """
     from memctl.ops.doctor.check import Limits, check
+    from memctl.ops.names import refuse_absent_in
 
-    return await check(store, where, limits or Limits(), progress, quick=quick)
+    watcher = _watcher(observer, progress)
+    async with _entered(store, watcher) as there:
+        with watcher.progress("examining") as watching:
+            found = await check(there, where, limits or Limits(), watching, quick=quick)
+        if must_exist:
+            await refuse_absent_in(where, found.seen, there)
+        return found
 
 
 async def search(
@@ -275,6 +299,7 @@ async def search(
     embedder: Embedder | None = None,
     keep: bool = True,
     progress: Progress | None = None,
+    observer: Observer | None = None,
 ) -> SearchReport:
     """Find the selected messages that answer a query best, as ``memctl search`` does.
 
@@ -282,6 +307,7 @@ async def search(
     ``words``, ``meaning``, ``both`` or ``service``.  ``top`` is the maximum number of messages
     found, ``around`` the number of messages to show before and after each.  ``embedder`` is an open
     embedder for searches by meaning.  Without ``keep``, the index is removed after the search.
+    ``observer`` gets the progress, and limits the wait for an answer of a store.
 
     Raises:
         UsageError: the query has no words to search for, or memctl does not know the form of a URL.
@@ -290,9 +316,11 @@ async def search(
     from memctl.ops import search as operation
     from memctl.ops.index import Target
 
-    targets = [Target(place, partial(make_store, place)) for place in map(_located, stores)]
+    watcher = _watcher(observer, progress)
+    targets = [Target.observed(place, watcher) for place in map(_located, stores)]
     options = operation.SearchOptions(operation.By(by), top, around, keep)
-    return await operation.search(targets, query, where, options, progress, embedder)
+    with watcher.progress("indexing") as watching:
+        return await operation.search(targets, query, where, options, watching, embedder)
 
 
 async def compare(
@@ -317,10 +345,9 @@ async def compare(
     from memctl.ops.copy import compare as operation
     from memctl.ops.copy.missing_summaries import missing_summaries
     from memctl.ops.names import refuse_absent_in
-    from memctl.ops.observer import Unobserved
     from memctl.ops.report import count_all
 
-    watcher: Observer = observer or Unobserved(progress)
+    watcher = _watcher(observer, progress)
     async with _entered(left, watcher) as one, _entered(right, watcher) as other:
         total: Total | None = None
         with watcher.progress("comparing", lambda: total) as watching:
@@ -339,6 +366,12 @@ async def compare(
             compared = found.same + len(found.differences)
             await refuse_absent_in(where, compared, one, other, observer=watcher)
         return found
+
+
+def _watcher(observer: Observer | None, progress: Progress | None) -> Observer:
+    from memctl.ops.observer import Unobserved
+
+    return observer or Unobserved(progress)
 
 
 def _entered(
@@ -521,7 +554,6 @@ async def export(
     """
     from memctl.ops.export.destination import STDOUT
     from memctl.ops.export.run import Export, ExportOptions, ExportReport
-    from memctl.ops.observer import Unobserved
 
     file, stream = STDOUT, None
     if isinstance(output, (str, Path)):
@@ -531,7 +563,7 @@ async def export(
     exporting = Export(
         *(_place(source), file, where, shape, options or ExportOptions()),
         stream=stream,
-        observer=observer or Unobserved(progress),
+        observer=_watcher(observer, progress),
         report=report or ExportReport(),
     )
     await exporting.prepare()
@@ -799,21 +831,23 @@ async def update_index(
     embedder: Embedder | None = None,
     checksum: bool = False,
     progress: Progress | None = None,
+    observer: Observer | None = None,
 ) -> IndexUse:
     """Bring the index of a store up to date, so that the next search is quick.
 
     ``embedder`` makes vectors for searches by meaning.  ``checksum`` compares the texts of all
-    messages to find changes.
+    messages to find changes.  ``observer`` is as in ``search``.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     from memctl.ops.index import Target, update
 
-    place = _located(store)
+    watcher = _watcher(observer, progress)
     async with embedder or nullcontext():
-        target = Target(place, partial(make_store, place))
-        return await update(target, progress, embedder, checksum=checksum)
+        with watcher.progress("indexing") as watching:
+            target = Target.observed(_located(store), watcher)
+            return await update(target, watching, embedder, checksum=checksum)
 
 
 def list_indexes() -> list[IndexInfo]:
