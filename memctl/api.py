@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
 
 from memctl.encryption import Encryption
-from memctl.errors import Failure, Loss, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -706,16 +705,6 @@ async def repair(
         options=_options(run),
         limit=limit,
     )
-
-    def approve() -> bool:
-        if repairing.deleted > repairing.allowed:
-            raise Loss(
-                f"{count(repairing.deleted, repairing.noun)} would be deleted",
-                "nothing was deleted",
-            )
-        return True
-
-    repairing.approve = approve
     await repairing.perform(store)
     return Repaired(
         repairing.repaired(), repairing.report.failures, repairing.id, repairing.quarantine

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl import api
-from memctl.commands._change import change, confirm, cut_short, refuse_many, refuse_unasked
+from memctl.commands._change import change, confirm, cut_short, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
@@ -33,7 +33,6 @@ from memctl.commands._run import changeable, readable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, redact_value, visible
-from memctl.machine.system import at_terminal
 from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, unhealthy
 from memctl.ops.doctor.findings import KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
@@ -132,21 +131,16 @@ def doctor(
             *(record(run, "doctor", store, location), where, wanted, limits),
             options=options,
             limit=limit,
+            limit_name=f"--max-delete {max_delete}",
         )
         outcome = RepairOutcome(repairing, location.label)
 
-        def approve() -> bool:
-            refuse_many(repairing.deleted, repairing.noun, repairing.allowed, max_delete)
-            if yes or dry_run or not repairing.planned:
-                return True
+        def ask() -> None:
             output.show(diagnosis.repair_plan(repairing.repairable()))
-            asked = f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?"
-            confirm(asked)
-            return True
+            confirm(f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?")
 
-        repairing.approve = approve
         try:
-            change(output, repairing, location, outcome, asks=not yes and at_terminal())
+            change(output, repairing, location, outcome, None if yes else ask)
             try:
                 found = wait_for(examine(location, repairing.where))
             except (Unavailable, BadData) as error:  # the store can no longer be read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     ExitStack,
@@ -17,7 +17,7 @@ from functools import cache, partial
 from math import inf
 from typing import Any, ClassVar
 
-from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
+from memctl.errors import BadData, Failure, Loss, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.retention import Retention
@@ -80,6 +80,21 @@ class RunOptions:
     locate: Locate = parse
 
 
+def refuse_many(deleted: int, noun: str, most: float, limit: str) -> None:
+    """Refuse a plan that deletes ``deleted`` of what ``noun`` names, if that is more than ``most``.
+
+    ``limit`` names the limit, such as ``--max-delete 20%``; it may be empty.
+
+    Raises:
+        Loss: the plan deletes more.
+    """
+    if deleted > most:
+        raise Loss(
+            f"{count(deleted, noun)} would be deleted" + (f", more than {limit}" if limit else ""),
+            "nothing was deleted" + ("; preview with --dry-run" if limit else ""),
+        )
+
+
 @dataclass(eq=False)
 class ChangeRun:
     """A run that changes a store, each memory completely or not at all.
@@ -92,8 +107,8 @@ class ChangeRun:
     To ask a user between the plan and the change, with the store closed meanwhile::
 
         with run.recorded():
-            if await run.plan_first(location) and run.approve():
-                await run.carry_out_plan(location)
+            if await run.plan_first(location):
+                await run.carry_out_plan(location)  # if the user wants it
     """
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
@@ -110,6 +125,8 @@ class ChangeRun:
     If the second element is True, the first is a percentage of all messages in the selected
     memories.
     """
+    limit_name: str = ""
+    """The limit as the user wrote it, such as ``--max-delete 20%``, for the refusal."""
 
     def __post_init__(self) -> None:
         self.dry_run = self.options.dry_run
@@ -121,8 +138,8 @@ class ChangeRun:
         """True as soon as the store may have been changed."""
         self.most = inf
         """The largest number of messages to delete, including those that agents add meanwhile."""
-        self.approve: Callable[[], bool] = lambda: True
-        """Called after planning; returns whether to carry out the plan, or raises a refusal."""
+        self.allowed = inf
+        """The largest number of messages that the plan may delete, by ``limit``."""
         self.prepare: Preparation | None = None
         """Called before the store gets edits, with these edits."""
         self.named_marks: frozenset[str] = frozenset()
@@ -193,11 +210,12 @@ class ChangeRun:
         """Open the store to plan, within ``recorded``; return False if there is nothing to change.
 
         Raises:
-            MemctlError: as ``plan``.
+            MemctlError: as ``plan`` and ``refuse_many``.
         """
         async with self._opened(place) as store:
             something = await self.plan(store)
             await self.after_plan(store)
+            self.refuse_many()
             return something
 
     async def carry_out_plan(self, place: Location) -> None:
@@ -298,12 +316,32 @@ class ChangeRun:
         """Raise an error right after planning to refuse the plan; do nothing unless overridden."""
 
     async def most_allowed(self, store: Store) -> float:
-        """Return the largest number of messages to delete by ``limit``.
+        """Set ``allowed`` by ``limit``, and return it.
 
         Raises:
             MemctlError: as ``Store.read``.
         """
-        return inf if self.limit is None else await most_deletions(store, self.where, self.limit)
+        if self.limit is not None:
+            self.allowed = await most_deletions(store, self.where, self.limit)
+        return self.allowed
+
+    @property
+    def deleted(self) -> int:
+        """The number of messages that the plan deletes."""
+        return self.report.planned.deleted
+
+    @property
+    def noun(self) -> str:
+        """The noun for what ``deleted`` counts."""
+        return self.report.noun
+
+    def refuse_many(self) -> None:
+        """Refuse a plan that deletes more than ``limit`` allows.
+
+        Raises:
+            Loss: the plan deletes more.
+        """
+        refuse_many(self.deleted, self.noun, self.allowed, self.limit_name)
 
     async def after_plan(self, store: Store) -> None:
         """Read data that only the report needs, perhaps while ``carry_out`` runs.
@@ -491,27 +529,28 @@ class ChangeRun:
         self._observer.warn(f"{error.message}; the change is stored")
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, plan, and carry out the plan if ``approve`` returns True.
+        """Lock the store, plan, and carry out the plan.
 
         A dry run only plans, without a lock.
 
         Raises:
             Busy: another run writes to the store.
-            MemctlError: as ``plan`` and ``carry_out``.
+            MemctlError: as ``plan``, ``refuse_many`` and ``carry_out``.
         """
         self.report.noun = store.dialect.noun
         store.refuse_changes()
         if self.dry_run:
             await self.plan(store)
             await self.after_plan(store)
-            self.approve()
+            self.refuse_many()
             return
         await lock(store)
         something = await self.plan(store)
         parallel = store.features.parallel
         if not parallel:
             await self.after_plan(store)
-        if something and self.approve():
+        if something:
+            self.refuse_many()
             work = self.carry_out(store)
             await (run_both(work, self.after_plan(store)) if parallel else work)
 
