@@ -213,6 +213,7 @@ class ChangeRun:
             MemctlError: as ``plan`` and ``refuse_many``.
         """
         async with self._opened(place) as store:
+            self.report.noun = store.dialect.noun
             something = await self.plan(store)
             await self.after_plan(store)
             self.refuse_many()
