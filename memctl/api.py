@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
 
 from memctl.encryption import Encryption
-from memctl.errors import Failure, Loss, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
-from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -198,22 +197,35 @@ async def inspect(
 
 
 async def statistics(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     options: StatisticsOptions | None = None,
     progress: Progress | None = None,
+    must_exist: bool = False,
+    observer: Observer | None = None,
 ) -> Statistics:
     """Return the statistics of the selected messages, as ``memctl report`` shows them.
 
-    The store is read once, in constant memory.
+    The store is read once, in constant memory.  ``store``, ``must_exist`` and ``observer`` are as
+    in ``examine``.
 
     Raises:
-        MemctlError: as ``Store.read``.
+        MemctlError: as ``examine``.
     """
+    from memctl.ops.names import tell_absent
+    from memctl.ops.report import count_all
     from memctl.ops.statistics import collect
 
-    return await collect(store, where, options, progress)
+    watcher = _watcher(observer, progress)
+    async with _entered(store, watcher) as there:
+        total: Total | None = None
+        with watcher.progress("reading", lambda: total) as watching:
+            total = await count_all(there, where, watching)
+            found = await collect(there, where, options, watching)
+        if must_exist:
+            await tell_absent(where, found.memories or len(found.damaged), there, watcher)
+        return found
 
 
 async def context(
@@ -244,24 +256,35 @@ async def context(
 
 
 async def examine(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     limits: Limits | None = None,
     quick: bool = False,
     progress: Progress | None = None,
+    must_exist: bool = False,
+    observer: Observer | None = None,
 ) -> Diagnosis:
     """Return what ``memctl doctor`` finds in the selected memories, which are examined whole.
 
     ``limits`` says which results of tools are large.  ``quick`` does not compare the indexes of a
-    SQLite file with its tables.
+    SQLite file with its tables.  A named store is opened and closed.  ``observer`` gets warnings
+    and the progress.
 
     Raises:
+        NotFound: with ``must_exist``, ``where`` names a memory that the store does not have.
         MemctlError: as ``Store.read``.
     """
     from memctl.ops.doctor.check import Limits, check
+    from memctl.ops.names import refuse_absent_in
 
-    return await check(store, where, limits or Limits(), progress, quick=quick)
+    watcher = _watcher(observer, progress)
+    async with _entered(store, watcher) as there:
+        with watcher.progress("examining") as watching:
+            found = await check(there, where, limits or Limits(), watching, quick=quick)
+        if must_exist:
+            await refuse_absent_in(where, found.seen, there)
+        return found
 
 
 async def search(
@@ -275,6 +298,7 @@ async def search(
     embedder: Embedder | None = None,
     keep: bool = True,
     progress: Progress | None = None,
+    observer: Observer | None = None,
 ) -> SearchReport:
     """Find the selected messages that answer a query best, as ``memctl search`` does.
 
@@ -282,6 +306,7 @@ async def search(
     ``words``, ``meaning``, ``both`` or ``service``.  ``top`` is the maximum number of messages
     found, ``around`` the number of messages to show before and after each.  ``embedder`` is an open
     embedder for searches by meaning.  Without ``keep``, the index is removed after the search.
+    ``observer`` gets the progress, and limits the wait for an answer of a store.
 
     Raises:
         UsageError: the query has no words to search for, or memctl does not know the form of a URL.
@@ -290,9 +315,11 @@ async def search(
     from memctl.ops import search as operation
     from memctl.ops.index import Target
 
-    targets = [Target(place, partial(make_store, place)) for place in map(_located, stores)]
+    watcher = _watcher(observer, progress)
+    targets = [Target.observed(place, watcher) for place in map(_located, stores)]
     options = operation.SearchOptions(operation.By(by), top, around, keep)
-    return await operation.search(targets, query, where, options, progress, embedder)
+    with watcher.progress("indexing") as watching:
+        return await operation.search(targets, query, where, options, watching, embedder)
 
 
 async def compare(
@@ -317,10 +344,9 @@ async def compare(
     from memctl.ops.copy import compare as operation
     from memctl.ops.copy.missing_summaries import missing_summaries
     from memctl.ops.names import refuse_absent_in
-    from memctl.ops.observer import Unobserved
     from memctl.ops.report import count_all
 
-    watcher: Observer = observer or Unobserved(progress)
+    watcher = _watcher(observer, progress)
     async with _entered(left, watcher) as one, _entered(right, watcher) as other:
         total: Total | None = None
         with watcher.progress("comparing", lambda: total) as watching:
@@ -339,6 +365,12 @@ async def compare(
             compared = found.same + len(found.differences)
             await refuse_absent_in(where, compared, one, other, observer=watcher)
         return found
+
+
+def _watcher(observer: Observer | None, progress: Progress | None) -> Observer:
+    from memctl.ops.observer import Unobserved
+
+    return observer or Unobserved(progress)
 
 
 def _entered(
@@ -523,7 +555,6 @@ async def export(
     from memctl.ops.export.collection import Collection
     from memctl.ops.export.destination import STDOUT
     from memctl.ops.export.run import Export, ExportOptions, ExportReport
-    from memctl.ops.observer import Unobserved
 
     file, stream = STDOUT, None
     if isinstance(output, (str, Path)):
@@ -533,7 +564,7 @@ async def export(
     given = file, where, shape, options or ExportOptions()
     told: dict[str, Any] = {
         "stream": stream,
-        "observer": observer or Unobserved(progress),
+        "observer": _watcher(observer, progress),
         "report": report or ExportReport(),
     }
     if isinstance(source, Mapping):
@@ -599,9 +630,8 @@ async def mark(
     return await _change(store, MarkRun(record, where, change, options=_options(run)))
 
 
-async def _change(store: Store, run: ChangeRun) -> Changed:
-    with run.recorded():
-        await run.execute(store)
+async def _change(place: Store | Location, run: ChangeRun) -> Changed:
+    await run.perform(place)
     return Changed(run.seen().memories, run.messages(), run.report.failures, run.id)
 
 
@@ -683,18 +713,7 @@ async def repair(
         options=_options(run),
         limit=limit,
     )
-
-    def approve() -> bool:
-        if repairing.deleted > repairing.allowed:
-            raise Loss(
-                f"{count(repairing.deleted, repairing.noun)} would be deleted",
-                "nothing was deleted",
-            )
-        return True
-
-    repairing.approve = approve
-    with repairing.recorded():
-        await repairing.execute(store)
+    await repairing.perform(store)
     return Repaired(
         repairing.repaired(), repairing.report.failures, repairing.id, repairing.quarantine
     )
@@ -707,10 +726,8 @@ def history(store: str | Location | None = None, *, limit: int | None = None) ->
         Unavailable: the folder of the runs cannot be read.
     """
     from memctl.ops.history import list_runs
-    from memctl.ops.same_store import is_on
 
-    at = None if store is None else _located(store)
-    return list_runs(lambda run: at is None or is_on(run, at), limit)
+    return list_runs(None if store is None else _located(store), limit)
 
 
 async def undo(
@@ -735,36 +752,24 @@ async def undo(
         MemctlError: as ``delete``.
     """
     from memctl.journal.runs import Job, Runs, new_job
-    from memctl.ops.observer import opened
     from memctl.ops.same_store import is_on, recorded_location
-    from memctl.ops.undo.reversal import (
-        find_run,
-        refuse_older,
-        reversing,
-        runs_to_undo,
-        with_record,
-    )
+    from memctl.ops.undo.reversal import find_run, refuse_older, reversing, runs_to_undo
 
     runs, options = Runs(), _options(run)
     at = None if store is None else _located(store)
-    found = find_run(
-        *(runs, id, lambda one: at is None or is_on(one, at), f" on {at.label}" if at else "")
-    )
+    found = find_run(runs, id, at, options.locate)
     undone_runs = runs_to_undo(runs, found)
     if id is None and at is None and undone_runs:
         refuse_older(runs, undone_runs[0])
     job = new_job() if isinstance(found, Job) else ""
     total = Changed(0, 0)
     for undone in undone_runs:
-        elsewhere = at is not None and not is_on(undone, at)
-        place = with_record(undone, at or recorded_location(undone), parse, elsewhere=elsewhere)
-        about = runs, undone, partial(_record, "undo", place), where, options
+        place = at or recorded_location(undone, options.locate)
+        elsewhere = at is not None and not is_on(undone, at, options.locate)
+        about = runs, undone, place, partial(_record, "undo"), where, options
         named = id is not None and elsewhere
-        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as undoing:
-            there = make_store(place, OpenMode.READ if options.dry_run else undoing.mode)
-            there.shard = undoing.where.shard
-            async with opened(there, options.observer) as opened_store:
-                changed = await _change(opened_store, undoing)
+        with reversing(*about, named=named, elsewhere=elsewhere, job=job) as (undoing, location):
+            changed = await _change(location, undoing)
         total = Changed(
             total.memories + changed.memories,
             total.messages + changed.messages,
@@ -823,21 +828,23 @@ async def update_index(
     embedder: Embedder | None = None,
     checksum: bool = False,
     progress: Progress | None = None,
+    observer: Observer | None = None,
 ) -> IndexUse:
     """Bring the index of a store up to date, so that the next search is quick.
 
     ``embedder`` makes vectors for searches by meaning.  ``checksum`` compares the texts of all
-    messages to find changes.
+    messages to find changes.  ``observer`` is as in ``search``.
 
     Raises:
         MemctlError: as ``Store.read``; or the index cannot be written.
     """
     from memctl.ops.index import Target, update
 
-    place = _located(store)
+    watcher = _watcher(observer, progress)
     async with embedder or nullcontext():
-        target = Target(place, partial(make_store, place))
-        return await update(target, progress, embedder, checksum=checksum)
+        with watcher.progress("indexing") as watching:
+            target = Target.observed(_located(store), watcher)
+            return await update(target, watching, embedder, checksum=checksum)
 
 
 def list_indexes() -> list[IndexInfo]:
@@ -875,23 +882,17 @@ async def retain(
         Busy: another run of retention goes on.
         Interrupted: ``stop`` was asked for; no memory is half changed.
     """
-    from memctl.ops.holds import HoldSource
-    from memctl.ops.observer import Unobserved
     from memctl.ops.retain.actions import Surroundings
     from memctl.ops.retain.run import PolicyTask, Retention
-    from memctl.ops.same_store import runs_at
     from memctl.ops.stop import Stop
 
     options, tasks = _options(run), []
     for policy in policies:
         location = locate(policy.store)
         around = Surroundings(
-            options.observer or Unobserved(),
-            stop or Stop(),
-            options.holds or HoldSource(),
+            options,
             partial(_record, "retain", location),
-            runs_at,
-            options.keep,
+            stop or Stop(),
             (summarizers or {}).get(policy.summarizer),
         )
         tasks.append(PolicyTask(policy, location, around))
@@ -951,21 +952,15 @@ async def erase(
         MemctlError: as ``Store.erase``.
     """
     from memctl.ops.data_subject import Subject
-    from memctl.ops.erase import EraseRun, Erasure
+    from memctl.ops.erase import Erasure
     from memctl.ops.receipt import Receipt
-    from memctl.ops.same_store import runs_at
 
-    subject, about = Subject(user, session), _record("erase", store.location)
-    options = _options(run)
-    about_run = about.argument, runs_at, options.observer, options.holds
-    erasing = EraseRun(subject, store, *about_run)
-    erasure = Erasure(subject, [erasing], dry_run=options.dry_run)
-    if options.dry_run:
-        await erasure.plan(OpenMode.CHANGE)
-    else:
-        await erasure.execute(Receipt.begin(None if receipt is None else str(receipt), subject))
-        if erasure.receipt is not None:
-            await erasure.end()
+    subject, options, new = Subject(user, session), _options(run), None
+    if not options.dry_run:
+        new = Receipt.begin(None if receipt is None else str(receipt), subject)
+    erasure = Erasure(subject, [(store, _record("erase", store.location))], options, new)
+    await (erasure.plan() if options.dry_run else erasure.execute())
+    [erasing] = erasure.targets
     if erasing.error is not None:
         raise erasing.error
     report = erasing.report
@@ -1007,8 +1002,7 @@ async def compress(
         summarizer or make_summarizer(EXTRACTIVE),
         options=_options(run),
     )
-    with compressing.recorded():
-        await compressing.execute(store)
+    await compressing.perform(store)
     done, report = compressing.report.done, compressing.compressed
     return Compressed(
         *(done.memories, report.messages, report.before, report.after),

@@ -15,7 +15,6 @@ from memctl.errors import MemctlError
 from memctl.journal.runs import RUNNING, Run
 from memctl.location import visible
 from memctl.ops.history import RunList, list_runs
-from memctl.ops.same_store import is_on
 from memctl.output.history import run_changes, run_command, run_state
 from memctl.text.numbers import count, local_time, size
 
@@ -48,9 +47,7 @@ class Runs(ListPane[Run]):
     async def _read(self) -> None:
         source = self.source
         try:
-            self._list = await asyncio.to_thread(
-                list_runs, lambda run: is_on(run, source.location, source.address), LIMIT
-            )
+            self._list = await asyncio.to_thread(list_runs, source.location, LIMIT, source.address)
         except MemctlError as error:
             self.post_message(self.Told(error.message, error=True))
             return

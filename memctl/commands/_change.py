@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from dataclasses import replace
 
 from memctl.commands._reports import ChangeOutcome
@@ -11,7 +11,6 @@ from memctl.commands._run import wait_for
 from memctl.errors import (
     BadData,
     Interrupted,
-    Loss,
     MemctlError,
     Partial,
     Unavailable,
@@ -22,12 +21,8 @@ from memctl.machine import signals
 from memctl.machine.system import at_terminal
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeReport
 from memctl.ops.change.change import ChangeRun
-from memctl.ops.lock import lock
-from memctl.ops.observer import opened
 from memctl.output.terminal import Output
-from memctl.registry import make_store
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
 from memctl.text.numbers import count
 
 
@@ -36,77 +31,46 @@ def change(
     run: ChangeRun,
     location: Location,
     outcome: ChangeOutcome,
-    *,
-    asks: bool = False,
+    ask: Callable[[], object] | None = None,
 ) -> None:
-    """Plan the change of a store, ask ``run.approve``, carry out the change, and report it.
+    """Plan the change of a store, carry out the change, and report it.
 
-    ``location`` is the store, and ``outcome`` the report.  ``asks`` is True if the user is asked to
-    confirm; the store is then closed while memctl waits for the answer.
+    ``location`` is the store, and ``outcome`` the report.  ``ask`` asks the user to confirm the
+    plan, and raises an error if the user does not; the store is closed meanwhile.  A dry run does
+    not ask.
 
     Raises:
         MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     outcome.report_to(output)
-    perform(output, run, location, outcome, asks=asks)
+    perform(run, location, outcome, ask)
     output.emit()
 
 
 def perform(
-    output: Output,
     run: ChangeRun,
     location: Location,
     outcome: ChangeOutcome,
-    *,
-    asks: bool = False,
+    ask: Callable[[], object] | None = None,
 ) -> None:
     """Do as ``change``, without a report.
 
     Raises:
         MemctlError: as ``change``.
     """
-    with run.recorded():
-        if run.dry_run or not asks:
-            wait_for(_execute(output, run, location), run.stop)
-        elif wait_for(_plan(output, run, location)) and run.approve():
-            wait_for(_carry_out(output, run, location), run.stop)
+    try:
+        if run.dry_run or ask is None:
+            wait_for(run.perform(location), run.stop)
+        else:
+            with run.recorded():
+                if wait_for(run.plan_first(location)):
+                    ask()
+                    wait_for(run.carry_out_plan(location), run.stop)
+    except (Unavailable, BadData) as error:
+        raise cut_short(run, error) from error
     outcome.ended = True
-    if error := outcome.error():
-        raise error
-
-
-def _opened(
-    output: Output, run: ChangeRun, location: Location, mode: OpenMode
-) -> AbstractAsyncContextManager[Store]:
-    store = make_store(location, mode)
-    store.shard = run.where.shard
-    return opened(store, output)
-
-
-async def _execute(output: Output, run: ChangeRun, location: Location) -> None:
-    reads = run.dry_run and run.mode is OpenMode.CHANGE
-    mode = OpenMode.READ if reads else run.mode
-    async with _opened(output, run, location, mode) as store:
-        try:
-            await run.execute(store)
-        except (Unavailable, BadData) as error:
-            raise cut_short(run, error) from error
-
-
-async def _plan(output: Output, run: ChangeRun, location: Location) -> bool:
-    async with _opened(output, run, location, run.mode) as store:
-        something = await run.plan(store)
-        await run.after_plan(store)
-        return something
-
-
-async def _carry_out(output: Output, run: ChangeRun, location: Location) -> None:
-    async with _opened(output, run, location, run.mode) as store:
-        await lock(store)
-        try:
-            await run.carry_out(store)
-        except (Unavailable, BadData) as error:
-            raise cut_short(run, error) from error
+    if (failed := outcome.error()) is not None:
+        raise failed
 
 
 def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
@@ -178,26 +142,20 @@ def refuse_unclear(where: Selection, *, all_: bool, chosen: bool) -> None:
         )
 
 
-def refuse_many(deleted: int, noun: str, most: float, limit: str | None) -> None:
-    """Refuse a plan that deletes more than ``most`` messages; ``limit`` is ``--max-delete``.
+def confirm_deletion(
+    output: Output, plan: ChangeReport, verb: str, place: str, *, expected: str | None = None
+) -> None:
+    """Show a plan that deletes messages, and ask: ``delete 36 messages in 12 memories of PLACE?``.
 
-    ``deleted`` is the number of messages that the plan deletes, and ``noun`` what they are called.
+    ``expected`` is as for ``confirm``.
 
     Raises:
-        Loss: the plan deletes more messages.
+        Interrupted: as ``confirm``.
     """
-    if deleted > most:
-        raise Loss(
-            f"{count(deleted, noun)} would be deleted, more than --max-delete {limit}",
-            "nothing was deleted; preview with --dry-run",
-        )
+    from memctl.output.changes import change_plan  # only needed to draw
 
-
-def deletions(found: ChangeReport) -> str:
-    """Return how much a plan deletes: ``36 messages in 12 memories (10 shown)``.
-
-    The shown memories are those of ``changes.change_plan``.
-    """
-    planned = found.planned
+    output.show(change_plan(plan))
+    planned = plan.planned
     shown = f" ({SHOWN_MEMORIES} shown)" if planned.memories > SHOWN_MEMORIES else ""
-    return f"{count(planned.deleted, found.noun)} in {count(planned.memories, 'memory')}{shown}"
+    said = f"{count(planned.deleted, plan.noun)} in {count(planned.memories, 'memory')}{shown}"
+    confirm(f"{verb} {said} of {place}?", expected=expected)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memctl.commands._change import confirm, deletions, refuse_unasked
+from memctl.commands._change import confirm_deletion, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import wait_for, writable
@@ -103,7 +103,4 @@ def _ask(
     refuse_unasked(False)
     counts = ChangeCounts(len(found.removed), sum(found.removed.values()))
     plan = ChangeReport(found.noun, counts, found.removed)
-    from memctl.output.changes import change_plan  # only needed to draw
-
-    run.output.show(change_plan(plan))
-    confirm(f"replace {deletions(plan)} of {visible(outcome.target)}?")
+    confirm_deletion(run.output, plan, "replace", visible(outcome.target))

@@ -18,7 +18,7 @@ from memctl.stores.archive.rotation import lasting
 def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
     """Return the options of a run that changes a store, and reports to ``run.output``."""
     keep = run.configuration().undo
-    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run))
+    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run), run.address)
 
 
 def hold_source(run: Run) -> HoldSource:
@@ -58,11 +58,3 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
 def runs_on(run: Run, location: Location) -> list[runs.Run]:
     """Return the kept runs that changed the store at ``location``, newest first."""
     return places.runs_at(location, run.address)
-
-
-def is_on(run: Run, kept: runs.Run, location: Location) -> bool:
-    """Return whether the recorded run ``kept`` changed the store at ``location``.
-
-    The run may have named the store differently.
-    """
-    return places.is_on(kept, location, run.address)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memctl.commands._change import confirm, deletions, refuse_many, refuse_unasked
+from memctl.commands._change import confirm, confirm_deletion, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._parts_report import planned_changes, repairs
 from memctl.commands._values import rate
 from memctl.errors import UsageError
 from memctl.location import redact, visible
+from memctl.ops.change.change import refuse_many
 from memctl.ops.compress.plan import CompressMode
-from memctl.output import changes, diagnosis
+from memctl.output import diagnosis
 from memctl.parts.limits import CostLimit, DeletionLimit, Limits
 from memctl.parts.part import PartResult
 from memctl.reports.doctor import DoctorReport
@@ -94,13 +95,10 @@ class Whole:
         plan = planned_changes(report)
         if not plan.planned.deleted:
             return False
-        output.show(changes.change_plan(plan))
-        said = deletions(plan)
+        verb = "delete"
         if self._command == "compress":
-            summaries = count(plan.planned.memories, "summary")
-            confirm(f"replace {said} of {target} by {summaries}?", expected=expected)
-        else:
-            confirm(f"delete {said} of {target}?", expected=expected)
+            verb, target = "replace", f"{target} by {count(plan.planned.memories, 'summary')}"
+        confirm_deletion(output, plan, verb, target, expected=expected)
         return True
 
     def refuse_many(self, report: Any) -> None:
@@ -111,7 +109,8 @@ class Whole:
         """
         if self._most is not None and hasattr(report, "messages"):
             deleted = report.messages.deleted
-            refuse_many(deleted, "message", self._most, self._given["max_delete"])
+            limit = f"--max-delete {self._given['max_delete']}"
+            refuse_many(deleted, "message", self._most, limit)
 
     def limits(
         self, planned: Mapping[Shard, PartResult], workers: int, shards: Iterable[Shard]

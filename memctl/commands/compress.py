@@ -10,9 +10,7 @@ from rich.console import RenderableType
 
 from memctl.commands._change import (
     change,
-    confirm,
-    deletions,
-    refuse_many,
+    confirm_deletion,
     refuse_unasked,
     refuse_unclear,
 )
@@ -36,10 +34,10 @@ from memctl.errors import Failure, Loss, UsageError
 from memctl.holds import HELD
 from memctl.inference.summary import TEMPLATE, check_template
 from memctl.location import redact, visible
-from memctl.machine.system import at_terminal, read_file
+from memctl.machine.system import read_file
 from memctl.ops.compress.plan import CompressMode, CompressOptions
 from memctl.ops.compress.run import CompressRun
-from memctl.output import changes, compression
+from memctl.output import compression
 from memctl.registry import located, make_store
 from memctl.reports.change import (
     CompressedMemories,
@@ -196,24 +194,18 @@ def compress(
         made,
         options=run_options(run, backup=backup, dry_run=dry_run),
         limit=limit,
+        limit_name=f"--max-delete {max_delete}",
     )
-    asks = mode is CompressMode.REPLACE and not yes and at_terminal()
 
-    def approve() -> bool:
+    def ask() -> None:
         found = compression.preview.changes
-        refuse_many(found.planned.deleted, found.noun, compression.most, max_delete)
-        if asks and not dry_run and found.planned.deleted:
-            run.output.show(changes.change_plan(found))
-            confirm(
-                f"replace {deletions(found)} of {visible(location.label)} by "
-                f"{count(found.planned.memories, 'summary')}?",
-                expected=redact(store) if all_ else None,
-            )
-        return True
+        place = f"{visible(location.label)} by {count(found.planned.memories, 'summary')}"
+        expected = redact(store) if all_ else None
+        confirm_deletion(run.output, found, "replace", place, expected=expected)
 
-    compression.approve = approve
+    asks = mode is CompressMode.REPLACE and not yes
     outcome = CompressOutcome(compression, location.label)
-    change(run.output, compression, location, outcome, asks=asks)
+    change(run.output, compression, location, outcome, ask if asks else None)
 
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:

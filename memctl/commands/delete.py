@@ -7,9 +7,7 @@ from typing import Annotated
 
 from memctl.commands._change import (
     change,
-    confirm,
-    deletions,
-    refuse_many,
+    confirm_deletion,
     refuse_unasked,
     refuse_unclear,
 )
@@ -29,11 +27,8 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable
 from memctl.errors import UsageError
 from memctl.location import redact, visible
-from memctl.machine.system import at_terminal
 from memctl.model import ToolPairPolicy
-from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.delete import DeleteRun
-from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.text.values import deletion_limit
 
@@ -79,7 +74,6 @@ def delete(
       memctl delete prod --user ada --keep-last 100
       memctl delete prod --older-than 90d --max-delete 10% --yes
     """
-    output = run.output
     refuse_unclear(where, all_=all_, chosen=keep_last is not None)
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
     limit = deletion_limit(max_delete)
@@ -92,22 +86,18 @@ def delete(
         pairs,
         options=run_options(run, backup=backup, dry_run=dry_run),
         limit=limit,
+        limit_name=f"--max-delete {max_delete}",
         warn_parted=True,
     )
-
-    def approve() -> bool:
-        found = deletion.report
-        refuse_many(found.planned.deleted, found.noun, deletion.most, max_delete)
-        if yes or dry_run or not found.planned.deleted:
-            return True
-        expected = redact(store) if all_ else None
-        _ask(output, found, location.label, expected)
-        return True
-
-    deletion.approve = approve
     deletion.counts_staying = dry_run or not yes
+
+    def ask() -> None:
+        expected = redact(store) if all_ else None
+        about = deletion.report, "delete", visible(location.label)
+        confirm_deletion(run.output, *about, expected=expected)
+
     outcome = ChangeOutcome(deletion, location.label)
-    change(output, deletion, location, outcome, asks=not yes and at_terminal())
+    change(run.output, deletion, location, outcome, None if yes else ask)
 
 
 def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
@@ -116,10 +106,3 @@ def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:
             "--keep-tool-pairs and --with-tool-pairs cannot be combined", "leave one of them out"
         )
     return ToolPairPolicy.KEEP if keep else ToolPairPolicy.DELETE if take else ToolPairPolicy.SPLIT
-
-
-def _ask(output: Output, found: ChangeReport, target: str, expected: str | None) -> None:
-    from memctl.output.changes import change_plan  # only needed to draw
-
-    output.show(change_plan(found))
-    confirm(f"delete {deletions(found)} of {visible(target)}?", expected=expected)

@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from msgspec import UNSET
 from rich.console import RenderableType
 
-from memctl.commands._change import change, confirm, cut_short, refuse_many, refuse_unasked
+from memctl import api
+from memctl.commands._change import change, confirm, cut_short, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
@@ -31,16 +33,12 @@ from memctl.commands._run import changeable, readable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import BadData, MemctlError, Unavailable, UsageError
 from memctl.location import Location, redact_value, visible
-from memctl.machine.system import at_terminal
-from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, check, unhealthy
-from memctl.ops.doctor.findings import DAMAGED_FILE, KINDS, OVERSIZED, Severity
+from memctl.ops.doctor.check import MAX_RESULT, Diagnosis, Limits, unhealthy
+from memctl.ops.doctor.findings import KINDS, OVERSIZED, Severity
 from memctl.ops.doctor.repair import RepairRun
-from memctl.ops.names import refuse_absent_in
-from memctl.ops.observer import opened
 from memctl.output import diagnosis
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
-from memctl.registry import make_store
 from memctl.reports.doctor import DoctorReport, StoreRow
 from memctl.reports.report import FailureRow
 from memctl.selection import Selection
@@ -118,6 +116,7 @@ def doctor(
         users=frozenset(user or ()), sessions=frozenset(session or ()), shard=run.shard
     )
     limits = Limits(max_result)
+    examine = partial(api.examine, limits=limits, quick=quick, must_exist=True, observer=output)
     offered = ""
     if read_offload(run.configuration()).to:
         offered = f"memctl offload {shlex.quote(store)} --larger {max_result}"
@@ -132,22 +131,20 @@ def doctor(
             *(record(run, "doctor", store, location), where, wanted, limits),
             options=options,
             limit=limit,
+            limit_name=f"--max-delete {max_delete}",
         )
         outcome = RepairOutcome(repairing, location.label)
 
-        def approve() -> bool:
-            refuse_many(repairing.deleted, repairing.noun, repairing.allowed, max_delete)
-            if yes or dry_run or not repairing.planned:
-                return True
+        def ask() -> None:
             output.show(diagnosis.repair_plan(repairing.repairable()))
-            asked = f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?"
-            confirm(asked)
-            return True
+            confirm(f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?")
 
-        repairing.approve = approve
         try:
-            change(output, repairing, location, outcome, asks=not yes and at_terminal())
-            found = _examined_again(output, repairing, location, limits, quick=quick)
+            change(output, repairing, location, outcome, None if yes else ask)
+            try:
+                found = wait_for(examine(location, repairing.where))
+            except (Unavailable, BadData) as error:  # the store can no longer be read
+                raise cut_short(repairing, error) from error
         except MemctlError:
             if repairing.begun or repairing.report.failures:
                 output.printout = _report(location, None, outcome)  # report the work done so far
@@ -155,7 +152,7 @@ def doctor(
         _finish(output, location, found, wanted, outcome, fail_on, offered)
         return
     with readable(run.locate(store), where, path) as location:
-        found = wait_for(_examine(output, location, where, limits, quick=quick))
+        found = wait_for(examine(location, where))
     _finish(output, location, found, wanted, None, fail_on, offered, fix)
 
 
@@ -222,33 +219,6 @@ def _known(codes: Iterable[str]) -> frozenset[str]:
         hint = did_you_mean(code, KINDS, f"known: {', '.join(KINDS)}")
         raise UsageError(f"unknown finding {visible(code)!r}", hint)
     return found
-
-
-async def _examine(
-    output: Output, location: Location, where: Selection, limits: Limits, *, quick: bool
-) -> Diagnosis:
-    async with opened(make_store(location), output) as store:
-        with output.progress("examining") as progress:
-            found = await check(store, where, limits, progress, quick=quick)
-        seen = found.memories or sum(
-            finding.key is not None or finding.code == DAMAGED_FILE for finding in found.faults
-        )
-        await refuse_absent_in(where, seen, store)
-        return found
-
-
-def _examined_again(
-    output: Output, run: RepairRun, location: Location, limits: Limits, *, quick: bool
-) -> Diagnosis:
-    """Examine the store again after a repair; return the findings.
-
-    Raises:
-        MemctlError: as ``check``; ``Partial`` if the store can no longer be read.
-    """
-    try:
-        return wait_for(_examine(output, location, run.where, limits, quick=quick))
-    except (Unavailable, BadData) as error:
-        raise cut_short(run, error) from error
 
 
 def _repair_command(store: str, users: list[str], sessions: list[str]) -> str:

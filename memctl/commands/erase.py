@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import hold_source, record, runs_on
+from memctl.commands._journal import record, run_options
 from memctl.commands._offloaded import referrers
 from memctl.commands._options import (
     STORE_HELP,
@@ -25,17 +24,15 @@ from memctl.commands._options import (
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
-from memctl.location import visible
+from memctl.journal.runs import Run as Recorded
+from memctl.location import Location, visible
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, Erasure
+from memctl.ops.erase import Erasure
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.receipt import Receipt
-from memctl.ops.recording import note_unrecorded
 from memctl.output import erasing
 from memctl.output.printout import Printout
-from memctl.output.terminal import Output
 from memctl.registry import refuse_missing
-from memctl.store import OpenMode
 from memctl.text.numbers import count
 
 
@@ -102,39 +99,36 @@ def erase(
     output, subject = run.output, Subject(user or "", session)
     if not (stores or archives):
         raise UsageError("no store is named", "name one: memctl erase --user NAME STORE...")
-    receipts: Receipt | None = None
+    begun: Receipt | None = None
     if not dry_run:
         refuse_unasked(yes)
-        receipts = Receipt.begin(receipt, subject, force=force)
+        begun = Receipt.begin(receipt, subject, force=force)
     place = blobs or read_offload(run.configuration()).to
-    targets = _targets(run, subject, stores or [], archives or [], notes_blobs=bool(place))
-    erasure = Erasure(subject, targets, dry_run=dry_run)
+    erasure = Erasure(
+        subject,
+        _stores(run, subject, stores or [], archives or []),
+        run_options(run, dry_run=dry_run),
+        begun,
+        Blobs(place) if place else None,
+        referrers(run),
+    )
     printout = _printout(erasure)
     output.printout = replace(printout, table=lambda: None) if dry_run else printout
-    if dry_run or not yes:
-        wait_for(erasure.plan(OpenMode.READ if dry_run else OpenMode.CHANGE))
-        if receipts is None or not receipts.earlier:
-            _refuse_nobody(output, erasure)
-        erasure.refuse_held()
-    if receipts is not None:
-        if not yes:
-            output.show(erasing.plan(_lines(erasure)))
-            _ask(subject, targets)
-        wait_for(erasure.execute(receipts, partial(_note_unrecorded, run)))
-        if erasure.receipt is None:
-            _refuse_nobody(output, erasure)
-            erasure.refuse_held()
-        else:
-            wait_for(erasure.end(referrers(run), Blobs(place) if place else None))
+    try:
+        if dry_run or not yes:
+            wait_for(erasure.plan())
+        if not dry_run:
+            if not yes:
+                output.show(erasing.plan(_lines(erasure)))
+                _ask(erasure)
+            wait_for(erasure.execute())
+    finally:
+        if erasure.nobody:
+            output.printout = None
     output.printout = printout
     if error := erasure.error():
         raise error
     output.emit()
-
-
-def _note_unrecorded(run: Run, target: EraseRun) -> None:
-    erased = record(run, "erase", target.entry.argument, target.location)
-    note_unrecorded(erased, run.output.warn)
 
 
 def _lines(erasure: Erasure) -> list[erasing.Line]:
@@ -156,25 +150,18 @@ def _printout(erasure: Erasure) -> Printout:
     return Printout(erasure.report, table, of_run=not erasure.dry_run)
 
 
-def _refuse_nobody(output: Output, erasure: Erasure) -> None:
-    if all(target.report.nothing for target in erasure.targets):
-        output.printout = None
-        wait_for(erasure.refuse_nobody())
-
-
-def _targets(
-    run: Run, subject: Subject, stores: list[str], archives: list[str], *, notes_blobs: bool
-) -> list[EraseRun]:
+def _stores(
+    run: Run, subject: Subject, stores: list[str], archives: list[str]
+) -> list[tuple[Location, Recorded]]:
     """Return the stores and archives to erase from, each once, even if named in several ways.
 
-    The name of a rotation stands for all its files.  ``notes_blobs`` is as for ``EraseRun``.
+    The name of a rotation stands for all its files.  Each has a record of the run on it.
 
     Raises:
         UsageError: a store named by ``--archives`` is not an archive.
         NotFound: an archive named by ``--archives`` does not exist.
     """
-    found: dict[tuple[str, str], EraseRun] = {}
-    holds = hold_source(run)
+    found: dict[tuple[str, str], tuple[Location, Recorded]] = {}
     names = [
         (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
     ]
@@ -188,19 +175,16 @@ def _targets(
             raise UsageError(f"{location.label} is not an archive", "name it without --archives")
         if is_archive:
             refuse_missing(location)
-        kept = record(run, "erase", name, location)
-        target = EraseRun(
-            *(subject, location, kept.argument, partial(runs_on, run), run.output, holds),
-            notes_blobs=notes_blobs,
-        )
-        found.setdefault((location.label, str(location.options)), target)
+        key = location.label, str(location.options)
+        found.setdefault(key, (location, record(run, "erase", name, location)))
     return list(found.values())
 
 
-def _ask(subject: Subject, targets: list[EraseRun]) -> None:
+def _ask(erasure: Erasure) -> None:
+    subject = erasure.subject
     name = subject.user if subject.session is None else subject.session
     what = f"user {visible(repr(subject.user))}"
     if subject.session is not None:
         what = f"session {visible(repr(subject.session))} of {what}"
-    where = count(len([one for one in targets if not one.report.nothing]), "store")
+    where = count(len([one for one in erasure.targets if not one.report.nothing]), "store")
     confirm(f"erase {what} from {where}? this cannot be undone;", expected=name.strip() or "erase")

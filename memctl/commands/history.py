@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._journal import is_on
 from memctl.commands._options import takes_options
 from memctl.commands._reports import run_row
 from memctl.journal.runs import Run
@@ -53,13 +52,10 @@ def history(
     begin = moment("--since", since, datetime.now())
 
     def wanted(one: Run) -> bool:
-        return (
-            (location is None or is_on(run, one, location))
-            and (not command or one.command in command)
-            and (begin is None or _started(one) >= begin)
-        )
+        is_named = not command or one.command in command
+        return is_named and (begin is None or _started(one) >= begin)
 
-    found = list_runs(wanted, limit or None)
+    found = list_runs(location, limit or None, run.address, wanted)
     for name in found.damaged:
         run.output.warn(f"the record of the run {name} is damaged; it is not listed")
     run.output.printout = _printout(found)

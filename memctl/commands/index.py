@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, group, opens_stores, takes_options
 from memctl.commands._run import named_embedder, wait_for
-from memctl.embedder import Embedder
 from memctl.errors import NotFound, UsageError
 from memctl.index import folder
 from memctl.index.folder import IndexInfo
 from memctl.location import Location
-from memctl.ops import index as operation
-from memctl.ops.index import IndexUse, Target
 from memctl.output.printout import Printout
 from memctl.output.tables import Column, Grid, cell
-from memctl.registry import make_store
 from memctl.reports.index import (
     IndexRemoveReport,
     IndexReport,
@@ -30,7 +26,6 @@ from memctl.reports.index import (
 )
 from memctl.storekit.single_file import file_identity
 from memctl.text.numbers import count, size
-from memctl.wrappers.timeout import limited
 
 app = group()
 
@@ -89,7 +84,9 @@ def update(
     model = named_embedder(run, embedder)
     rows = []
     for place in places:
-        use = wait_for(_update(run, place, model, checksum=checksum))
+        use = wait_for(
+            api.update_index(place, embedder=model, checksum=checksum, observer=run.output)
+        )
         for text in use.warnings:
             run.output.warn(text)
         rows.append(UpdatedRow(place.label, use.messages, use.new, round(use.seconds, 3)))
@@ -97,13 +94,6 @@ def update(
         lambda: IndexUpdateReport(rows), lambda: _lines(rows), of_run=True
     )
     run.output.finish()
-
-
-async def _update(run: Run, place: Location, model: Embedder | None, *, checksum: bool) -> IndexUse:
-    target = Target(place, lambda: limited(make_store(place), run.output.timeout, run.output.note))
-    async with model or nullcontext():
-        with run.output.progress("indexing") as progress:
-            return await operation.update(target, progress, model, checksum=checksum)
 
 
 @app.command()

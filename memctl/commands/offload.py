@@ -28,7 +28,6 @@ from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import visible
-from memctl.machine.system import at_terminal
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
@@ -126,17 +125,13 @@ def offload(
         f"--max-delete {max_delete}",
     )
 
-    def approve() -> bool:
-        planned = rewrite.report.planned.deleted
-        if not (yes or dry_run) and planned:
-            run.output.show(offloading.plan(rewrite.rewritten))
-            about = f"{count(planned, 'message')} of {visible(location.label)}"
-            confirm(f"offload large contents of {about}?")
-        return True
+    def ask() -> None:
+        run.output.show(offloading.plan(rewrite.rewritten))
+        about = f"{count(rewrite.deleted, 'message')} of {visible(location.label)}"
+        confirm(f"offload large contents of {about}?")
 
-    rewrite.approve = approve
     outcome = RewriteOutcome(rewrite, location.label)
-    change(run.output, rewrite, location, outcome, asks=not yes and at_terminal())
+    change(run.output, rewrite, location, outcome, None if yes else ask)
 
 
 def _prune(

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Annotated, NamedTuple
+from typing import IO, Annotated
 
 import typer
 from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
+from memctl import api
 from memctl.commands._context import Run
-from memctl.commands._journal import is_on
 from memctl.commands._options import (
     PathOption,
     StoreArgument,
@@ -29,22 +29,17 @@ from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
 from memctl.ops.export.destination import STDOUT, is_device
 from memctl.ops.history import list_runs
-from memctl.ops.names import tell_absent
-from memctl.ops.observer import opened
-from memctl.ops.report import Total, count_all, damage
+from memctl.ops.report import damage
 from memctl.ops.select import selected_text
 from memctl.ops.statistics import (
-    Statistics,
     StatisticsOptions,
-    collect,
     pseudonymous,
     report_of,
 )
 from memctl.output import report_page
 from memctl.output.printout import Printout
 from memctl.output.report_page import About
-from memctl.output.terminal import Format, Output
-from memctl.registry import make_store, title_of
+from memctl.output.terminal import Format
 from memctl.reports.history import RunRow
 from memctl.reports.statistics import ReportedStore
 from memctl.selection import Selection
@@ -129,12 +124,15 @@ def report(
     with _file(output, place, force=force) as file:
         with readable(place, where, path) as location:
             options = StatisticsOptions(top, context_limit, findings, counter.count)
-            found = wait_for(_read(told, location, where, options))
+            reading = api.statistics(
+                location, where, options=options, must_exist=True, observer=told
+            )
+            found = wait_for(reading)
         piped = place.kind == "stdio"
         label = found.what if pseudonyms else "stdin" if piped else place.label
         runs = [] if piped else _runs(run, place)
         if pseudonyms:
-            found = found._replace(statistics=pseudonymous(found.statistics))
+            found = pseudonymous(found)
             runs = [replaced(row, store=label) for row in runs]
             told.warnings.clear()  # they were printed, and may have names
         short = label if pseudonyms or piped else place.path.name or label
@@ -157,7 +155,7 @@ def report(
         )
         url = UNSET if pseudonyms else label
         report = report_of(
-            found.statistics,
+            found,
             ReportedStore(url=url, kind=found.kind, what=found.what),
             runs,
             title=about.title,
@@ -173,19 +171,19 @@ def report(
             report_page.write(
                 page,
                 replace(about, data=report.data()),
-                found.statistics,
+                found,
                 [run.row() for run in runs],
             )
             (file or sys.stdout.buffer).write(page.getvalue().encode())
         if isinstance(file, AtomicFile):
             file.commit()
-            said = count(found.statistics.messages, found.noun)
+            said = count(found.messages, found.noun)
             told.note(f"{said} reported in {visible(output)}")
     told.printout = Printout(lambda: report, lambda: None)
-    if damaged := found.statistics.damaged:
+    if damaged := found.damaged:
         failures = {key: Failure("damaged", why) for key, why in damaged.items()}
-        fate = "left out" if found.statistics.findings is None else "not read as a whole"
-        raise damage(failures, others=bool(found.statistics.memories), fate=fate)
+        fate = "left out" if found.findings is None else "not read as a whole"
+        raise damage(failures, others=bool(found.memories), fate=fate)
     told.emit()
 
 
@@ -216,31 +214,9 @@ def _file(output: str, source: Location, *, force: bool) -> Iterator[AtomicFile 
             yield file
 
 
-class _Found(NamedTuple):
-    """The statistics that were read, and the kind of the store."""
-
-    statistics: Statistics
-    kind: str
-    what: str
-    noun: str
-
-
-async def _read(
-    told: Output, location: Location, where: Selection, options: StatisticsOptions
-) -> _Found:
-    async with opened(make_store(location), told) as store:
-        total: Total | None = None
-        with told.progress("reading", lambda: total) as progress:
-            total = await count_all(store, where, progress)
-            found = await collect(store, where, options, progress)
-        number = found.memories or len(found.damaged)
-        await tell_absent(where, number, store, told)
-        return _Found(found, store.kind, title_of(store.location), store.dialect.noun)
-
-
 def _runs(run: Run, location: Location) -> list[RunRow]:
     """Return rows of the last runs on a store."""
-    found = list_runs(lambda one: is_on(run, one, location), RUNS)
+    found = list_runs(location, RUNS, run.address)
     return [run_row(one, found.sizes[one.id]) for one in found.runs[:RUNS]]
 
 

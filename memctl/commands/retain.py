@@ -11,7 +11,7 @@ import typer
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import hold_source, record, runs_on
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
 from memctl.commands._run import changeable, wait_for
 from memctl.location import Location
@@ -73,12 +73,9 @@ def retain(
 def _task(run: Run, policy: Policy, stop: Stop) -> PolicyTask:
     location = changeable(run, policy.store, Selection(), None)
     around = Surroundings(
-        run.output,
-        stop,
-        hold_source(run),
+        run_options(run, dry_run=False),
         partial(record, run, "retain", policy.store, location),
-        partial(runs_on, run),
-        run.configuration().undo,
+        stop,
         _summarizer(run, policy) if policy.action is PolicyAction.COMPRESS else None,
     )
     return PolicyTask(policy, location, around)

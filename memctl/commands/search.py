@@ -5,31 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import UNSET
 
+from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, opens_stores
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.index.query import field_of
 from memctl.location import Location, visible
-from memctl.ops.index import Target
 from memctl.ops.names import refuse_absent
-from memctl.ops.search import By, Hit, Neighbour, SearchOptions, SearchReport
-from memctl.ops.search import search as operation
+from memctl.ops.search import By, Hit, Neighbour, SearchReport
 from memctl.output.pager import paged
 from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
 from memctl.registry import SUFFIXES
 from memctl.reports import search as reports
 from memctl.selection import Selection
-from memctl.store import Store
 from memctl.text.numbers import count
-from memctl.wrappers.timeout import limited
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -88,16 +84,25 @@ def search(
     places = [_located(run, store) for store in stores]
     with ExitStack() as stack:
         keep = index and all(place.kind != "stdio" for place in places)
-        targets = [
-            _target(stack.enter_context(readable(one, where, path)), output) for one in places
-        ]
-        options = SearchOptions(by, top, around, keep)
-        report = wait_for(_search(output, targets, query, where, options, model))
+        locations = [stack.enter_context(readable(one, where, path)) for one in places]
+
+        async def searched() -> SearchReport:
+            async with model or nullcontext():
+                return await api.search(
+                    *(locations, query, where),
+                    by=by,
+                    top=top,
+                    around=around,
+                    embedder=model,
+                    keep=keep,
+                    observer=output,
+                )
+
+        report = wait_for(searched())
     with paged(output, wanted=pager and not ids):  # without the progress
         for text in report.warnings:
             output.warn(text)
         if not report.hits and report.memories is not None:
-            locations = [target.location for target in targets]
             refuse_absent(where, report.memories, *locations, names=report.names)
         for word, near in report.similar.items():
             output.note(f"no {report.noun} has the word {word!r}: did you mean {near!r}?")
@@ -105,7 +110,7 @@ def search(
         if ids:
             _print_ids(output, report)
             return
-        output.printout = _printout(query, by, targets, report)
+        output.printout = _printout(query, by, locations, report)
         output.finish()
 
 
@@ -149,16 +154,6 @@ def _names_store(run: Run, word: str) -> bool:
     return "/" in word or ":" in word or word.lower().endswith(SUFFIXES)
 
 
-def _target(location: Location, output: Output) -> Target:
-    return Target(location, partial(_make, location, output))
-
-
-def _make(location: Location, output: Output) -> Store:
-    from memctl.registry import make_store  # not needed if the index is up to date
-
-    return limited(make_store(location), output.timeout, output.note)
-
-
 def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
     """Return the embedder of a search by meaning; None for any other search.
 
@@ -184,19 +179,6 @@ def _embedder(run: Run, by: By, name: str | None) -> Embedder | None:
             )
         name = known[0]
     return named_embedder(run, name)
-
-
-async def _search(
-    output: Output,
-    targets: list[Target],
-    query: str,
-    where: Selection,
-    options: SearchOptions,
-    embedder: Embedder | None,
-) -> SearchReport:
-    async with embedder or nullcontext():
-        with output.progress("indexing") as progress:
-            return await operation(targets, query, where, options, progress, embedder)
 
 
 def _note_costs(output: Output, report: SearchReport) -> None:
@@ -226,13 +208,13 @@ def _print_ids(output: Output, report: SearchReport) -> None:
         output.note(f"{number_of_hits(report)}: --top N takes more than {len(report.hits)}")
 
 
-def _printout(query: str, by: By, targets: list[Target], found: SearchReport) -> Printout:
+def _printout(query: str, by: By, stores: list[Location], found: SearchReport) -> Printout:
     def report() -> reports.SearchReport:
         use, counted = found.index, found.found is not None
         return reports.SearchReport(
             query=query,
             by=by.value,
-            stores=[target.location.label for target in targets],
+            stores=[store.label for store in stores],
             hits=[_row(hit) for hit in found.hits],
             found=UNSET if found.found is None else found.found,
             complete=found.complete if counted else UNSET,
@@ -242,7 +224,7 @@ def _printout(query: str, by: By, targets: list[Target], found: SearchReport) ->
     def table() -> Any:
         from memctl.output import found as drawn  # only needed here
 
-        return drawn.hits(found, several=len(targets) > 1)
+        return drawn.hits(found, several=len(stores) > 1)
 
     return Printout(report, table)
 

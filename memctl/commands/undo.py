@@ -14,7 +14,7 @@ import typer
 
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
-from memctl.commands._journal import is_on, record, run_options
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     DryRunOption,
     SessionOption,
@@ -28,12 +28,12 @@ from memctl.commands._reports import ChangeOutcome
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
+from memctl.ops.same_store import is_on
 from memctl.ops.undo.reversal import (
     find_run,
     refuse_older,
     reversing,
     runs_to_undo,
-    with_record,
 )
 from memctl.output.history import job_state, run_changes, run_state, run_store
 from memctl.parts.divide import error_of
@@ -159,9 +159,7 @@ def _found(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Ru
     Raises:
         MemctlError: as ``find_run``.
     """
-    at = None if store is None else this.address(store)
-    where = "" if at is None else f" on {at.label}"
-    return find_run(runs, name, lambda one: at is None or is_on(this, one, at), where)
+    return find_run(runs, name, None if store is None else this.address(store), this.address)
 
 
 def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
@@ -201,17 +199,18 @@ class _Undoing:
         this = self.this
         argument, store = self._argument(undone)
         place, elsewhere = self.place(undone)
-        location = with_record(undone, place, this.address, elsewhere=elsewhere)
-        new_record = partial(record, this, "undo", argument, location)
+        new_record = partial(record, this, "undo", argument)
         # Who names the store without a password names it on purpose.
-        named = self.named and store is not None and not new_record().secret
-        about = self.runs, undone, new_record, self.where, run_options(this, dry_run=self.dry_run)
-        with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as undoing:
+        named = self.named and store is not None and not new_record(place).secret
+        options = run_options(this, dry_run=self.dry_run)
+        about = self.runs, undone, place, new_record, self.where, options
+        with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as made:
+            undoing, location = made
             outcome = ChangeOutcome(undoing, location.label)
             outcome.more["undoes"] = undone.id
             outcome.report_to(this.output)
             try:
-                perform(this.output, undoing, location, outcome)
+                perform(undoing, location, outcome)
             except Unavailable as error:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"
@@ -232,7 +231,7 @@ class _Undoing:
         argument, store = self._argument(undone)
         if argument not in self._places:
             place = self.this.locate(argument)
-            elsewhere = store is not None and not is_on(self.this, undone, place)
+            elsewhere = store is not None and not is_on(undone, place, self.this.address)
             if elsewhere:
                 self.this.output.warn(
                     f"the run changed {undone.store}, but is being undone on {place.label}"

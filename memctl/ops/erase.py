@@ -6,7 +6,7 @@ An erase writes no journal: erased data cannot be restored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,12 +21,13 @@ from memctl.journal.runs import Run, Runs
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
+from memctl.ops.change.change import RunOptions
 from memctl.ops.data_subject import ALWAYS, Subject, not_reached
-from memctl.ops.holds import HoldSource, all_held, nothing_but_held
+from memctl.ops.holds import all_held, nothing_but_held
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names, refuse_absent
-from memctl.ops.observer import Observer, Unobserved, opened
+from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers, referred
 from memctl.ops.receipt import (
@@ -39,8 +40,10 @@ from memctl.ops.receipt import (
     ErasedStore,
     Receipt,
 )
+from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.same_store import runs_at
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.registry import make_store
 from memctl.reports import erase as reports
@@ -80,35 +83,26 @@ class EraseReport:
 
 
 class EraseRun:
-    """The erase of a user or session from one store, and from the undo runs on the store.
-
-    ::
-
-        erasure = EraseRun(Subject("ada"), location, "agents.db", runs_on_it)
-        await erasure.attempt(OpenMode.READ, erasure.plan)
-    """
+    """The erase of a user or session from one store, and from the undo runs on the store."""
 
     def __init__(
         self,
         subject: Subject,
         place: Location | Store,
-        argument: str,
-        runs: Callable[[Location], list[Run]],
-        observer: Observer | None = None,
-        holds: HoldSource | None = None,
+        record: Run,
+        options: RunOptions,
         *,
-        notes_blobs: bool = False,
+        notes_blobs: bool,
     ) -> None:
         """``place`` is the location of the store, or the open store, which stays open.
 
-        ``argument`` names the store on a command line, for the receipt.  ``runs`` returns the undo
-        runs on the store at a location.  ``holds`` says which memories to leave alone; None means
-        the holds in the record of ``memctl hold``.  With ``notes_blobs``, the plan notes in
+        ``record`` names the store, for the receipt.  With ``notes_blobs``, the plan notes in
         ``blobs`` which offloaded contents the erased messages refer to.
         """
         self.subject = subject
         self.location = place.location if isinstance(place, Store) else place
-        self.entry = ErasedStore(self.location.label, argument, place.kind)
+        self.record = record
+        self.entry = ErasedStore(self.location.label, record.argument, place.kind)
         """The part of the receipt for the store."""
         self.error: MemctlError | None = None
         """The error that stopped the erase."""
@@ -119,15 +113,14 @@ class EraseRun:
         self.blobs: set[str] = set()
         """The names of the offloaded contents to which the erased messages may refer."""
         self._notes_blobs = notes_blobs
-        self._runs = runs
-        self._holds = holds or HoldSource()
+        self._options = options
+        self._observer = options.observer
         self._in_force = Holds()
         """The holds on the store, as read last."""
         self._held: dict[MemoryKey, Failure] = {}
         """The memories of the subject that are held, with the reasons."""
         self._where = subject.where
         """The selection of the memories that are not held."""
-        self._observer = observer or Unobserved()
 
     def opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
         """Return a context manager that opens the store, unless it is open already."""
@@ -213,7 +206,7 @@ class EraseRun:
         Return the others.  ``_where`` then selects the sessions of these alone, so that the store
         keeps the name of the user and what else a held session needs.
         """
-        self._in_force = holds = self._holds.read(store)
+        self._in_force = holds = self._options.holds.read(store)
         self._held |= {key: held for key in sorted(found) if (held := holds.failure(key))}
         self._where = self.subject.where
         rest = {key: number for key, number in found.items() if key not in self._held}
@@ -336,7 +329,8 @@ class EraseRun:
 
     async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
         eraser = RunEraser(Runs(), partial(self._concerns, store.kind))
-        return await eraser.erase(self._runs(store.location), dry_run=dry_run)
+        runs = runs_at(store.location, self._options.locate)
+        return await eraser.erase(runs, dry_run=dry_run)
 
     def _concerns(self, kind: str, key: MemoryKey) -> bool:
         """Return whether to erase the memory ``key`` from the undo runs.
@@ -353,21 +347,43 @@ class Erasure:
 
     ::
 
-        erasure = Erasure(subject, targets)
-        await erasure.plan(OpenMode.CHANGE)
-        erasure.refuse_held()
-        await erasure.execute(Receipt.begin(None, subject))
-        await erasure.end()
+        erasure = Erasure(subject, [(location, record)], options, Receipt.begin(None, subject))
+        await erasure.plan()  # to ask the user, or for a dry run
+        await erasure.execute()
+        if error := erasure.error():
+            raise error
     """
 
-    def __init__(self, subject: Subject, targets: list[EraseRun], *, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        stores: Iterable[tuple[Location | Store, Run]],
+        options: RunOptions,
+        receipt: Receipt | None,
+        blobs: Blobs | None = None,
+        referrers: Referrers | None = None,
+    ) -> None:
+        """``stores`` are the locations or the open stores, each with a record that names it.
+
+        ``receipt`` is new, or that of an earlier run that goes on; None for a dry run.  Contents in
+        ``blobs`` to which only erased messages refer are removed: neither the stores of this erase,
+        nor ``referrers``, nor undo runs on them need these contents.
+        """
         self.subject = subject
-        self.targets = targets
-        self.dry_run = dry_run
+        self.targets = [
+            EraseRun(subject, *store, options, notes_blobs=blobs is not None) for store in stores
+        ]
+        self.dry_run = options.dry_run
+        self.nobody = False
+        """True if an error said that no store has data of the user or session."""
         self.receipt: Receipt | None = None
         """The receipt; None if nothing was erased."""
         self.blobs: list[str] | None = None
         """The names of the removed blobs; None if no place of blobs is known."""
+        self._options = options
+        self._receipt = receipt
+        self._place = blobs
+        self._referrers = referrers or Referrers()
         self._blobs_error: MemctlError | None = None
 
     @property
@@ -375,35 +391,30 @@ class Erasure:
         """True if data were erased from any store."""
         return any(target.begun for target in self.targets)
 
-    async def plan(self, mode: OpenMode) -> None:
-        """Find the data of the subject in each store, which is opened with ``mode``.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        for target in self.targets:
-            await target.attempt(mode, target.plan)
-
-    def refuse_held(self) -> None:
-        """Raise an error if all data that were found are held.
-
-        Raises:
-            Loss: there are data of the user or session, and all of them are held.
-        """
-        found = [one.report for one in self.targets if not one.report.nothing]
-        failed = any(target.error is not None for target in self.targets)
-        if found and not failed and all(report.all_held for report in found):
-            raise nothing_but_held([one for report in found for one in report.failures])
-
-    async def refuse_nobody(self) -> None:
-        """Raise an error if no store holds data of the user or session.
+    async def plan(self) -> None:
+        """Find the data of the subject in each store; with ``must_exist``, refuse to find none.
 
         Raises:
             NotFound: all stores were searched in vain; the hint suggests similar names.
+            Loss: there are data of the user or session, and all of them are held.
             MemctlError: nothing was found, and a store could not be searched.
         """
-        if not all(target.report.nothing for target in self.targets):
+        for target in self.targets:
+            await target.attempt(OpenMode.READ if self.dry_run else OpenMode.CHANGE, target.plan)
+        await self._refuse_nothing()
+
+    async def _refuse_nothing(self) -> None:
+        if not self._options.must_exist:
             return
+        goes_on = self._receipt is not None and self._receipt.earlier
+        found = [one.report for one in self.targets if not one.report.nothing]
+        if not (found or goes_on):
+            await self._refuse_nobody()
+        if found and self._first_error() is None and all(report.all_held for report in found):
+            raise nothing_but_held([one for report in found for one in report.failures])
+
+    async def _refuse_nobody(self) -> None:
+        self.nobody = True
         if (failed := self._first_error()) is not None:
             raise failed
         names: list[MemoryKey] = []
@@ -417,18 +428,19 @@ class Erasure:
     def _first_error(self) -> MemctlError | None:
         return next((one.error for one in self.targets if one.error is not None), None)
 
-    async def execute(
-        self, receipt: Receipt, erased: Callable[[EraseRun], None] = lambda _: None
-    ) -> None:
-        """Erase from all stores.  The receipt is discarded if nothing was erased from any.
+    async def execute(self) -> None:
+        """Erase from all stores, then remove blobs, and complete the receipt.
 
-        ``erased`` is called for each store from which data were erased.
+        The receipt is discarded if nothing was erased from any store.  An error of one store, or of
+        the blobs, is kept for ``error``.
 
         Raises:
             Unavailable: the receipt cannot be written.
             Interrupted: a signal came.
+            MemctlError: nothing was erased, as ``plan``.
         """
-        self.receipt = receipt
+        self.receipt = receipt = self._receipt
+        assert receipt is not None
         receipt.stores = [target.entry for target in self.targets]
         for target in self.targets:
             work = partial(target.execute, digests=receipt.digests, save=receipt.save)
@@ -436,36 +448,32 @@ class Erasure:
                 await target.attempt(OpenMode.CHANGE, work)
             finally:
                 if target.begun:
-                    erased(target)
+                    note_unrecorded(target.record, self._options.observer.warn)
                 if self.begun or receipt.earlier:
                     receipt.save()
         if not (self.begun or receipt.earlier):
             receipt.discard()
             self.receipt = None
-
-    async def end(self, referrers: Referrers | None = None, blobs: Blobs | None = None) -> None:
-        """Remove the blobs to which only erased messages referred, and complete the receipt.
-
-        Messages of the stores of this erase and those of ``referrers`` keep what they refer to, as
-        undo runs on them do.  An error is kept for ``error``.
-        """
-        receipt = self.receipt
-        assert receipt is not None
-        if referrers is not None and blobs is not None:
-            found = dict.fromkeys((name for one in self.targets for name in one.blobs), 0)
-            removed: dict[str, int] = {}
-            try:
-                if found and self._first_error() is None:
-                    places = [target.location for target in self.targets]
-                    await referrers.remove_unreferred(places, blobs, found, removed)
-                    self._blobs_error = referrers.error
-            except MemctlError as error:
-                self._blobs_error = error
-            self.blobs = sorted(removed)
-            receipt.blobs = [receipt.digests.of(name) for name in self.blobs]
-            receipt.blobs_kept_for = list(referrers.failed)
+            await self._refuse_nothing()
+            return
+        if self._place is not None:
+            await self._remove_blobs(self._place, receipt)
         receipt.end()
         receipt.save()
+
+    async def _remove_blobs(self, blobs: Blobs, receipt: Receipt) -> None:
+        found = dict.fromkeys((name for one in self.targets for name in one.blobs), 0)
+        removed: dict[str, int] = {}
+        try:
+            if found and self._first_error() is None:
+                places = [target.location for target in self.targets]
+                await self._referrers.remove_unreferred(places, blobs, found, removed)
+                self._blobs_error = self._referrers.error
+        except MemctlError as error:
+            self._blobs_error = error
+        self.blobs = sorted(removed)
+        receipt.blobs = [receipt.digests.of(name) for name in self.blobs]
+        receipt.blobs_kept_for = list(self._referrers.failed)
 
     def error(self) -> MemctlError | None:
         """Return the error if the erase of a store is incomplete; else None."""

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from memctl.journal.runs import Job, Run, Runs, as_jobs, short_ids
+from memctl.location import Location
+from memctl.ops.same_store import Locate, is_on
+from memctl.registry import parse
 
 
 class RunList(NamedTuple):
@@ -23,17 +26,23 @@ class RunList(NamedTuple):
     damaged: list[str]
 
 
-def list_runs(wanted: Callable[[Run], bool], limit: int | None) -> RunList:
-    """Return the newest ``limit`` kept runs for which ``wanted`` returns True; None for all.
+def list_runs(
+    at: Location | None,
+    limit: int | None,
+    locate: Locate = parse,
+    wanted: Callable[[Run], bool] = lambda _: True,
+) -> RunList:
+    """Return the newest ``limit`` kept runs on the store ``at``; None for all runs, on any store.
 
-    A job counts as one run.
+    ``locate`` is as for ``is_on``.  Runs for which ``wanted`` returns False are left out.  A job
+    counts as one run.
 
     Raises:
         Unavailable: the folder of the runs cannot be read.
     """
     kept = Runs()
     every = kept.all()
-    found = as_jobs(run for run in every if wanted(run))
+    found = as_jobs(run for run in every if wanted(run) and (at is None or is_on(run, at, locate)))
     newest = found[:limit]
     shown = [run for one in newest for run in (one.runs if isinstance(one, Job) else [one])]
     for run in shown:

@@ -22,12 +22,15 @@ from memctl.index.vectors import pack, require_numpy, texts_to_embed
 from memctl.inference.errors import bad_reply
 from memctl.location import Location
 from memctl.machine.time_zones import zone_named
+from memctl.ops.observer import Observer
 from memctl.ops.report import Progress, SilentProgress
+from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.files import temporary_folder
 from memctl.storekit.locks import FileLock, lock_owner
 from memctl.storekit.single_file import file_identity, stamp_of
+from memctl.wrappers.timeout import limited
 
 _PAUSE = 0.2
 """The seconds between attempts to lock an index that another run writes."""
@@ -42,6 +45,11 @@ class Target:
 
     location: Location
     make: Callable[[], Store]
+
+    @classmethod
+    def observed(cls, location: Location, observer: Observer) -> Target:
+        """Return the store at a location; its calls end after the timeout of ``observer``."""
+        return cls(location, lambda: limited(make_store(location), observer.timeout, observer.note))
 
 
 @dataclass(slots=True)

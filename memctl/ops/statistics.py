@@ -39,6 +39,7 @@ from memctl.ops.doctor.findings import KINDS, ORDER, UNREAD
 from memctl.ops.gather import gather
 from memctl.ops.report import HUGE_BYTES, Progress
 from memctl.ops.retry import leaving_damaged
+from memctl.registry import title_of
 from memctl.reports import statistics as rows
 from memctl.reports.history import RunRow
 from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
@@ -116,6 +117,12 @@ class Statistics:
     Lists of rows hold the largest ``top`` rows.
     """
 
+    kind: str = ""
+    """The kind of the store."""
+    what: str = ""
+    """What the store is, in words."""
+    noun: str = "message"
+    """What the store calls a message: "message" or "fact"."""
     users: int = 0
     without_user: int = 0
     """The number of memories that belong to no user."""
@@ -240,7 +247,8 @@ class _Counts:
         self.store = store
         self.where = where
         self.options = options
-        self.found = found = Statistics(summaries=0 if store.features.summaries else None)
+        about = store.kind, title_of(store.location), store.dialect.noun
+        self.found = found = Statistics(*about, summaries=0 if store.features.summaries else None)
         self.largest_messages: _Top[MessageRow] = _Top(options.top)
         self._largest_contexts: _Top[MemoryRow] = _Top(options.top)
         self._idle: _Top[MemoryRow] = _Top(options.top)

@@ -194,6 +194,15 @@ def test_prompt_what_agents_do_while_nobody_answers(filled: Place, run: Run) -> 
     assert sorted(row["deleted"] for row in rows) == [3, 33]
 
 
+def test_prompt_calls_facts_facts(tmp_path: Path) -> None:
+    (tmp_path / "tea.md").write_text("Ada likes tea.")
+    session = Session("delete", f"vault:{tmp_path}", "--all")
+    session.until("to continue: ")
+    session.types("n\n")
+    assert session.ends() == 130, session.said
+    assert "delete 1 fact in 1 memory of" in session.said
+
+
 def test_prompt_nothing_to_ask(filled: Place) -> None:
     session = Session("delete", filled.text, "--mark", "unknown")
     assert session.ends() == 0

@@ -326,7 +326,7 @@ def test_repair_that_fails_in_the_middle_is_partial(
     path = tmp_path / "m.db"
     asyncio.run(fill(str(path), {MemoryKey("u", "s"): messages(2)}))
     if after:
-        monkeypatch.setattr("memctl.commands.doctor.check", _lost)
+        monkeypatch.setattr("memctl.api.examine", _lost)
     else:
         repair = SqlMaintenance.repair
 

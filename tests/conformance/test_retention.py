@@ -10,8 +10,8 @@ from memctl.journal.holds import HoldRecord
 from memctl.journal.runs import describe_run
 from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
-from memctl.ops.observer import Unobserved
 from memctl.ops.retain.actions import Acted, Surroundings
 from memctl.ops.retain.delete import DeletionAction
 from memctl.ops.stop import Stop
@@ -31,11 +31,9 @@ MESSAGES, KEPT = 10, 4
 def deletion(place: Place, folder: Path, *holds: Hold) -> DeletionAction:
     """Return the action of a policy that keeps the newest messages of each memory."""
     around = Surroundings(
-        Unobserved(),
-        Stop(),
-        HoldSource(holds, record=HoldRecord(folder)),
+        RunOptions(holds=HoldSource(holds, record=HoldRecord(folder))),
         partial(describe_run, "retain", place.text, place.location),
-        lambda _: [],
+        Stop(),
     )
     policy = Policy(
         *("chats", "store", PolicyAction.DELETE, "chats-{date}.ndjson", Selection(spare=KEPT)),

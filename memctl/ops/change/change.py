@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    aclosing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, partial
 from math import inf
 from typing import Any, ClassVar
 
-from memctl.errors import BadData, Failure, Lost, MemctlError, NotFound, Unavailable
+from memctl.errors import BadData, Failure, Loss, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
 from memctl.journal.files import refusals
 from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Runs
+from memctl.location import Location
 from memctl.machine.concurrency import run_both
 from memctl.machine.spool import scratch
 from memctl.model import Edit, MemoryKey
@@ -36,14 +44,16 @@ from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import unclear
 from memctl.ops.names import note_absent_values, refuse_absent_in
-from memctl.ops.observer import Observer, Unobserved
+from memctl.ops.observer import Observer, Unobserved, opened
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.recreated import record_evidence
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
+from memctl.ops.same_store import Locate
 from memctl.ops.select import most_deletions, whole_memories
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.ops.stop import Stop
+from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
 from memctl.storekit.files import temporary_folder
@@ -57,7 +67,8 @@ class RunOptions:
     Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.
     ``keep`` says which records of older runs to keep; None keeps all.  With ``must_exist``, a named
     session that does not exist is an error.  ``observer`` gets progress, notes and warnings.
-    ``holds`` says which memories to leave alone.
+    ``holds`` says which memories to leave alone.  ``locate`` returns the location of a store from
+    its name in the record of a run.
     """
 
     backup: bool = True
@@ -66,20 +77,38 @@ class RunOptions:
     must_exist: bool = False
     observer: Observer = field(default_factory=Unobserved)
     holds: HoldSource = field(default_factory=HoldSource)
+    locate: Locate = parse
+
+
+def refuse_many(deleted: int, noun: str, most: float, limit: str) -> None:
+    """Refuse a plan that deletes ``deleted`` of what ``noun`` names, if that is more than ``most``.
+
+    ``limit`` names the limit, such as ``--max-delete 20%``; it may be empty.
+
+    Raises:
+        Loss: the plan deletes more.
+    """
+    if deleted > most:
+        raise Loss(
+            f"{count(deleted, noun)} would be deleted" + (f", more than {limit}" if limit else ""),
+            "nothing was deleted" + ("; preview with --dry-run" if limit else ""),
+        )
 
 
 @dataclass(eq=False)
 class ChangeRun:
     """A run that changes a store, each memory completely or not at all.
 
-    A program plans and carries out at once::
+    ::
 
         run = MarkRun(record, where, change, options=options)
-        with run.recorded():
-            await run.execute(store)
+        await run.perform(store)
 
-    A command that asks the user calls ``plan`` and ``carry_out`` separately.  The store is closed
-    while the user decides.
+    To ask a user between the plan and the change, with the store closed meanwhile::
+
+        with run.recorded():
+            if await run.plan_first(location):
+                await run.carry_out_plan(location)  # if the user wants it
     """
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
@@ -96,6 +125,8 @@ class ChangeRun:
     If the second element is True, the first is a percentage of all messages in the selected
     memories.
     """
+    limit_name: str = ""
+    """The limit as the user wrote it, such as ``--max-delete 20%``, for the refusal."""
 
     def __post_init__(self) -> None:
         self.dry_run = self.options.dry_run
@@ -107,8 +138,8 @@ class ChangeRun:
         """True as soon as the store may have been changed."""
         self.most = inf
         """The largest number of messages to delete, including those that agents add meanwhile."""
-        self.approve: Callable[[], bool] = lambda: True
-        """Called after planning; returns whether to carry out the plan, or raises a refusal."""
+        self.allowed = inf
+        """The largest number of messages that the plan may delete, by ``limit``."""
         self.prepare: Preparation | None = None
         """Called before the store gets edits, with these edits."""
         self.named_marks: frozenset[str] = frozenset()
@@ -164,6 +195,48 @@ class ChangeRun:
         """The journal of the run, which is open within ``recorded``."""
         assert self._journal is not None
         return self._journal
+
+    async def perform(self, place: Store | Location) -> None:
+        """Open the store at a location, or take an open one, and change it, recorded.
+
+        Raises:
+            MemctlError: as ``recorded`` and ``execute``.
+        """
+        with self.recorded():
+            async with self._opened(place) as store:
+                await self.execute(store)
+
+    async def plan_first(self, place: Location) -> bool:
+        """Open the store to plan, within ``recorded``; return False if there is nothing to change.
+
+        Raises:
+            MemctlError: as ``plan`` and ``refuse_many``.
+        """
+        async with self._opened(place) as store:
+            self.report.noun = store.dialect.noun
+            something = await self.plan(store)
+            await self.after_plan(store)
+            self.refuse_many()
+            return something
+
+    async def carry_out_plan(self, place: Location) -> None:
+        """Open the store again after ``plan_first``, lock it, and carry out the plan.
+
+        Raises:
+            Busy: another run writes to the store.
+            MemctlError: as ``carry_out``.
+        """
+        async with self._opened(place) as store:
+            await lock(store)
+            await self.carry_out(store)
+
+    def _opened(self, place: Store | Location) -> AbstractAsyncContextManager[Store]:
+        if isinstance(place, Store):
+            return nullcontext(place)
+        reads = self.dry_run and self.mode is OpenMode.CHANGE
+        store = make_store(place, OpenMode.READ if reads else self.mode)
+        store.shard = self.where.shard
+        return opened(store, self._observer)
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -244,12 +317,32 @@ class ChangeRun:
         """Raise an error right after planning to refuse the plan; do nothing unless overridden."""
 
     async def most_allowed(self, store: Store) -> float:
-        """Return the largest number of messages to delete by ``limit``.
+        """Set ``allowed`` by ``limit``, and return it.
 
         Raises:
             MemctlError: as ``Store.read``.
         """
-        return inf if self.limit is None else await most_deletions(store, self.where, self.limit)
+        if self.limit is not None:
+            self.allowed = await most_deletions(store, self.where, self.limit)
+        return self.allowed
+
+    @property
+    def deleted(self) -> int:
+        """The number of messages that the plan deletes."""
+        return self.report.planned.deleted
+
+    @property
+    def noun(self) -> str:
+        """The noun for what ``deleted`` counts."""
+        return self.report.noun
+
+    def refuse_many(self) -> None:
+        """Refuse a plan that deletes more than ``limit`` allows.
+
+        Raises:
+            Loss: the plan deletes more.
+        """
+        refuse_many(self.deleted, self.noun, self.allowed, self.limit_name)
 
     async def after_plan(self, store: Store) -> None:
         """Read data that only the report needs, perhaps while ``carry_out`` runs.
@@ -437,27 +530,28 @@ class ChangeRun:
         self._observer.warn(f"{error.message}; the change is stored")
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, plan, and carry out the plan if ``approve`` returns True.
+        """Lock the store, plan, and carry out the plan.
 
         A dry run only plans, without a lock.
 
         Raises:
             Busy: another run writes to the store.
-            MemctlError: as ``plan`` and ``carry_out``.
+            MemctlError: as ``plan``, ``refuse_many`` and ``carry_out``.
         """
         self.report.noun = store.dialect.noun
         store.refuse_changes()
         if self.dry_run:
             await self.plan(store)
             await self.after_plan(store)
-            self.approve()
+            self.refuse_many()
             return
         await lock(store)
         something = await self.plan(store)
         parallel = store.features.parallel
         if not parallel:
             await self.after_plan(store)
-        if something and self.approve():
+        if something:
+            self.refuse_many()
             work = self.carry_out(store)
             await (run_both(work, self.after_plan(store)) if parallel else work)
 

@@ -743,6 +743,14 @@ class CompressRun(ChangeRun):
         """Return whether the journal has changes of a memory."""
         return self._written
 
+    @property
+    def deleted(self) -> int:
+        return self.preview.changes.planned.deleted
+
+    @property
+    def noun(self) -> str:
+        return self.preview.changes.noun
+
     def counts(self) -> dict[str, int]:
         """Return the numbers of summarized memories, and of deleted and marked messages."""
         done = self.report.done
@@ -790,7 +798,7 @@ class CompressRun(ChangeRun):
         return 0.0 if prices is None else prices.of(self.preview.usage)
 
     async def execute(self, store: Store) -> None:
-        """Lock the store, and summarize and commit the memories if ``approve`` returns True.
+        """Lock the store, and summarize and commit the memories.
 
         Without a limit, memories are not counted first.  A dry run only plans.
 
@@ -800,10 +808,11 @@ class CompressRun(ChangeRun):
         store.refuse_changes()
         if not self.dry_run:
             await lock(store)
-        if self.dry_run:
-            await self.plan(store)
-            self.approve()
-        elif self.limit is None or (await self.plan(store) and self.approve()):
+        something = not self.dry_run and self.limit is None
+        if not something:
+            something = await self.plan(store)
+            self.refuse_many()
+        if something and not self.dry_run:
             await self.carry_out(store)
 
     async def carry_out(self, store: Store) -> None:

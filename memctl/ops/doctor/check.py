@@ -835,6 +835,13 @@ class Diagnosis:
         """Return whether there are no findings besides notices."""
         return all(KINDS[fault.code].severity is Severity.NOTICE for fault in self.faults)
 
+    @property
+    def seen(self) -> int:
+        """The number of examined memories; without any, of findings that show what is there."""
+        return self.memories or sum(
+            fault.key is not None or fault.code == DAMAGED_FILE for fault in self.faults
+        )
+
     def count(self, severity: Severity) -> int:
         """Return the number of messages, or of other data, in findings with this severity."""
         return sum(fault.count for fault in self.faults if KINDS[fault.code].severity is severity)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Set
 from contextlib import aclosing
@@ -483,8 +482,6 @@ class RepairRun(ChangeRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.allowed = math.inf
-        """The largest number of messages to delete, and of damaged data to move."""
         self._repairs = RepairPlanner(self.codes, self.limits)
         self._store_repairs = StoreRepairs(self.codes)
         self.report.changed = set()
@@ -504,7 +501,6 @@ class RepairRun(ChangeRun):
 
     @property
     def noun(self) -> str:
-        """The noun for the data that ``deleted`` counts."""
         return "item" if self._store_repairs.quarantined else self.report.noun
 
     def repaired(self) -> list[Finding]:
@@ -541,9 +537,9 @@ class RepairRun(ChangeRun):
                 "--no-backup cannot be combined with a repair that moves damaged data",
                 "leave out --no-backup: the quarantine file is a part of the backup",
             )
-        self.allowed = await self.most_allowed(store)
         # A message that is rewritten is deleted and restored.
-        self.most = self.allowed + self.report.planned.deleted - self.deleted
+        more = self.report.planned.deleted - self.deleted
+        self.most = await self.most_allowed(store) + more
         return something
 
     async def carry_out(self, store: Store) -> None:

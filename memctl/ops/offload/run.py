@@ -101,17 +101,13 @@ class RewriteRun(ChangeRun, ABC):
         where: Selection,
         options: RunOptions,
         limit: tuple[float, bool] | None = None,
-        limit_text: str = "",
+        limit_name: str = "",
     ) -> None:
-        """``limit`` is the largest number of messages to change, as for ``ChangeRun``.
-
-        ``limit_text`` is the limit as the user wrote it, such as ``--max-delete 20%``.
-        """
-        super().__init__(record, where, options=options, limit=limit)
+        """``limit`` and ``limit_name`` are as for ``ChangeRun``, of the messages to change."""
+        super().__init__(record, where, options=options, limit=limit, limit_name=limit_name)
         self.rewritten = RewriteReport()
         self.report.changed = set()
         self.prepare = self.make_ready
-        self._limit_text = limit_text
 
     def messages(self) -> int:
         """Return the number of changed messages: each is deleted and restored anew."""
@@ -153,7 +149,7 @@ class RewriteRun(ChangeRun, ABC):
         if planned > self.most:
             raise Loss(
                 f"{count(planned, self.report.noun)} of {store.label} would change, more than "
-                f"{self._limit_text}",
+                f"{self.limit_name}",
                 "nothing was changed; preview with --dry-run",
             )
 
@@ -272,10 +268,10 @@ class OffloadRun(RewriteRun):
         blobs: Blobs,
         options: RunOptions,
         limit: tuple[float, bool] | None = None,
-        limit_text: str = "",
+        limit_name: str = "",
     ) -> None:
-        """``rule`` says what is large; ``limit`` and ``limit_text`` are as for ``RewriteRun``."""
-        super().__init__(record, where, options, limit, limit_text)
+        """``rule`` says what is large; ``limit`` and ``limit_name`` are as for ``RewriteRun``."""
+        super().__init__(record, where, options, limit, limit_name)
         self.rule = rule
         self.blobs = blobs
         self.written = 0

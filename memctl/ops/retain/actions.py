@@ -24,13 +24,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Loss, Unavailable
-from memctl.journal.retention import Retention
 from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
@@ -102,20 +101,27 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of an action: observer, stop, holds, and the records of runs.
+    """The surroundings of an action: the options of its runs, their stop, and their records.
 
-    ``record`` returns the record of a new run on the store for the history; ``runs_on`` the kept
-    runs on a store.  ``keep`` says which records of older runs to keep.  ``stop`` ends an action
-    early, when no memory is half changed.  ``summarizer`` is for COMPRESS.
+    ``options`` are those of all policies; each policy has its ``backup``.  ``record`` returns the
+    record of a new run on the store for the history.  ``stop`` ends an action early, when no memory
+    is half changed.  ``summarizer`` is for COMPRESS.
     """
 
-    observer: Observer
-    stop: Stop
-    holds: HoldSource
+    options: RunOptions
     record: Callable[[], Run]
-    runs_on: Callable[[Location], list[Run]]
-    keep: Retention | None = None
+    stop: Stop
     summarizer: Summarizer | None = None
+
+    @property
+    def observer(self) -> Observer:
+        """The receiver of progress, warnings and notes."""
+        return self.options.observer
+
+    @property
+    def holds(self) -> HoldSource:
+        """The source of the holds: which memories to leave alone."""
+        return self.options.holds
 
 
 @dataclass(slots=True)
@@ -163,13 +169,8 @@ class RetentionAction(ABC):
 
     def options(self, *, dry_run: bool = False) -> RunOptions:
         """Return the options of the run."""
-        around = self.around
-        return RunOptions(
-            *(self.policy.backup, dry_run),
-            keep=around.keep,
-            observer=around.observer,
-            holds=around.holds,
-        )
+        backup = self.policy.backup
+        return replace(self.around.options, backup=backup, dry_run=dry_run, must_exist=False)
 
     async def execute(self, run: ChangeRun, acted: Acted, left: Collection[MemoryKey] = ()) -> None:
         """Carry out a run that acts on an archive; add what was done to ``acted``.
@@ -178,13 +179,11 @@ class RetentionAction(ABC):
         agents changed again and again are left for the next run, too.
 
         Raises:
-            MemctlError: as ``ChangeRun.execute``.
+            MemctlError: as ``ChangeRun.perform``.
         """
         run.stop = self.around.stop
         try:
-            with run.recorded():
-                async with self.opened(run.mode) as store:
-                    await run.execute(store)
+            await run.perform(self.location)
         finally:
             done, failures = run.report.done, run.report.failures
             changed = {key for key, failure in failures if failure.code == "changed"}

@@ -9,9 +9,8 @@ from memctl.errors import Failure
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.data_subject import Subject
-from memctl.ops.erase import EraseRun, Erasure
+from memctl.ops.erase import Erasure
 from memctl.ops.receipt import Receipt
-from memctl.ops.recording import note_unrecorded
 from memctl.ops.retain.actions import Acted, Found, MessageAction
 from memctl.ops.retain.guard import Guard
 from memctl.selection import Selection
@@ -62,30 +61,25 @@ class ErasureAction(MessageAction):
                             await self._erase(store, guard, user, messages, acted)
                         elif await _exists(store, user):
                             acted.left += 1
-        if acted.receipts:
-            note_unrecorded(self.record(archive), self.around.observer.warn)
 
     async def _erase(
         self, store: Store, guard: Guard, user: str, messages: int, acted: Acted
     ) -> None:
         """Erase a user from the store, if the archive has all messages of the user."""
         subject = Subject(user)
-        record, around = self.around.record(), self.around
-        about = record.argument, around.runs_on, around.observer, around.holds
-        run = EraseRun(subject, store, *about)
-        erasure = Erasure(subject, [run])
         if not await self._is_archived(store, guard, subject):
             acted.left += 1
             return
+        stores, receipt = [(store, self.around.record())], Receipt.begin(None, subject)
+        erasure = Erasure(subject, stores, self.options(), receipt)
+        [run] = erasure.targets
         try:
-            await erasure.execute(Receipt.begin(None, subject))
+            await erasure.execute()
         finally:
             if run.begun and erasure.receipt is not None:
                 acted.receipts.append(erasure.receipt.file.text)
         if run.error is not None:
             raise run.error
-        if erasure.receipt is not None:
-            await erasure.end()
         report = run.report
         erased = sum(report.erased.values())
         acted.memories += len(report.erased)

@@ -21,7 +21,7 @@ from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprin
 from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport
-from memctl.ops.same_store import Locate, recorded_location
+from memctl.ops.same_store import Locate, is_on, recorded_location
 from memctl.ops.undo.undo import UndoRun, shown_as_recorded
 from memctl.registry import as_recorded, make_store
 from memctl.selection import Selection
@@ -196,12 +196,11 @@ async def same_outlines(one: Store, other: Store, where: Selection) -> frozenset
     )
 
 
-def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where: str) -> Run | Job:
+def find_run(runs: Runs, name: str | None, at: Location | None, locate: Locate) -> Run | Job:
     """Return the run or the job to undo.
 
     ``name`` is its id, or the start or end of its id.  Without ``name``, the newest run that can be
-    undone and is ``wanted`` is returned; of a part of a job, the whole job.  ``where`` names the
-    store in the error, such as `` on agents.db``.
+    undone is returned, of the store ``at`` if that is given; of a part of a job, the whole job.
 
     Raises:
         NotFound: there is no such run.
@@ -209,11 +208,11 @@ def find_run(runs: Runs, name: str | None, wanted: Callable[[Run], bool], where:
     """
     if name is not None:
         return runs.find(name)
-    run = runs.last(wanted)
+    run = runs.last(lambda one: at is None or is_on(one, at, locate))
     if run is not None:
         return runs.job(run.job) if run.job else run
     raise NotFound(
-        f"no run{where} can be undone",
+        f"no run{'' if at is None else f' on {at.label}'} can be undone",
         "list the runs with memctl history; if the store has moved, use undo RUN --store STORE",
     )
 
@@ -269,12 +268,11 @@ def refuse_older(runs: Runs, undone: Run) -> None:
         )
 
 
-def with_record(undone: Run, location: Location, locate: Locate, *, elsewhere: bool) -> Location:
+def _with_record(undone: Run, location: Location, locate: Locate, *, elsewhere: bool) -> Location:
     """Return the location in which to undo a run, with what the run recorded of its store.
 
     The record has the layout, which cannot be detected if the run emptied the store, and options
-    that the user may have left out, such as ``?state=``.  ``elsewhere`` is True if ``location`` is
-    another store.
+    that the user may have left out, such as ``?state=``.
     """
     if elsewhere:
         options = {name: text for name, text in undone.options.items() if name != "layout"}
@@ -291,25 +289,29 @@ def with_record(undone: Run, location: Location, locate: Locate, *, elsewhere: b
 def reversing(
     runs: Runs,
     undone: Run,
-    new_record: Callable[[], Run],
+    place: Location,
+    new_record: Callable[[Location], Run],
     where: Selection,
     options: RunOptions,
     *,
     named: bool,
     elsewhere: bool,
     job: str = "",
-) -> Iterator[UndoRun]:
-    """Return a context manager with the run that undoes ``undone``.
+) -> Iterator[tuple[UndoRun, Location]]:
+    """Return a context manager with the run that undoes ``undone``, and the place for it.
 
-    ``new_record`` returns a record for the undo.  With ``named``, the user has named the store on
-    purpose.  ``elsewhere`` is True if the run changed another store.
-    ``job`` is the name of the undo of a job, of which only the shard of ``undone`` is locked.
+    ``place`` is the store as the user names it.  ``new_record`` returns a record for the undo.
+    With ``named``, the user has named the store on purpose.  ``elsewhere`` is True if the run
+    changed another store.  ``job`` is the name of the undo of a job, of which only the shard of
+    ``undone`` is locked.
 
     If the block succeeds and nothing of the run is left, the run is recorded as undone.
     """
 
+    location = _with_record(undone, place, options.locate, elsewhere=elsewhere)
+
     def record() -> Run:
-        found = new_record()
+        found = new_record(location)
         if not elsewhere:  # the record names options, such as ?state=, that the user left out
             found.argument, found.secret = undone.argument, found.secret or undone.secret
         found.undoes, found.dialect = undone.id, undone.dialect
@@ -325,7 +327,7 @@ def reversing(
         else:
             copied = archive, record()
             undoing = CopyUndoRun(*about, *copied, options=options, named=named)
-        yield undoing
+        yield undoing, location
     if where == Selection() and not (options.dry_run or undoing.report.failures):
         _note_undone(runs, undone, undoing.id)
 
