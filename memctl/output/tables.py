@@ -144,6 +144,8 @@ def cell(text: str) -> Text:
     return Text(visible(text)) if text else Text("(empty)", "dim")
 
 
+LONG_LABEL = 30
+"""The number of characters above which the name of a store is shown only once."""
 SHOWN_DIFFERENCES = 50
 
 
@@ -528,7 +530,7 @@ def comparison(
         where = f" {visible(repr(difference.id))}" if difference.id else ""
         text.append(
             f"\n{visible(str(difference.key))}{where}  {difference.code}: "
-            f"{visible(difference.message)}",
+            f"{visible(_without_label(difference.message, report))}",
             "not bold red",
         )
     hidden = len(report.differences) - SHOWN_DIFFERENCES
@@ -537,6 +539,14 @@ def comparison(
             f"\nand {count(hidden, 'difference')} more: --format ndjson lists all", "not bold dim"
         )
     return text
+
+
+def _without_label(message: str, report: VerifyReport) -> str:
+    """Return what is said of a difference, with the side in place of the long name of a store."""
+    for label, side in ((report.source, "source"), (report.target, "target")):
+        if len(label) > LONG_LABEL and message.endswith(f" only in {label}"):
+            return f"{message.removesuffix(label)}the {side}"
+    return message
 
 
 def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:

@@ -206,3 +206,14 @@ def test_verify_an_archive_alone(run: Run, filled: str, tmp_path: Path) -> None:
     fails(run("verify", archive, "--user", "ada"), 2, "an archive alone is checked whole")
     fails(run("verify", filled), 2, "verify needs two stores", "memctl verify ARCHIVE")
     fails(run("verify", tmp_path / "none.ndjson"), 4, "does not exist")
+
+
+def test_verify_writes_a_long_name_only_once(run: Run, tmp_path: Path) -> None:
+    left, right = tmp_path / f"{'l' * 40}.ndjson", tmp_path / f"{'r' * 40}.db"
+    two = ONE._replace(session="two")
+    asyncio.run(fill(str(left), {ONE: samples.entries(3), two: samples.entries(1)}))
+    asyncio.run(fill(str(right), {ONE: samples.entries(2)}))
+    shown = run("verify", left, right).stdout
+    assert shown.count("llll.ndjson") == shown.count("rrrr.db") == 1
+    assert "the message is only in the source" in shown
+    assert "the memory, with 1 message, is only in the source" in shown
