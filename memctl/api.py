@@ -914,14 +914,15 @@ async def prune_blobs(
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.prune import Referrers
 
-    options, place, removed = _options(run), Blobs(blobs), dict[str, int]()
-    locations = list(map(_located, stores))
+    options, found = _options(run), dict[str, int]()
+    locations, place = list(map(_located, stores)), Blobs(blobs)
     before = (datetime.now() - grace).timestamp()
-    referrers = Referrers(observer=options.observer)
+    referrers = Referrers(options)
     if options.dry_run:
-        return await referrers.unreferred(locations, place, before)
-    await referrers.remove_unreferred(locations, place, place.sizes(before), removed)
-    return removed
+        await referrers.find_unreferred(locations, place, before, found)
+    else:
+        await referrers.remove_unreferred(locations, place, place.sizes(before), found)
+    return found
 
 
 async def erase(

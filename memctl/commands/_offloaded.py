@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
-from memctl.commands._journal import runs_on
+from memctl.commands._journal import run_options
 from memctl.commands._reports import ChangeOutcome
 from memctl.ops.offload.prune import Referrers
 from memctl.ops.offload.run import OffloadRun, RewriteRun
@@ -74,4 +72,4 @@ def referrers(run: Run) -> Referrers:
     def names() -> list[str]:
         return [*run.configuration().stores, *Ledger().archives()]
 
-    return Referrers(names, run.locate, partial(runs_on, run), run.output)
+    return Referrers(run_options(run, dry_run=False), names, run.locate)

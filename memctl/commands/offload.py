@@ -154,9 +154,7 @@ def _prune(
         of_run=not dry_run,
     )
     if dry_run or not yes:
-        found |= wait_for(others.unreferred(locations, blobs, before))
-        if others.error is not None:
-            raise others.error
+        wait_for(others.find_unreferred(locations, blobs, before, found))
     if found and not dry_run:
         run.output.show(offloading.pruned(found, blobs.label, others.asked, dry_run=True))
         total = f"{count(len(found), 'file')} ({size(sum(found.values()))})"
@@ -164,6 +162,4 @@ def _prune(
     if not dry_run and (yes or found):
         some = found or blobs.sizes(before)
         wait_for(others.remove_unreferred(locations, blobs, some, removed))
-        if others.error is not None:
-            raise others.error
     run.output.emit()
