@@ -204,8 +204,7 @@ def compress(
         confirm_deletion(run.output, found, "replace", place, expected=expected)
 
     asks = mode is CompressMode.REPLACE and not yes
-    outcome = CompressOutcome(compression, location.label)
-    change(run.output, compression, location, outcome, ask if asks else None)
+    change(run.output, CompressOutcome(compression, location), ask if asks else None)
 
 
 def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
@@ -227,18 +226,12 @@ def _text(path: Path) -> str:
     return text
 
 
-class CompressOutcome(ChangeOutcome):
+class CompressOutcome(ChangeOutcome[CompressRun]):
     """The report of ``compress``."""
-
-    def __init__(self, run: CompressRun, target: str) -> None:
-        super().__init__(run, target)
-        self.summarizer = run.summarizer
-        self.mode = run.wanted.mode
-        self.compressed = run.compressed
 
     def report(self) -> CompressReport:
         """Return the report as it is now."""
-        fields, found = self.fields(), self.compressed
+        fields, found, summarizer = self.fields(), self.change.compressed, self.change.summarizer
         memories, messages = fields["memories"], fields["messages"]
         over = found.over_budget if self.dry_run else 0  # the plan leaves these memories out
         fields |= {
@@ -252,14 +245,14 @@ class CompressOutcome(ChangeOutcome):
                 found.selected,
                 messages.marked,
                 messages.deleted,
-                found.selected - found.messages if self.begun else 0,
+                found.selected - found.messages if self.change.begun else 0,
             ),
         }
         usage, cost = found.usage, None if found.cost is None else round(found.cost, 6)
         return CompressReport(
             **fields,
-            summarizer=SummarizerRow(self.summarizer.name, self.summarizer.kind),
-            mode=self.mode.value,
+            summarizer=SummarizerRow(summarizer.name, summarizer.kind),
+            mode=self.change.wanted.mode.value,
             tokens=CompressedTokens(
                 *(found.summarised, found.before, None if self.dry_run else found.after),
                 *(found.ratio, found.counted_by),
@@ -272,8 +265,9 @@ class CompressOutcome(ChangeOutcome):
         return failure.message if failure.code == HELD else failure.code
 
     def _table(self) -> RenderableType | None:
-        if not (self.ended or self.begun):
+        if not (self.ended or self.change.begun):
             return None
         return compression.compress_outcome(
-            self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
+            *(self.change.compressed, self.change.summarizer, self.target, self.change.id),
+            dry_run=self.dry_run,
         )

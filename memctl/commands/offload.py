@@ -130,8 +130,7 @@ def offload(
         about = f"{count(rewrite.deleted, 'message')} of {visible(location.label)}"
         confirm(f"offload large contents of {about}?")
 
-    outcome = RewriteOutcome(rewrite, location.label)
-    change(run.output, rewrite, location, outcome, None if yes else ask)
+    change(run.output, RewriteOutcome(rewrite, location), None if yes else ask)
 
 
 def _prune(
