@@ -28,7 +28,7 @@ from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import DamagedMemory, OpenMode, Store
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -243,6 +243,7 @@ async def context(
     Raises:
         NotFound: no memory is selected.
         UsageError: several memories are selected, or the store holds facts.
+        BadData: the memory is damaged.
         MemctlError: as ``Store.read``.
     """
     from memctl.inference.tokens import estimate
@@ -253,6 +254,8 @@ async def context(
     async with aclosing(found) as messages:
         async for message in messages:
             yield message
+    if failure := store.left_out.failures.get(info.key):
+        raise DamagedMemory(store.label, info.key, failure)
 
 
 async def examine(
