@@ -29,7 +29,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, wait_for
+from memctl.commands._run import changeable, named_summarizer, wait_for
 from memctl.errors import Failure, Loss, UsageError
 from memctl.holds import HELD
 from memctl.inference.summary import TEMPLATE, check_template
@@ -48,7 +48,6 @@ from memctl.reports.change import (
     SummarizerRow,
 )
 from memctl.selection import Selection
-from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
 
@@ -163,7 +162,8 @@ def compress(
     limit = deletion_limit(max_delete)
     if mode is CompressMode.REPLACE and not dry_run:
         refuse_unasked(yes)
-    made = _summarizer(run, summarizer, prompt_file)
+    prompt = None if prompt_file is None else _text(prompt_file)
+    made = named_summarizer(run, summarizer, prompt)
     if max_cost is not None and made.prices is None:
         raise UsageError(
             f"--max-cost needs the prices of {summarizer!r}",
@@ -205,15 +205,6 @@ def compress(
 
     asks = mode is CompressMode.REPLACE and not yes
     change(run.output, CompressOutcome(compression, location), ask if asks else None)
-
-
-def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
-    from memctl import config  # not needed to show the help
-    from memctl.summarizers.registry import make_summarizer
-
-    configured = run.configuration().summarizer(name)
-    prompt = None if prompt_file is None else _text(prompt_file)
-    return make_summarizer(configured.settings, configured.key(config.environment()), prompt)
 
 
 def _text(path: Path) -> str:
