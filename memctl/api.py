@@ -978,8 +978,9 @@ async def compress(
 ) -> Compressed:
     """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
-    ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
-    committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
+    ``make_summarizer`` returns a summarizer that uses a model or a program.  Without ``options``,
+    the summary goes to the place that the store has for summaries, else into a message.  Each
+    memory is committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
     memory loses no message.
 
     Raises:
@@ -987,14 +988,14 @@ async def compress(
             unchanged.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.compress.plan import CompressMode, CompressOptions
+    from memctl.ops.compress.plan import CompressOptions, mode_of
     from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     compressing = CompressRun(
         _record("compress", store.location),
         where,
-        options or CompressOptions(CompressMode.MARK),
+        options or CompressOptions(mode_of(store, None)),
         summarizer or make_summarizer(EXTRACTIVE),
         options=_options(run),
     )

@@ -30,12 +30,12 @@ from memctl.commands._options import (
 )
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, named_summarizer, wait_for
-from memctl.errors import Failure, Loss, UsageError
+from memctl.errors import Failure, UsageError
 from memctl.holds import HELD
 from memctl.inference.summary import TEMPLATE, check_template
 from memctl.location import redact, visible
 from memctl.machine.system import read_file
-from memctl.ops.compress.plan import CompressMode, CompressOptions
+from memctl.ops.compress.plan import CompressMode, CompressOptions, mode_of
 from memctl.ops.compress.run import CompressRun
 from memctl.output import compression
 from memctl.registry import located, make_store
@@ -171,14 +171,8 @@ def compress(
         )
     location = changeable(run, store, where, path)
     location = wait_for(located(location))
-    can_hold = make_store(location).features.summaries
-    if mode is CompressMode.MARK and not can_hold:
-        raise Loss(
-            f"{location.label} cannot store summaries",
-            "add ?state=FOLDER or ?state=redis, or use --mode message",
-        )
     wanted = CompressOptions(
-        mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
+        mode_of(make_store(location), mode),
         keep_recent,
         trigger_tokens,
         trigger_messages,

@@ -361,6 +361,13 @@ def test_library_reads_a_named_store_as_an_open_one(source: Path) -> None:
             read(str(source), nobody, must_exist=True)
 
 
+def test_library_compress_puts_the_summary_where_the_store_has_a_place(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        done = memctl.sync.compress(store)
+    assert (done.memories, done.messages, done.failures) == (2, 34, [])
+    assert [len(found) for found in contents(str(source)).values()] == [31, 11]
+
+
 def test_library_undo_and_history(source: Path) -> None:
     with memctl.sync.open_store(str(source), change=True) as store:
         done = memctl.sync.delete(store, Selection(ids=frozenset({ENTRIES[3].id})))
