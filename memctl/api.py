@@ -5,8 +5,9 @@ loads only the used modules.  Every error is one of ``memctl.errors``.  A failed
 error: the operation continues with the next memory, and the result lists the failed memory in
 ``failures``.
 
-The commands run the same operations, from ``memctl.ops``, with an observer that writes to the
-terminal.
+Commands that copy, compare, examine, count or search call these functions with an observer that
+writes to the terminal.  Commands that change a store in another way make the same runs, from
+``memctl.ops``, and keep them: the report of a run is printed even if a signal ends it.
 """
 
 from __future__ import annotations
