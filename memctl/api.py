@@ -5,8 +5,9 @@ loads only the used modules.  Every error is one of ``memctl.errors``.  A failed
 error: the operation continues with the next memory, and the result lists the failed memory in
 ``failures``.
 
-The commands run the same operations, from ``memctl.ops``, with an observer that writes to the
-terminal.
+Commands that copy, compare, examine, count or search call these functions with an observer that
+writes to the terminal.  Commands that change a store in another way make the same runs, from
+``memctl.ops``, and keep them: the report of a run is printed even if a signal ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
 from memctl.selection import Selection
-from memctl.store import OpenMode, Store
+from memctl.store import DamagedMemory, OpenMode, Store
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
@@ -243,6 +244,7 @@ async def context(
     Raises:
         NotFound: no memory is selected.
         UsageError: several memories are selected, or the store holds facts.
+        BadData: the memory is damaged.
         MemctlError: as ``Store.read``.
     """
     from memctl.inference.tokens import estimate
@@ -253,6 +255,8 @@ async def context(
     async with aclosing(found) as messages:
         async for message in messages:
             yield message
+    if failure := store.left_out.failures.get(info.key):
+        raise DamagedMemory(store.label, info.key, failure)
 
 
 async def examine(
@@ -922,14 +926,15 @@ async def prune_blobs(
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.prune import Referrers
 
-    options, place, removed = _options(run), Blobs(blobs), dict[str, int]()
-    locations = list(map(_located, stores))
+    options, found = _options(run), dict[str, int]()
+    locations, place = list(map(_located, stores)), Blobs(blobs)
     before = (datetime.now() - grace).timestamp()
-    referrers = Referrers(observer=options.observer)
+    referrers = Referrers(options)
     if options.dry_run:
-        return await referrers.unreferred(locations, place, before)
-    await referrers.remove_unreferred(locations, place, place.sizes(before), removed)
-    return removed
+        await referrers.find_unreferred(locations, place, before, found)
+    else:
+        await referrers.remove_unreferred(locations, place, place.sizes(before), found)
+    return found
 
 
 async def erase(
@@ -982,8 +987,9 @@ async def compress(
 ) -> Compressed:
     """Summarize old messages of the selected memories; the default summarizer is ``extractive``.
 
-    ``make_summarizer`` returns a summarizer that uses a model or a program.  Each memory is
-    committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
+    ``make_summarizer`` returns a summarizer that uses a model or a program.  Without ``options``,
+    the summary goes to the place that the store has for summaries, else into a message.  Each
+    memory is committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
     memory loses no message.
 
     Raises:
@@ -991,14 +997,14 @@ async def compress(
             unchanged.
         MemctlError: as ``delete``.
     """
-    from memctl.ops.compress.plan import CompressMode, CompressOptions
+    from memctl.ops.compress.plan import CompressOptions, mode_of
     from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
     compressing = CompressRun(
         _record("compress", store.location),
         where,
-        options or CompressOptions(CompressMode.MARK),
+        options or CompressOptions(mode_of(store, None)),
         summarizer or make_summarizer(EXTRACTIVE),
         options=_options(run),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import wait_for
@@ -16,7 +17,6 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
-from memctl.location import Location
 from memctl.machine import signals
 from memctl.machine.system import at_terminal
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeReport
@@ -27,37 +27,28 @@ from memctl.text.numbers import count
 
 
 def change(
-    output: Output,
-    run: ChangeRun,
-    location: Location,
-    outcome: ChangeOutcome,
-    ask: Callable[[], object] | None = None,
+    output: Output, outcome: ChangeOutcome[Any], ask: Callable[[], object] | None = None
 ) -> None:
-    """Plan the change of a store, carry out the change, and report it.
+    """Plan the change of a store, carry out the change, and report it as ``outcome``.
 
-    ``location`` is the store, and ``outcome`` the report.  ``ask`` asks the user to confirm the
-    plan, and raises an error if the user does not; the store is closed meanwhile.  A dry run does
-    not ask.
+    ``ask`` asks the user to confirm the plan, and raises an error if the user does not; the store
+    is closed meanwhile.  A dry run does not ask.
 
     Raises:
         MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
     outcome.report_to(output)
-    perform(run, location, outcome, ask)
+    perform(outcome, ask)
     output.emit()
 
 
-def perform(
-    run: ChangeRun,
-    location: Location,
-    outcome: ChangeOutcome,
-    ask: Callable[[], object] | None = None,
-) -> None:
+def perform(outcome: ChangeOutcome[Any], ask: Callable[[], object] | None = None) -> None:
     """Do as ``change``, without a report.
 
     Raises:
         MemctlError: as ``change``.
     """
+    run, location = outcome.change, outcome.location
     try:
         if run.dry_run or ask is None:
             wait_for(run.perform(location), run.stop)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
-from memctl.commands._journal import runs_on
+from memctl.commands._journal import run_options
 from memctl.commands._reports import ChangeOutcome
 from memctl.ops.offload.prune import Referrers
 from memctl.ops.offload.run import OffloadRun, RewriteRun
@@ -25,25 +23,21 @@ from memctl.reports.change import (
 from memctl.reports.report import Report
 
 
-class RewriteOutcome(ChangeOutcome):
+class RewriteOutcome(ChangeOutcome[RewriteRun]):
     """The report of a command that gives messages another text."""
-
-    def __init__(self, change: RewriteRun, target: str) -> None:
-        super().__init__(change, target)
-        self.rewrite = change
 
     def report(self) -> Report:
         """Return the report as it is now."""
         fields = self.fields()
         planned, done = self.changes.planned, self.changes.done
         seen = planned if self.dry_run else done
-        failed = planned.deleted - done.deleted if self.begun and not self.dry_run else 0
-        total = self.rewrite.sizes(dry_run=self.dry_run)
+        failed = planned.deleted - done.deleted if self.change.begun and not self.dry_run else 0
+        total = self.change.sizes(dry_run=self.dry_run)
         fields |= {
             "messages": RewrittenMessages(planned.deleted, seen.deleted, max(0, failed)),
             "bytes": BeforeAfter(total.before, total.after),
             "tokens": BeforeAfter(total.tokens_before, total.tokens_after),
-            "left": sum(self.rewrite.rewritten.left.values()),
+            "left": sum(self.change.rewritten.left.values()),
         }
         if self.dry_run:
             fields["plan"] = [
@@ -54,18 +48,18 @@ class RewriteOutcome(ChangeOutcome):
                     messages=sizes.messages,
                     bytes=BeforeAfter(sizes.before, sizes.after),
                 )
-                for key, sizes in self.rewrite.rewritten.sizes.items()
+                for key, sizes in self.change.rewritten.sizes.items()
             ]
-        if not isinstance(self.rewrite, OffloadRun):
+        if not isinstance(self.change, OffloadRun):
             return RehydrateReport(**fields)
         if not self.dry_run:
-            fields["blobs"] = BlobsRow(self.rewrite.blobs.label, self.rewrite.written)
+            fields["blobs"] = BlobsRow(self.change.blobs.label, self.change.written)
         return OffloadReport(**fields)
 
     def _table(self) -> RenderableType | None:
-        if not (self.ended or self.begun):
+        if not (self.ended or self.change.begun):
             return None
-        return offloading.outcome(self.rewrite, self.target, self.run, dry_run=self.dry_run)
+        return offloading.outcome(self.change, self.target, self.change.id, dry_run=self.dry_run)
 
 
 def referrers(run: Run) -> Referrers:
@@ -74,4 +68,4 @@ def referrers(run: Run) -> Referrers:
     def names() -> list[str]:
         return [*run.configuration().stores, *Ledger().archives()]
 
-    return Referrers(names, run.locate, partial(runs_on, run), run.output)
+    return Referrers(run_options(run, dry_run=False), names, run.locate)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import UNSET
 
 from memctl.errors import BadData, Conflict, Failure, MemctlError, Partial
 from memctl.journal.runs import Run
+from memctl.location import Location
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.holds import all_held, nothing_but_held
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from memctl.embedder import EmbeddingReport
+
+R = TypeVar("R", bound=ChangeRun)
 
 
 _COPIES = {"import": ImportReport, "migrate": MigrateReport, "restore": RestoreReport}
@@ -192,28 +195,16 @@ _CHANGES: dict[str, type[DeleteReport | MarkReport | UndoReport]] = {
 }
 
 
-class ChangeOutcome:
-    """The report of a command that changes a store: delete, mark, undo, compress or repair."""
+class ChangeOutcome(Generic[R]):
+    """The report of a command that changes the store at a location: of ``delete`` and others."""
 
-    def __init__(self, change: ChangeRun, target: str) -> None:
+    def __init__(self, change: R, location: Location) -> None:
         self.change = change
-        self.command = change.record.command
-        self.target = target
+        self.location = location
+        self.target = location.label
         self.dry_run = change.dry_run
         self.changes = change.report
         self.ended = False
-        self.more: dict[str, Any] = {}
-        """Additional fields of the report of a command."""
-
-    @property
-    def run(self) -> str | None:
-        """The id of the run for ``memctl undo``; None if there is nothing to undo."""
-        return self.change.id
-
-    @property
-    def begun(self) -> bool:
-        """True after the run has begun to change the store."""
-        return self.change.begun
 
     def report_to(self, output: Output) -> None:
         """Make this the report that ``output`` writes when the run ends or fails."""
@@ -221,14 +212,15 @@ class ChangeOutcome:
 
     def report(self) -> Report:
         """Return the report as it is now."""
-        return _CHANGES[self.command](**self.fields(), **self.more, **self.change.details())
+        report = _CHANGES[self.change.record.command]
+        return report(**self.fields(), **self.change.details())
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the report that all changes have."""
         planned, done = self.changes.planned, self.changes.done
         seen = planned if self.dry_run else done
         failed = 0 if self.dry_run else planned.messages - done.messages
-        begun = self.begun or self.dry_run
+        begun = self.change.begun or self.dry_run
         return {
             "dry_run": self.dry_run,
             "target": self.target,
@@ -240,19 +232,19 @@ class ChangeOutcome:
                 seen.deleted if begun else 0,
                 seen.marked if begun else 0,
                 seen.restored,
-                max(0, failed) if self.begun else 0,
+                max(0, failed) if self.change.begun else 0,
             ),
             "failures": FailureRow.of(self.changes.failures),
             "plan": _plan(self.changes) if self.dry_run else UNSET,
-            "run": self.run or UNSET,
+            "run": self.change.id or UNSET,
         }
 
     def _table(self) -> RenderableType | None:
-        if not (self.ended or self.begun):
+        if not (self.ended or self.change.begun):
             return None
         from memctl.output import changes  # only needed to draw
 
-        about = self.changes, self.target, self.run
+        about = self.changes, self.target, self.change.id
         return changes.change_outcome(*about, dry_run=self.dry_run, nothing=self.change.nothing)
 
     @property

@@ -50,6 +50,7 @@ from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
+    from memctl.summarizer import Summarizer
 
 T = TypeVar("T")
 
@@ -362,6 +363,19 @@ def named_embedder(run: Run, name: str | None) -> Embedder | None:
 
     configured = run.configuration().embedder(name)
     return make_embedder(configured.settings, configured.key(config.environment()))
+
+
+def named_summarizer(run: Run, name: str, prompt: str | None = None) -> Summarizer:
+    """Return the configured summarizer ``name``, with the instructions ``prompt`` if given.
+
+    Raises:
+        UsageError: the summarizer is not configured, or its configuration is not valid.
+    """
+    from memctl import config  # only needed to summarize
+    from memctl.summarizers.registry import make_summarizer
+
+    configured = run.configuration().summarizer(name)
+    return make_summarizer(configured.settings, configured.key(config.environment()), prompt)
 
 
 def token_counter(run: Run, name: str) -> TokenCounter:

@@ -29,13 +29,13 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._reports import ChangeOutcome
-from memctl.commands._run import changeable, wait_for
-from memctl.errors import Failure, Loss, UsageError
+from memctl.commands._run import changeable, named_summarizer, wait_for
+from memctl.errors import Failure, UsageError
 from memctl.holds import HELD
 from memctl.inference.summary import TEMPLATE, check_template
 from memctl.location import redact, visible
 from memctl.machine.system import read_file
-from memctl.ops.compress.plan import CompressMode, CompressOptions
+from memctl.ops.compress.plan import CompressMode, CompressOptions, mode_of
 from memctl.ops.compress.run import CompressRun
 from memctl.output import compression
 from memctl.registry import located, make_store
@@ -48,7 +48,6 @@ from memctl.reports.change import (
     SummarizerRow,
 )
 from memctl.selection import Selection
-from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
 from memctl.text.values import deletion_limit
 
@@ -163,7 +162,8 @@ def compress(
     limit = deletion_limit(max_delete)
     if mode is CompressMode.REPLACE and not dry_run:
         refuse_unasked(yes)
-    made = _summarizer(run, summarizer, prompt_file)
+    prompt = None if prompt_file is None else _text(prompt_file)
+    made = named_summarizer(run, summarizer, prompt)
     if max_cost is not None and made.prices is None:
         raise UsageError(
             f"--max-cost needs the prices of {summarizer!r}",
@@ -171,14 +171,8 @@ def compress(
         )
     location = changeable(run, store, where, path)
     location = wait_for(located(location))
-    can_hold = make_store(location).features.summaries
-    if mode is CompressMode.MARK and not can_hold:
-        raise Loss(
-            f"{location.label} cannot store summaries",
-            "add ?state=FOLDER or ?state=redis, or use --mode message",
-        )
     wanted = CompressOptions(
-        mode or (CompressMode.MARK if can_hold else CompressMode.MESSAGE),
+        mode_of(make_store(location), mode),
         keep_recent,
         trigger_tokens,
         trigger_messages,
@@ -204,17 +198,7 @@ def compress(
         confirm_deletion(run.output, found, "replace", place, expected=expected)
 
     asks = mode is CompressMode.REPLACE and not yes
-    outcome = CompressOutcome(compression, location.label)
-    change(run.output, compression, location, outcome, ask if asks else None)
-
-
-def _summarizer(run: Run, name: str, prompt_file: Path | None) -> Summarizer:
-    from memctl import config  # not needed to show the help
-    from memctl.summarizers.registry import make_summarizer
-
-    configured = run.configuration().summarizer(name)
-    prompt = None if prompt_file is None else _text(prompt_file)
-    return make_summarizer(configured.settings, configured.key(config.environment()), prompt)
+    change(run.output, CompressOutcome(compression, location), ask if asks else None)
 
 
 def _text(path: Path) -> str:
@@ -227,18 +211,12 @@ def _text(path: Path) -> str:
     return text
 
 
-class CompressOutcome(ChangeOutcome):
+class CompressOutcome(ChangeOutcome[CompressRun]):
     """The report of ``compress``."""
-
-    def __init__(self, run: CompressRun, target: str) -> None:
-        super().__init__(run, target)
-        self.summarizer = run.summarizer
-        self.mode = run.wanted.mode
-        self.compressed = run.compressed
 
     def report(self) -> CompressReport:
         """Return the report as it is now."""
-        fields, found = self.fields(), self.compressed
+        fields, found, summarizer = self.fields(), self.change.compressed, self.change.summarizer
         memories, messages = fields["memories"], fields["messages"]
         over = found.over_budget if self.dry_run else 0  # the plan leaves these memories out
         fields |= {
@@ -252,14 +230,14 @@ class CompressOutcome(ChangeOutcome):
                 found.selected,
                 messages.marked,
                 messages.deleted,
-                found.selected - found.messages if self.begun else 0,
+                found.selected - found.messages if self.change.begun else 0,
             ),
         }
         usage, cost = found.usage, None if found.cost is None else round(found.cost, 6)
         return CompressReport(
             **fields,
-            summarizer=SummarizerRow(self.summarizer.name, self.summarizer.kind),
-            mode=self.mode.value,
+            summarizer=SummarizerRow(summarizer.name, summarizer.kind),
+            mode=self.change.wanted.mode.value,
             tokens=CompressedTokens(
                 *(found.summarised, found.before, None if self.dry_run else found.after),
                 *(found.ratio, found.counted_by),
@@ -272,8 +250,9 @@ class CompressOutcome(ChangeOutcome):
         return failure.message if failure.code == HELD else failure.code
 
     def _table(self) -> RenderableType | None:
-        if not (self.ended or self.begun):
+        if not (self.ended or self.change.begun):
             return None
         return compression.compress_outcome(
-            self.compressed, self.summarizer, self.target, self.run, dry_run=self.dry_run
+            *(self.change.compressed, self.change.summarizer, self.target, self.change.id),
+            dry_run=self.dry_run,
         )

@@ -96,8 +96,7 @@ def delete(
         about = deletion.report, "delete", visible(location.label)
         confirm_deletion(run.output, *about, expected=expected)
 
-    outcome = ChangeOutcome(deletion, location.label)
-    change(run.output, deletion, location, outcome, None if yes else ask)
+    change(run.output, ChangeOutcome(deletion, location), None if yes else ask)
 
 
 def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:

@@ -133,14 +133,14 @@ def doctor(
             limit=limit,
             limit_name=f"--max-delete {max_delete}",
         )
-        outcome = RepairOutcome(repairing, location.label)
+        outcome = RepairOutcome(repairing, location)
 
         def ask() -> None:
             output.show(diagnosis.repair_plan(repairing.repairable()))
             confirm(f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?")
 
         try:
-            change(output, repairing, location, outcome, None if yes else ask)
+            change(output, outcome, None if yes else ask)
             try:
                 found = wait_for(examine(location, repairing.where))
             except (Unavailable, BadData) as error:  # the store can no longer be read
@@ -156,22 +156,17 @@ def doctor(
     _finish(output, location, found, wanted, None, fail_on, offered, fix)
 
 
-class RepairOutcome(ChangeOutcome):
+class RepairOutcome(ChangeOutcome[RepairRun]):
     """The result of a repair, as a part of the report of ``doctor``."""
-
-    def __init__(self, run: RepairRun, target: str) -> None:
-        super().__init__(run, target)
-        self.repaired = run.repaired
-        self._repair = run
 
     @property
     def something(self) -> bool:
-        return bool(self.repaired())
+        return bool(self.change.repaired())
 
     @property
     def quarantine(self) -> str | None:
         """The path of the file with damaged data; None if no damaged data were moved."""
-        path = self._repair.quarantine
+        path = self.change.quarantine
         return None if path is None else str(path)
 
     def report_to(self, output: Output) -> None:
@@ -250,9 +245,9 @@ def _report(
         if outcome:
             fields |= {
                 "dry_run": outcome.dry_run,
-                "repaired": [diagnosis.repaired_row(finding) for finding in outcome.repaired()],
+                "repaired": [diagnosis.repaired_row(one) for one in outcome.change.repaired()],
                 "failures": FailureRow.of(outcome.changes.failures),
-                "run": outcome.run or UNSET,
+                "run": outcome.change.id or UNSET,
                 "quarantine": outcome.quarantine or UNSET,
             }
         return DoctorReport(
@@ -265,8 +260,8 @@ def _report(
         parts = []
         if outcome:
             about = {"dry_run": outcome.dry_run, "failed": found is None}
-            repaired = outcome.repaired()
-            parts.append(diagnosis.repairs(repaired, outcome.run, outcome.quarantine, **about))
+            repaired, id = outcome.change.repaired(), outcome.change.id
+            parts.append(diagnosis.repairs(repaired, id, outcome.quarantine, **about))
         if found:
             parts.append(diagnosis.findings(location.label, found, fix))
         return diagnosis.stacked(parts)

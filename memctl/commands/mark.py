@@ -187,4 +187,4 @@ def _change(
         remark,
         options=run_options(run, backup=backup, dry_run=dry_run),
     )
-    change(run.output, marking, location, ChangeOutcome(marking, location.label))
+    change(run.output, ChangeOutcome(marking, location))

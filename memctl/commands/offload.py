@@ -130,8 +130,7 @@ def offload(
         about = f"{count(rewrite.deleted, 'message')} of {visible(location.label)}"
         confirm(f"offload large contents of {about}?")
 
-    outcome = RewriteOutcome(rewrite, location.label)
-    change(run.output, rewrite, location, outcome, None if yes else ask)
+    change(run.output, RewriteOutcome(rewrite, location), None if yes else ask)
 
 
 def _prune(
@@ -154,9 +153,7 @@ def _prune(
         of_run=not dry_run,
     )
     if dry_run or not yes:
-        found |= wait_for(others.unreferred(locations, blobs, before))
-        if others.error is not None:
-            raise others.error
+        wait_for(others.find_unreferred(locations, blobs, before, found))
     if found and not dry_run:
         run.output.show(offloading.pruned(found, blobs.label, others.asked, dry_run=True))
         total = f"{count(len(found), 'file')} ({size(sum(found.values()))})"
@@ -164,6 +161,4 @@ def _prune(
     if not dry_run and (yes or found):
         some = found or blobs.sizes(before)
         wait_for(others.remove_unreferred(locations, blobs, some, removed))
-        if others.error is not None:
-            raise others.error
     run.output.emit()

@@ -59,4 +59,4 @@ def rehydrate(
         Blobs(place).get,
         run_options(run, backup=backup, dry_run=dry_run),
     )
-    change(run.output, rewrite, location, RewriteOutcome(rewrite, location.label))
+    change(run.output, RewriteOutcome(rewrite, location))

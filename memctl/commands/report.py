@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Annotated
 
 import typer
-from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from memctl import api
@@ -41,7 +40,6 @@ from memctl.output.printout import Printout
 from memctl.output.report_page import About
 from memctl.output.terminal import Format
 from memctl.reports.history import RunRow
-from memctl.reports.statistics import ReportedStore
 from memctl.selection import Selection
 from memctl.storekit.files import AtomicFile
 from memctl.text.numbers import count
@@ -123,11 +121,10 @@ def report(
     place = run.locate(store)
     with _file(output, place, force=force) as file:
         with readable(place, where, path) as location:
-            options = StatisticsOptions(top, context_limit, findings, counter.count)
-            reading = api.statistics(
-                location, where, options=options, must_exist=True, observer=told
+            wanted = StatisticsOptions(top, context_limit, findings, counter.count)
+            found = wait_for(
+                api.statistics(location, where, options=wanted, must_exist=True, observer=told)
             )
-            found = wait_for(reading)
         piped = place.kind == "stdio"
         label = found.what if pseudonyms else "stdin" if piped else place.label
         runs = [] if piped else _runs(run, place)
@@ -153,14 +150,10 @@ def report(
             no_findings=_no_findings(where, wanted=findings),
             whole=where.whole,
         )
-        url = UNSET if pseudonyms else label
         report = report_of(
-            found,
-            ReportedStore(url=url, kind=found.kind, what=found.what),
-            runs,
+            *(found, label, runs),
             title=about.title,
             time=about.now,
-            noun=found.noun,
             selection=about.selection,
             pseudonyms=pseudonyms,
             counted_by=counter.name,
@@ -168,12 +161,8 @@ def report(
         )
         if file is not None or prints:
             page = io.StringIO()
-            report_page.write(
-                page,
-                replace(about, data=report.data()),
-                found,
-                [run.row() for run in runs],
-            )
+            about = replace(about, data=report.data())
+            report_page.write(page, about, found, [run.row() for run in runs])
             (file or sys.stdout.buffer).write(page.getvalue().encode())
         if isinstance(file, AtomicFile):
             file.commit()

@@ -13,7 +13,7 @@ from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
-from memctl.commands._run import changeable, wait_for
+from memctl.commands._run import changeable, named_summarizer, wait_for
 from memctl.location import Location
 from memctl.ops.retain.actions import Surroundings
 from memctl.ops.retain.run import PolicyTask, Retention
@@ -23,7 +23,6 @@ from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.retention import Policy, PolicyAction
 from memctl.selection import Selection
-from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
 
 
@@ -76,7 +75,9 @@ def _task(run: Run, policy: Policy, stop: Stop) -> PolicyTask:
         run_options(run, dry_run=False),
         partial(record, run, "retain", policy.store, location),
         stop,
-        _summarizer(run, policy) if policy.action is PolicyAction.COMPRESS else None,
+        named_summarizer(run, policy.summarizer)
+        if policy.action is PolicyAction.COMPRESS
+        else None,
     )
     return PolicyTask(policy, location, around)
 
@@ -102,14 +103,6 @@ def _locator(run: Run, policies: list[Policy]) -> Callable[[Policy, str], Locati
         return location.with_password(unquote(password))
 
     return locate
-
-
-def _summarizer(run: Run, policy: Policy) -> Summarizer:
-    from memctl import config  # not needed to show the help
-    from memctl.summarizers.registry import make_summarizer
-
-    configured = run.configuration().summarizer(policy.summarizer)
-    return make_summarizer(configured.settings, configured.key(config.environment()))
 
 
 def _ask(output: Output, tasks: list[PolicyTask]) -> None:

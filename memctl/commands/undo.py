@@ -206,11 +206,10 @@ class _Undoing:
         about = self.runs, undone, place, new_record, self.where, options
         with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as made:
             undoing, location = made
-            outcome = ChangeOutcome(undoing, location.label)
-            outcome.more["undoes"] = undone.id
+            outcome = ChangeOutcome(undoing, location)
             outcome.report_to(this.output)
             try:
-                perform(undoing, location, outcome)
+                perform(outcome)
             except Unavailable as error:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"

@@ -383,7 +383,7 @@ class Erasure:
         self._options = options
         self._receipt = receipt
         self._place = blobs
-        self._referrers = referrers or Referrers()
+        self._referrers = referrers or Referrers(options)
         self._blobs_error: MemctlError | None = None
 
     @property
@@ -468,7 +468,6 @@ class Erasure:
             if found and self._first_error() is None:
                 places = [target.location for target in self.targets]
                 await self._referrers.remove_unreferred(places, blobs, found, removed)
-                self._blobs_error = self._referrers.error
         except MemctlError as error:
             self._blobs_error = error
         self.blobs = sorted(removed)

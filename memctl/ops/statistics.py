@@ -761,29 +761,29 @@ def pseudonymous(found: Statistics) -> Statistics:
 
 def report_of(
     has: Statistics,
-    store: rows.ReportedStore,
+    store: str,
     runs: list[RunRow],
     *,
     title: str,
     time: datetime,
-    noun: str = "message",
-    selection: str = "",
-    pseudonyms: bool = False,
-    counted_by: str = "estimate",
-    context_limit: int | None = None,
+    selection: str,
+    pseudonyms: bool,
+    counted_by: str,
+    context_limit: int | None,
 ) -> rows.ReportReport:
     """Return statistics as the report of ``memctl report``; parts that do not apply are left out.
 
-    ``runs`` are the last runs on the store.  ``time`` is that of the report, with its zone, and
-    ``selection`` says in words what was selected.  ``pseudonyms`` says that numbers stand for
-    names.  ``counted_by`` is the name of the token counter; ``noun`` and ``context_limit`` are
-    those of the statistics.
+    ``store`` is the label of the store, and ``runs`` are the last runs on it.  ``time`` is that of
+    the report, with its zone, and ``selection`` says in words what was selected.  ``pseudonyms``
+    says that numbers stand for names: the label is left out.  ``counted_by`` is the name of the
+    token counter; ``context_limit`` is that of the statistics.
     """
+    url = UNSET if pseudonyms else store
     report = rows.ReportReport(
-        store=store,
+        store=rows.ReportedStore(url=url, kind=has.kind, what=has.what),
         title=title,
         time=time.isoformat(timespec="seconds"),
-        noun=noun,
+        noun=has.noun,
         selection=selection,
         pseudonyms=pseudonyms,
         totals=rows.StoreTotals(

@@ -8,7 +8,7 @@ import io
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, closing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 import memctl
 import memctl.sync
-from memctl import CopyOptions, RunOptions
+from memctl import CopyOptions, RunOptions, StatisticsOptions
 from memctl.model import MemoryKey, Page
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import Progress, Total
@@ -335,6 +335,37 @@ def test_library_compare_names_damaged_memories(source: Path, tmp_path: Path) ->
     compared = asyncio.run(memctl.compare(str(source), str(other)))
     assert [key for key, _ in compared.failures] == [TWO]
     assert not compared.equal
+
+
+def test_library_context_refuses_a_damaged_memory(source: Path) -> None:
+    with closing(sqlite3.connect(source)) as database, database:
+        database.execute("UPDATE message SET msg = '{' WHERE rowid = 3")
+    one = Selection(keys=frozenset({ONE}))
+    with (
+        memctl.sync.open_store(str(source)) as store,
+        pytest.raises(memctl.BadData, match="'ada'/'one' is damaged"),
+    ):
+        list(memctl.sync.context(store, one))
+
+
+def test_library_reads_a_named_store_as_an_open_one(source: Path) -> None:
+    with memctl.sync.open_store(str(source)) as store:
+        assert memctl.sync.examine(store) == memctl.sync.examine(str(source))
+        options = StatisticsOptions(now=datetime(2026, 1, 31))
+        found = [memctl.sync.statistics(one, options=options) for one in (store, str(source))]
+    assert found[0] == found[1]
+    nobody = Selection(users=frozenset({"nobody"}))
+    for read in (memctl.sync.examine, memctl.sync.statistics):
+        assert read(str(source), nobody).memories == 0
+        with pytest.raises(memctl.NotFound, match="'nobody'"):
+            read(str(source), nobody, must_exist=True)
+
+
+def test_library_compress_puts_the_summary_where_the_store_has_a_place(source: Path) -> None:
+    with memctl.sync.open_store(str(source), change=True) as store:
+        done = memctl.sync.compress(store)
+    assert (done.memories, done.messages, done.failures) == (2, 34, [])
+    assert [len(found) for found in contents(str(source)).values()] == [31, 11]
 
 
 def test_library_undo_and_history(source: Path) -> None:

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
-from memctl.errors import BadData
+from memctl.errors import BadData, Loss
 from memctl.inference.summary import TEMPLATE
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.compress.transcript import TranscriptMessage, transcribe
 from memctl.selection import Selection, Verdict
+from memctl.store import Store
 from memctl.summarizer import Turn
 
 
@@ -33,6 +34,20 @@ class CompressMode(StrEnum):
     """Insert the summary as the first message; mark the summarized messages ``compressed``."""
     REPLACE = "replace"
     """Insert the summary as the first message; delete the summarized messages."""
+
+
+def mode_of(store: Store, wanted: CompressMode | None) -> CompressMode:
+    """Return the mode for a store: if none is wanted, MARK if it holds summaries, else MESSAGE.
+
+    Raises:
+        Loss: MARK is wanted, and the store cannot hold summaries.
+    """
+    if wanted is CompressMode.MARK and not store.features.summaries:
+        raise Loss(
+            f"{store.label} cannot store summaries",
+            "add ?state=FOLDER or ?state=redis, or use --mode message",
+        )
+    return wanted or (CompressMode.MARK if store.features.summaries else CompressMode.MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)

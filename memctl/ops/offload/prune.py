@@ -10,12 +10,13 @@ from pathlib import Path
 
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import read_changes
-from memctl.journal.runs import Run, Runs
+from memctl.journal.runs import Runs
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
 from memctl.model import Page
+from memctl.ops.change.change import RunOptions
 from memctl.ops.lock import lock
-from memctl.ops.observer import Observer, Unobserved, opened
+from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.references import names_in
 from memctl.ops.report import DOCTOR
@@ -76,50 +77,45 @@ def kept_by_undo(parts: Iterable[Path]) -> set[str]:
 class Referrers:
     """The stores that may need blobs besides those of a run, and which of them were asked.
 
-    ``names`` returns the names of these stores, such as those of the configuration.  ``locate``
-    returns the location of a name, and ``runs_on`` the undo runs on the store at a location.
+    Of ``options``, the observer applies, and what names the stores of runs.  ``names`` returns the
+    names of the stores, such as those of the configuration.  ``locate`` returns the location of a
+    name.
     """
 
     def __init__(
         self,
+        options: RunOptions,
         names: Callable[[], Iterable[str]] = tuple,
         locate: Locate = parse,
-        runs_on: Callable[[Location], list[Run]] | None = None,
-        observer: Observer | None = None,
     ) -> None:
         self.asked: list[str] = []
         """The labels of the stores that were asked."""
         self.failed: dict[str, str] = {}
         """The reason why a store could not be asked, by its label."""
+        self._options = options
         self._names = names
         self._locate = locate
-        self._runs_on = runs_on or runs_at
-        self._observer = observer or Unobserved()
 
-    @property
-    def error(self) -> Unavailable | None:
-        """The error that a store could not be asked, so that all blobs stay; None without one."""
-        for label, why in self.failed.items():
-            return Unavailable(f"{label} could not be asked, and may need them: {why}")
-        return None
-
-    async def unreferred(
-        self, locations: Sequence[Location], blobs: Blobs, before: float
-    ) -> dict[str, int]:
-        """Return the sizes in bytes of the blobs that nothing refers to, by name.
+    async def find_unreferred(
+        self, locations: Sequence[Location], blobs: Blobs, before: float, found: dict[str, int]
+    ) -> None:
+        """Add the sizes in bytes of the blobs that nothing refers to, by name, to ``found``.
 
         ``before`` is as for ``Blobs.sizes``.
 
         Raises:
+            Unavailable: a further store cannot be asked.
             MemctlError: one of the stores at ``locations``, or the record of a run on it, cannot be
                 read as a whole.
         """
         kept: set[str] = set()
         for location in locations:
-            async with opened(make_store(location), self._observer) as store:
+            async with opened(make_store(location), self._options.observer) as store:
                 kept |= await self._referred_on(store)
         kept |= await self._referred_elsewhere(locations)
-        return {name: number for name, number in blobs.sizes(before).items() if name not in kept}
+        sizes = blobs.sizes(before).items()
+        found |= {name: number for name, number in sizes if name not in kept}
+        self._refuse_unasked()
 
     async def remove_unreferred(
         self,
@@ -132,28 +128,34 @@ class Referrers:
 
         The stores at ``locations`` are locked meanwhile: a run of ``offload`` writes a blob before
         its message refers to the blob.  Each removed blob is added to ``removed``, with its size in
-        bytes.  If a further store cannot be asked, all blobs stay: see ``error``.
+        bytes.  If a further store cannot be asked, all blobs stay.
 
         Raises:
             Busy: another run writes to a store.
-            MemctlError: as ``unreferred``; or a blob cannot be removed.
+            MemctlError: as ``find_unreferred``; or a blob cannot be removed.
         """
         kept: set[str] = set()
         async with AsyncExitStack() as stack:
             for location in {str(one.label): one for one in locations}.values():
                 store = make_store(location, OpenMode.CHANGE)
-                await stack.enter_async_context(opened(store, self._observer))
+                await stack.enter_async_context(opened(store, self._options.observer))
                 await lock(store)
                 kept |= await self._referred_on(store)
             kept |= await self._referred_elsewhere(locations)
+            self._refuse_unasked()
             for name, number in some.items():
-                if name not in kept and not self.failed:
+                if name not in kept:
                     await in_thread(partial(blobs.remove, name))
                     removed[name] = number
 
+    def _refuse_unasked(self) -> None:
+        if self.failed:
+            label, why = next(iter(self.failed.items()))
+            raise Unavailable(f"{label} could not be asked, and may need them: {why}")
+
     async def _referred_on(self, store: Store) -> set[str]:
         found = await referred(store)
-        for kept in self._runs_on(store.location):
+        for kept in runs_at(store.location, self._options.locate):
             found |= kept_by_undo(Runs().parts(kept))
         return found
 
@@ -168,7 +170,7 @@ class Referrers:
                 label = location.label
                 if label in self.asked:
                     continue
-                async with opened(make_store(location), self._observer) as store:
+                async with opened(make_store(location), self._options.observer) as store:
                     if not store.dialect.facts:
                         found |= await self._referred_on(store)
             except NotFound:

@@ -34,8 +34,7 @@ from memctl.journal.runs import Run
 from memctl.location import Location
 from memctl.model import MemoryKey, Page
 from memctl.ops.change.change import ChangeRun, RunOptions
-from memctl.ops.holds import HoldSource
-from memctl.ops.observer import Observer, opened
+from memctl.ops.observer import opened
 from memctl.ops.recording import write_archive
 from memctl.ops.report import Progress
 from memctl.ops.retry import leaving_damaged
@@ -113,16 +112,6 @@ class Surroundings:
     stop: Stop
     summarizer: Summarizer | None = None
 
-    @property
-    def observer(self) -> Observer:
-        """The receiver of progress, warnings and notes."""
-        return self.options.observer
-
-    @property
-    def holds(self) -> HoldSource:
-        """The source of the holds: which memories to leave alone."""
-        return self.options.holds
-
 
 @dataclass(slots=True)
 class RetentionAction(ABC):
@@ -143,7 +132,7 @@ class RetentionAction(ABC):
 
     def opened(self, mode: OpenMode = OpenMode.READ) -> AbstractAsyncContextManager[Store]:
         """Return a context manager that opens the store of the policy."""
-        return opened(make_store(self.location, mode), self.around.observer)
+        return opened(make_store(self.location, mode), self.around.options.observer)
 
     def refuse_many(self, found: Found, most: float, of: str = "") -> None:
         """Refuse a selection of more than ``most`` messages; ``of`` names the store.
@@ -274,7 +263,7 @@ class MessageAction(ArchivingAction):
 
         async def attempt() -> Found:
             found = Found(store.dialect.noun)
-            with self.around.observer.progress(description) as progress:
+            with self.around.options.observer.progress(description) as progress:
                 pages = self._watched(store, found, most, progress)
                 if archive is None:
                     async with aclosing(pages):

@@ -39,11 +39,11 @@ class CompressionAction(MessageAction):
         )
 
     async def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
-        report, held = CompressReport(), self.around.holds.read(store).failure
+        report, held = CompressReport(), self.around.options.holds.read(store).failure
         with (
             temporary_folder() as folder,
             Spool(folder) as spool,
-            self.around.observer.progress("reading") as progress,
+            self.around.options.observer.progress("reading") as progress,
         ):
             await plan_compression(
                 *(store, self.policy.where, self._options, self._summarizer.count, spool),
@@ -60,7 +60,7 @@ class CompressionAction(MessageAction):
 
     async def carry_out(self, archive: Location, acted: Acted) -> None:
         with Guard() as guard:
-            await guard.read(archive, self.around.observer)
+            await guard.read(archive, self.around.options.observer)
             run = CompressRun(
                 *(self.record(archive), self.policy.where, self._options, self._summarizer),
                 guard.holds,

@@ -21,7 +21,7 @@ class DeletionAction(MessageAction):
     """The action of a policy that deletes messages, as ``memctl delete`` does."""
 
     async def pages(self, store: Store, found: Found) -> AsyncGenerator[Page]:
-        why = self.around.holds.read(store).failure
+        why = self.around.options.holds.read(store).failure
         planned = plan_deletions(store, self.policy.where, self.policy.pairs)
         edits = tidy(without_held(planned, why, found.held))
         async with aclosing(edits):
@@ -31,7 +31,7 @@ class DeletionAction(MessageAction):
 
     async def carry_out(self, archive: Location, acted: Acted) -> None:
         with Guard() as guard:
-            await guard.read(archive, self.around.observer)
+            await guard.read(archive, self.around.options.observer)
             run = DeleteRun(
                 self.record(archive),
                 self.policy.where,
@@ -44,7 +44,7 @@ class DeletionAction(MessageAction):
             find = run.planner
 
             def plan(store: Store, where: Selection) -> AsyncGenerator[Edit]:
-                why = self.around.holds.read(store).failure
+                why = self.around.options.holds.read(store).failure
                 return without_held(find(store, where), why, held)
 
             async def guarded(store: Store, where: Selection) -> AsyncGenerator[Edit]:

@@ -39,7 +39,7 @@ class ErasureAction(MessageAction):
         users = await self._idle(store)
         if not users:
             return
-        holds = self.around.holds.read(store)
+        holds = self.around.options.holds.read(store)
         async with aclosing(store.read(Selection(users=users))) as pages:
             async for page in pages:
                 if (failure := holds.failure(page.memory.key)) is not None:
@@ -50,7 +50,7 @@ class ErasureAction(MessageAction):
 
     async def carry_out(self, archive: Location, acted: Acted) -> None:
         with Guard() as guard:
-            await guard.read(archive, self.around.observer)
+            await guard.read(archive, self.around.options.observer)
             async with self.opened(OpenMode.CHANGE) as store:
                 idle = await self._idle(store)
                 with self.around.stop.cooperative_while():
@@ -91,7 +91,7 @@ class ErasureAction(MessageAction):
 
     async def _is_archived(self, store: Store, guard: Guard, subject: Subject) -> bool:
         """Return whether the archive has all messages of a user that are not held."""
-        holds = self.around.holds.read(store)
+        holds = self.around.options.holds.read(store)
         async with aclosing(store.read(subject.where)) as pages:
             async for page in pages:
                 key = page.memory.key

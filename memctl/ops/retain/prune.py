@@ -56,10 +56,10 @@ class PruneAction(ArchivingAction):
     async def _counted(self, store: Store, writer: CheckpointWriter | None) -> Found:
         """Count the old checkpoints, and write their rows to the archive, if there is one."""
         await store.check_integrity(self.policy.where, complete=True)
-        found, holds = Found(NOUN), self.around.holds.read(store)
+        found, holds = Found(NOUN), self.around.options.holds.read(store)
         old = self._old(store.checkpoints())
         description = "planning" if writer is None else "archiving"
-        with self.around.observer.progress(description) as progress:
+        with self.around.options.observer.progress(description) as progress:
             async with aclosing(old):
                 async for thread in old:
                     key = MemoryKey("", thread.thread)
@@ -108,7 +108,7 @@ class PruneAction(ArchivingAction):
                 await lock(store)
                 await refuse_side_effects(store, self.policy.where, Deletion.MEMORIES)
                 checkpoints = store.checkpoints()
-                stop, observer = self.around.stop, self.around.observer
+                stop, observer = self.around.stop, self.around.options.observer
                 with stop.cooperative_while(), observer.progress("pruning") as progress:
                     for thread in threads:
                         stop.end_if_asked()
@@ -127,7 +127,7 @@ class PruneAction(ArchivingAction):
         if where.sessions and thread not in where.sessions:
             acted.left += 1
             return
-        if (held := self.around.holds.read(store).failure(key)) is not None:
+        if (held := self.around.options.holds.read(store).failure(key)) is not None:
             acted.failures.append((key, held))
             return
         result = await checkpoints.prune(thread, where.until, lambda line: rows.has(digest(line)))

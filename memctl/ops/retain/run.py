@@ -210,7 +210,7 @@ class Retention:
         with FileLock(self.ledger.path, "memctl retain").held(lock_owner()) as warnings:
             for task in self.tasks:
                 for text in warnings:
-                    task.around.observer.warn(text)
+                    task.around.options.observer.warn(text)
                 warnings = []
                 task.around.stop.end_if_asked()
                 self._warn_of_damage(task)
@@ -229,7 +229,7 @@ class Retention:
         damaged = self.ledger.read()[1] if task is self.tasks[0] else []
         if damaged:
             lines = ", ".join(map(str, damaged[:5])) + (", ..." if len(damaged) > 5 else "")
-            task.around.observer.warn(
+            task.around.options.observer.warn(
                 f"{self.ledger.path} is damaged in {count(len(damaged), 'line')} ({lines}): an "
                 "archive that such a line names may not be acted on; its messages stay"
             )
@@ -280,7 +280,7 @@ class Retention:
         try:
             exists = await _exists(archive)
         except MemctlError as error:
-            task.around.observer.warn(
+            task.around.options.observer.warn(
                 f"{error.message}: {archive.label} is the archive of a killed run, {rest}"
             )
             return False
@@ -291,7 +291,7 @@ class Retention:
             await action.carry_out(archive, task.acted)
             task.around.stop.end_if_asked()
         except BadData as error:
-            task.around.observer.warn(f"{error.message}: {rest}")
+            task.around.options.observer.warn(f"{error.message}: {rest}")
             return False
         task.acted.left = 0  # the new archive takes what this archive lacks
         task.resumed.append(archive.label)

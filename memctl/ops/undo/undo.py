@@ -724,11 +724,12 @@ class UndoRun(ChangeRun):
         return " and ".join(filter(None, [memories, "repairs of the store"]))
 
     def details(self) -> dict[str, Any]:
-        """Return the number of undone repairs of the store as ``unmended``; empty for zero.
+        """Return the undone run, and the number of undone repairs of the store as ``unmended``.
 
-        The number counts restored keys, rows or ids.
+        The number counts restored keys, rows or ids; zero is left out.
         """
-        return {} if self._reverted is None else {"unmended": self._reverted}
+        unmended = {} if self._reverted is None else {"unmended": self._reverted}
+        return {"undoes": self.undone.id} | unmended
 
     async def plan(self, store: Store) -> bool:
         """Plan the reverse edits; return False if there is nothing to undo, not even a repair."""
