@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -80,8 +80,8 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> Work:
     undone = runs_to_undo(runs, found)
     if undone and name is None and not given["dry_run"]:
         refuse_unasked(given["yes"])
-        if store is None and given["yes"]:
-            refuse_older(runs, undone[0])
+        if given["yes"]:
+            refuse_older(runs, undone[0], _wanted(this, store))
         _ask(this, found, yes=given["yes"])
     run = found.runs[0]
     place = store if store is not None and (name or run.secret) else run.argument
@@ -141,8 +141,8 @@ def undo(
     undoing = _Undoing(this, runs, where, store, named=run_id is not None, dry_run=dry_run)
     if undone and run_id is None and not dry_run:
         refuse_unasked(yes)
-        if store is None and yes:
-            refuse_older(runs, undone[0])
+        if yes:
+            refuse_older(runs, undone[0], _wanted(this, store))
         undoing.place(undone[0])
         _ask(this, found, yes=yes)
     if isinstance(found, Job):
@@ -159,9 +159,14 @@ def _found(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Ru
     Raises:
         MemctlError: as ``find_run``.
     """
+    where = "" if store is None else f" on {this.address(store).label}"
+    return find_run(runs, name, _wanted(this, store), where)
+
+
+def _wanted(this: ThisRun, store: str | None) -> Callable[[Run], bool]:
+    """Return whether a run is on the store of the option; without one, each is."""
     at = None if store is None else this.address(store)
-    where = "" if at is None else f" on {at.label}"
-    return find_run(runs, name, lambda one: at is None or is_on(this, one, at), where)
+    return lambda one: at is None or is_on(this, one, at)
 
 
 def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:
