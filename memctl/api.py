@@ -418,7 +418,8 @@ async def copy(
     holds of ``run`` say which memories of the target ``OnConflict.REPLACE`` leaves alone.
 
     ``verify`` compares both sides afterwards by fresh reads.  ``follow`` is a number of seconds:
-    the copy repeats at this interval until ``stop.ask()`` is called, and is not recorded for undo.
+    the copy repeats at this interval until ``stop.ask()`` is called, and copies what agents delete
+    and change, too, of memories that nobody else has changed in the target.
     ``report`` is filled in, even if an error ends the copy.  ``record`` is the entry of the run in
     ``memctl history``.
 
@@ -444,15 +445,12 @@ async def copy(
         raise UsageError("the options of the copy have holds", "put them into the RunOptions")
     if follow is not None:
         limited = options.limit is not None
-        refuse_to_follow(
-            *(where, options.on_conflict), backup=run.backup, dry_run=run.dry_run, limited=limited
-        )
+        refuse_to_follow(*(where, options.on_conflict), dry_run=run.dry_run, limited=limited)
     recording = None
-    # With ``follow``, the record would hold only the first round, and undo would revert half of a
-    # run.
-    if run.backup and follow is None:
+    if run.backup:
         at = destination.location if isinstance(destination, Store) else destination
-        recording = Recording(record or _record("migrate", at), run.keep)
+        kept = record or _record("migrate", at)
+        recording = Recording(kept, run.keep, follows=follow is not None)
     report = report or CopyReport()
     if embedder is not None:
         report.embedding.embedder = embedder
@@ -763,8 +761,8 @@ async def undo(
     at = None if store is None else _located(store)
     found = find_run(runs, id, at, options.locate)
     undone_runs = runs_to_undo(runs, found)
-    if id is None and at is None and undone_runs:
-        refuse_older(runs, undone_runs[0])
+    if id is None and undone_runs:
+        refuse_older(runs, undone_runs[0], at, options.locate)
     job = new_job() if isinstance(found, Job) else ""
     total = Changed(0, 0)
     for undone in undone_runs:

@@ -40,6 +40,7 @@ from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from memctl.embedder import EmbeddingReport
 
@@ -92,12 +93,11 @@ class CopyOutcome:
         plan = self.plan or []
         if self.command == "restore" and (self.dry_run or not plan):
             return restoring.plan(plan)
+        about = self.copied, self.source, self.target
         if self.copied.rounds and self.ended:
-            about = self.copied, self.source, self.target, self.copied.rounds
-            return tables.followed(*about)
-        found = tables.copy(
-            self.copied, self.source, self.target, dry_run=self.dry_run, ended=self.ended
-        )
+            found: Text | None = tables.followed(*about, self.copied.rounds)
+        else:
+            found = tables.copy(*about, dry_run=self.dry_run, ended=self.ended)
         wrote = self.copied.memories.written or not self.ended  # the answer to a write may be lost
         if found is not None and self.copied.run and wrote:
             found.append(f"\nundo it with: memctl undo {self.copied.run}", "not bold dim")
@@ -112,7 +112,7 @@ class CopyOutcome:
             return Conflict(
                 f"{count(len(failures), 'memory')} left unchanged: {self.target} has different "
                 "messages",
-                "use --on-conflict skip or append, or replace with --no-backup --yes"
+                "use --on-conflict skip or append, or replace with --yes"
                 if self.copied.rounds
                 else "use --on-conflict skip, append, merge or replace",
             )

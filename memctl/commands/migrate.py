@@ -67,7 +67,7 @@ def migrate(
     lossy: LossyOption = False,
     all_messages: AllMessagesOption = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep copying new messages until Ctrl-C.")
+        bool, typer.Option("--follow", help="Keep copying until Ctrl-C, also what agents delete.")
     ] = False,
     interval: Annotated[
         float,
@@ -75,7 +75,7 @@ def migrate(
             "--interval",
             metavar="SECONDS",
             min=0.1,
-            help="Look for new messages this often, with --follow.",
+            help="Look for changes this often, with --follow.",
         ),
     ] = 5.0,
     embedder: EmbedderOption = None,
@@ -90,8 +90,9 @@ def migrate(
     Each memory is copied completely or not at all, and compared with its source afterwards. The
     source is never changed. A memory that differs in the target is a conflict: it is left alone
     and reported (exit code 5). --on-conflict replace asks before it removes messages from the
-    target; scripts use --yes. With --follow, the first Ctrl-C copies the rest and ends; the
-    second stops at once.
+    target; scripts use --yes. With --follow, what agents delete or mark comes along, in memories
+    that nobody else has changed in the target; the first Ctrl-C copies the rest, says whether
+    both sides are in sync, and ends; the second stops at once.
 
     Examples:
       memctl migrate agents.db postgresql://ops@db/agents --dry-run
@@ -101,12 +102,7 @@ def migrate(
     with readable(run.locate(source), where, path) as origin:
         destination = encrypting(narrowed(run.locate(target), where, path), encrypt_to)
         if follow:
-            refuse_to_follow(
-                *(where, on_conflict),
-                backup=backup,
-                dry_run=dry_run,
-                limited=max_delete is not None,
-            )
+            refuse_to_follow(*(where, on_conflict), dry_run=dry_run, limited=max_delete is not None)
             if "-" in (source, target):
                 raise UsageError("--follow cannot be combined with -", "name a file or a URL")
             if on_conflict is OnConflict.REPLACE and not yes:

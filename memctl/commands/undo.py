@@ -80,8 +80,8 @@ def parts_of_job(this: ThisRun, given: Mapping[str, Any], shards: int) -> Work:
     undone = runs_to_undo(runs, found)
     if undone and name is None and not given["dry_run"]:
         refuse_unasked(given["yes"])
-        if store is None and given["yes"]:
-            refuse_older(runs, undone[0])
+        if given["yes"]:
+            refuse_older(runs, undone[0], _place(this, store), this.address)
         _ask(this, found, yes=given["yes"])
     run = found.runs[0]
     place = store if store is not None and (name or run.secret) else run.argument
@@ -141,8 +141,8 @@ def undo(
     undoing = _Undoing(this, runs, where, store, named=run_id is not None, dry_run=dry_run)
     if undone and run_id is None and not dry_run:
         refuse_unasked(yes)
-        if store is None and yes:
-            refuse_older(runs, undone[0])
+        if yes:
+            refuse_older(runs, undone[0], _place(this, store), this.address)
         undoing.place(undone[0])
         _ask(this, found, yes=yes)
     if isinstance(found, Job):
@@ -159,7 +159,11 @@ def _found(this: ThisRun, runs: Runs, name: str | None, store: str | None) -> Ru
     Raises:
         MemctlError: as ``find_run``.
     """
-    return find_run(runs, name, None if store is None else this.address(store), this.address)
+    return find_run(runs, name, _place(this, store), this.address)
+
+
+def _place(this: ThisRun, store: str | None) -> Location | None:
+    return None if store is None else this.address(store)
 
 
 def _ask(this: ThisRun, found: Run | Job, *, yes: bool) -> None:

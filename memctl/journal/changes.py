@@ -19,6 +19,11 @@ A file without the last line is incomplete.
 A run that changes memories one after the other, and records each just before, has
 ``"growing":true`` in the first line.  If the run is killed, its unfinished file (NAME.part) can be
 read up to its end.
+
+The file of a run that changes memories again and again has ``"repeats":true``, too.  In it, a
+memory may come several times, and all its changes count.  With ``"whole":true``, they are the whole
+memory, and the earlier ones no longer count.  With ``"void":true``, the store did not make those
+that came last.
 """
 
 from __future__ import annotations
@@ -44,6 +49,10 @@ _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,
     zstd.CompressionParameter.checksum_flag: 1,
 }
+_GROWING, _REPEATS = "growing", "repeats"
+"""Keys of the first line; see above."""
+_WHOLE, _VOID = "whole", "void"
+"""Keys of a memory; see above."""
 _BLOCK = 1024 * 1024
 _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
@@ -61,10 +70,11 @@ class ChangesWriter:
         Unavailable: the operating system refuses the write, for instance because the disk is full.
     """
 
-    def __init__(self, path: Path, *, growing: bool = False) -> None:
+    def __init__(self, path: Path, *, growing: bool = False, repeats: bool = False) -> None:
         """Create the file under its temporary name; ``path`` is the final name.
 
-        ``growing`` is True if changes are carried out before the file is complete.
+        ``growing`` is True if changes are carried out before the file is complete.  ``repeats`` is
+        True if the changes of a memory may be in several places.
         """
         self.memories = 0
         self.changes = 0
@@ -72,16 +82,21 @@ class ChangesWriter:
         self._part = path.with_name(path.name + UNFINISHED)
         self._synced = False
         header: dict[str, Any] = {"memctl": "changes", "version": VERSION}
+        header |= {name: True for name, on in ((_GROWING, growing), (_REPEATS, repeats)) if on}
         with refusals(self._part):
             self._file = new_file(self._part)
             self._frame = zstd.ZstdCompressor(options=_OPTIONS)
-            self._write([jsonio.dumps(header | ({"growing": True} if growing else {}))])
+            self._write([jsonio.dumps(header)])
 
-    def add(self, edit: Edit) -> None:
-        """Append the changes of an edit."""
+    def add(self, edit: Edit, *, whole: bool = False) -> None:
+        """Append the changes of an edit.
+
+        ``whole`` is True if its first changes replace all earlier ones of the memory.
+        """
         lines: list[bytes] = []
         if edit.offset == 0:
-            lines.append(jsonio.dumps({"memory": _memory_record(edit)}))
+            record = _memory_record(edit) | ({_WHOLE: True} if whole else {})
+            lines.append(jsonio.dumps({"memory": record}))
             self.memories += 1
         for change in edit.changes:
             lines.append(jsonio.compact({"change": _change_record(change)}))
@@ -95,6 +110,13 @@ class ChangesWriter:
         self.changes += len(edit.changes)
         with refusals(self._part):
             self._write(lines)
+
+    def void(self, key: MemoryKey) -> None:
+        """Append that the store did not make the last changes of a memory."""
+        self.memories += 1
+        record = _memory_record(Edit(Memory(key), [])) | {_VOID: True}
+        with refusals(self._part):
+            self._write([jsonio.dumps({"memory": record})])
 
     def flush(self) -> None:
         """Pass all appended edits to the operating system.
@@ -154,7 +176,7 @@ class ChangesWriter:
 
 
 def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> Iterator[Edit]:
-    """Yield the edits recorded in a file of changes, each at most a page.
+    """Yield the edits recorded in a file of changes that count, each at most a page.
 
     Without ``messages``, all messages are empty.  Without ``leaving``, deletions have neither the
     deleted message nor the id ``after``, which a store with unique ids does not need.
@@ -168,7 +190,8 @@ def read_changes(path: Path, *, messages: bool = True, leaving: bool = True) -> 
         try:
             make = _change if messages and leaving else _stored if messages else _bare
             lines = _lines(file, unfinished=unfinished)
-            yield from _edits(lines, make, unfinished=unfinished)
+            outdated = _outdated(path) if repeats(path) else frozenset[int]()
+            yield from _edits(lines, make, outdated, unfinished=unfinished)
         except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:
             raise BadData(
                 f"{path} is cut off or damaged: {error}", "the run cannot be undone"
@@ -194,21 +217,71 @@ def is_growing(path: Path) -> bool:
     Raises:
         Unavailable: the operating system refuses to read the file.
     """
+    return _says(path, _GROWING)
+
+
+def repeats(path: Path) -> bool:
+    """Return whether the changes of a memory may be in several places of a file, and all count.
+
+    Raises:
+        Unavailable: as ``is_growing``.
+    """
+    return _says(path, _REPEATS)
+
+
+def _says(path: Path, name: str) -> bool:
     with refusals(path), path.open("rb") as file:
         try:
             header = jsonio.loads(next(_lines(file, unfinished=True), b"null"))
         except (ValueError, zstd.ZstdError):
             return False
-    return isinstance(header, dict) and bool(header.get("growing"))
+    return isinstance(header, dict) and bool(header.get(name))
 
 
-def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator[Edit]:
+def _outdated(path: Path) -> frozenset[int]:
+    """Return the numbers of the memories in a file whose changes do not count, from 0."""
+    outdated: set[int] = set()
+    counting: dict[MemoryKey, list[int]] = {}
+    before: dict[MemoryKey, tuple[list[int], int]] = {}
+    """What counts again if the last changes of a memory become void: so many first numbers."""
+    with path.open("rb") as file:
+        for number, record in enumerate(_memories(_lines(file, unfinished=True))):
+            key = _key(record)
+            there = counting.setdefault(key, [])
+            if _VOID in record:
+                outdated |= {number, *there}
+                there, kept = before.pop(key, ([], 0))
+                counting[key] = there[:kept]
+                outdated -= {*there[:kept]}
+                continue
+            before[key] = there, len(there)
+            if _WHOLE in record:
+                outdated |= {*there}
+                counting[key] = [number]
+            else:
+                there.append(number)
+    return frozenset(outdated)
+
+
+def _memories(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        record = jsonio.outline(line)
+        if "memory" in record:
+            yield record["memory"]
+        elif record.get("change", {}).get("message"):
+            next(lines, None)
+
+
+def _edits(
+    lines: Iterator[bytes], make: _Make, outdated: frozenset[int], *, unfinished: bool
+) -> Iterator[Edit]:
     header = jsonio.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
         raise ValueError("it is not a file of changes")
     if header.get("version") != VERSION:
         raise ValueError(f"unknown version {header.get('version')}")
     page: _Page | None = None
+    counts = True
     memories = changes = 0
     for line in lines:
         record = jsonio.outline(line)
@@ -217,16 +290,19 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             text = next(lines, None) if change.get("message") else b""
             if text is None:
                 break
+            changes += 1
+            if not counts:
+                continue
             if page.full:
                 yield page.take(last=False)
             page.add(make(change, text))
             del text  # the page alone holds a large message
-            changes += 1
             continue
-        if page is not None:
+        if page is not None and counts:
             yield page.take(last=True)
-            page = None
+        page = None
         if "memory" in record:
+            counts = memories not in outdated
             memories += 1
             page = _Page(record["memory"])
         elif record.get("end") == {"memories": memories, "changes": changes}:
@@ -238,7 +314,7 @@ def _edits(lines: Iterator[bytes], make: _Make, *, unfinished: bool) -> Iterator
             raise ValueError("a line is not a record")
     if not unfinished:
         raise ValueError("its last line is missing")
-    if page is not None:
+    if page is not None and counts:
         yield page.take(last=True)
 
 
@@ -246,12 +322,11 @@ class _Page:
     """Changes of one memory, collected for an ``Edit``; ``record`` describes the memory."""
 
     def __init__(self, record: dict[str, Any]) -> None:
-        key = MemoryKey(record["user"], record["session"], record.get("part", ""))
         self._summary, new = record.get("summary", (None, None))
         self._before = record.get("before", "")
         self._shared_ids = frozenset(record.get("shared_ids", ()))
         self._memory = Memory(
-            *(key, new, record.get("ttl"), record.get("extra", "")),
+            *(_key(record), new, record.get("ttl"), record.get("extra", "")),
             *(record.get("place"), record.get("owner")),
         )
         self._changes: list[Change] = []
@@ -280,6 +355,10 @@ class _Page:
         self._offset += len(self._changes)
         self._changes, self._size = [], 0
         return edit
+
+
+def _key(record: dict[str, Any]) -> MemoryKey:
+    return MemoryKey(record["user"], record["session"], record.get("part", ""))
 
 
 def _memory_record(edit: Edit) -> dict[str, Any]:

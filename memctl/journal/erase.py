@@ -17,10 +17,10 @@ from typing import Any
 
 from memctl.errors import BadData, MemctlError
 from memctl.journal import repairs
-from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes
+from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes, repeats
 from memctl.journal.files import refusals, replace_file, sync_folder
 from memctl.journal.lines import sealed, unsealed
-from memctl.journal.runs import BEFORE, REPLACED, Run, Runs
+from memctl.journal.runs import BEFORE, Run, Runs, archives_in
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
@@ -118,8 +118,7 @@ class RunEraser:
     async def _look(self, folder: Path) -> tuple[int, int]:
         """Return how many memories and repairs to erase, and how many to keep."""
         keys = await in_thread(partial(_keys, folder))
-        archive = folder / REPLACED
-        if archive.exists():
+        for archive in archives_in(folder):
             async with ArchiveStore(_archive(archive), OpenMode.READ) as store:
                 keys.update([key async for key in store.names(Selection())])
         gone = {key for key in keys if self._concerns(key)}
@@ -134,8 +133,7 @@ class RunEraser:
 
     async def _rewrite(self, folder: Path) -> None:
         await in_thread(partial(self._rewrite_files, folder))
-        archive = folder / REPLACED
-        if archive.exists():
+        for archive in archives_in(folder):
             async with ArchiveStore(_archive(archive), OpenMode.CHANGE) as store:
                 names = {key async for key in store.names(Selection()) if self._concerns(key)}
                 async for _ in store.erase(Selection(keys=frozenset(names))):
@@ -144,7 +142,8 @@ class RunEraser:
     def _rewrite_files(self, folder: Path) -> None:
         for path in _changes(folder):
             _unlink(folder / _NEW, folder / (_NEW + UNFINISHED))
-            with ChangesWriter(folder / _NEW, growing=is_growing(path)) as writer:
+            kind = {"growing": is_growing(path), "repeats": repeats(path)}
+            with ChangesWriter(folder / _NEW, **kind) as writer:
                 for edit in read_changes(path):
                     if not self._concerns(edit.memory.key):
                         writer.add(edit)

@@ -5,7 +5,8 @@
     RUN/run.json              the command, the store, and the outcome
     RUN/changes-1.ndjson.zst  the change of each message (see ``changes``)
     RUN/changes-2.ndjson.zst  changes planned again after others changed memories, and so on
-    RUN/replaced.ndjson.zst   an archive of the memories that the run replaced
+    RUN/replaced.ndjson.zst   an archive of the memories that the run replaced; a followed copy
+    RUN/replaced-2.ndjson.zst makes several: the last one with a memory counts
     RUN/repairs.ndjson        the repairs besides messages (see ``repairs``)
     RUN/quarantine.ndjson     damaged data that a repair moved out of the store
     RUN/before.ndjson         notes of the store on changed memories (``WriteResult``)
@@ -13,8 +14,8 @@
 
 Runs are ordered by when they changed the store.  A run gets the next number of the file
 ``counter`` at its start, and a new number, under the lock of its store, before its first change.
-The file ``unrecorded`` holds the number, command and store of the last run that changed a store
-without a record: with ``--no-backup``, an erase, or a followed copy.
+The file ``unrecorded`` holds the number, command and store of the last run on each store that
+changed it without a record: with ``--no-backup``, or an erase.
 Ids and times are in UTC.
 """
 
@@ -54,6 +55,7 @@ from memctl.journal.files import (
     count_up,
     create_locked,
     is_locked,
+    locked,
     new_file,
     new_folder,
     refusals,
@@ -73,6 +75,8 @@ _DIGEST = "digest"
 """The key of the digest of all other values of a record."""
 _COUNTER = "counter"
 _UNRECORDED = "unrecorded"
+_PLACE = "store", "argument", "options"
+"""The fields of a run that say on which store it was."""
 _IDENTITY = "identity"
 BEFORE = "before.ndjson"
 _UNCHANGED, _FORESEEN = "unchanged", "foreseen"
@@ -178,14 +182,6 @@ class Job(NamedTuple):
         return dict(found)
 
 
-class Unrecorded(NamedTuple):
-    """A run that changed a store without a record for undo."""
-
-    number: int
-    command: str
-    store: str
-
-
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     """Map the id of each run, and the name that memctl gave to a job, to a short form for people.
 
@@ -280,10 +276,8 @@ class Journal:
         self.run.planned = False
         self.save()
 
-    def writer(self, *, growing: bool = False) -> ChangesWriter:
-        """Return a writer of the next file of changes.
-
-        ``growing`` is True if changes are carried out before the file is complete.
+    def writer(self, *, growing: bool = False, repeats: bool = False) -> ChangesWriter:
+        """Return a writer of the next file of changes; ``growing`` and ``repeats`` are as there.
 
         Raises:
             Unavailable: the operating system refuses to create the file.
@@ -291,7 +285,13 @@ class Journal:
         last = _part(self.folder, self._parts)
         if not self._parts or last.exists() or last.with_name(last.name + UNFINISHED).exists():
             self._parts += 1  # if the last file was given up, its number is used again
-        return ChangesWriter(_part(self.folder, self._parts), growing=growing)
+        path = _part(self.folder, self._parts)
+        return ChangesWriter(path, growing=growing, repeats=repeats)
+
+    def next_replaced(self) -> Path:
+        """Return the path for the next archive of memories that the run replaces."""
+        number = len(archives_in(self.folder)) + 1
+        return self.folder / (REPLACED if number == 1 else REPLACED.replace(".", f"-{number}.", 1))
 
     def edits(self, *, leaving: bool) -> Iterator[Edit]:
         """Yield the edits of the last finished file of changes.
@@ -562,17 +562,26 @@ class Runs:
         """
         with refusals(self.folder):
             new_folder(self.folder)
-        note = Unrecorded(_next_number(self.folder), run.command, run.store)
-        with refusals(path := self.folder / _UNRECORDED):
-            replace_file(path, json.dumps(note).encode())
+        number, place = _next_number(self.folder), {one: getattr(run, one) for one in _PLACE}
+        with locked(self.folder / _COUNTER), refusals(path := self.folder / _UNRECORDED):
+            others = [one for one in self._unrecorded() if one | place != one]
+            note = place | {"number": number, "command": run.command}
+            replace_file(path, json.dumps([*others, note]).encode())
 
-    def unrecorded(self) -> Unrecorded | None:
-        """Return the last run that changed a store without a record; None without such a run."""
+    def unrecorded(self, wanted: Callable[[Run], bool] = lambda _: True) -> Run | None:
+        """Return the last run that changed a store without a record, and that is ``wanted``.
+
+        None without such a run.
+        """
+        runs = [convert({"id": "", **one}, Run) for one in self._unrecorded()]
+        return max(filter(wanted, runs), key=lambda run: run.number, default=None)
+
+    def _unrecorded(self) -> list[dict[str, Any]]:
         try:
-            number, command, store = json.loads((self.folder / _UNRECORDED).read_bytes())
-        except (OSError, ValueError, TypeError):
-            return None
-        return Unrecorded(int(number), str(command), str(store))
+            found = json.loads((self.folder / _UNRECORDED).read_bytes())
+        except (OSError, ValueError):
+            return []
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def find(self, name: str) -> Run | Job:
         """Return the job ``name``, or the run or job that begins or ends with ``name``.
@@ -680,13 +689,9 @@ class Runs:
         """Return the notes of the store on the memories that a run changed."""
         return Notes(self.folder / run.id / BEFORE)
 
-    def replaced(self, run: Run) -> Path | None:
-        """Return the path of the archive of the memories that a run replaced.
-
-        None if the run replaced no memories.
-        """
-        path = self.folder / run.id / REPLACED
-        return path if path.exists() else None
+    def replaced(self, run: Run) -> list[Path]:
+        """Return the paths of the archives of the memories that a run replaced, the last first."""
+        return archives_in(self.folder / run.id)[::-1]
 
     def size(self, run: Run) -> int:
         """Return the size of the folder of a run in bytes."""
@@ -824,6 +829,11 @@ def _next_number(folder: Path) -> int:
     with refusals(path):
         # A lost or damaged counter continues after the kept runs.
         return count_up(path, lambda: max((run.number for run in _runs_in(folder)), default=0))
+
+
+def archives_in(folder: Path) -> list[Path]:
+    """Return the paths of the archives of replaced memories in the folder of a run, in order."""
+    return sorted(folder.glob(REPLACED.replace(".", "*.", 1)), key=lambda one: (len(one.name), one))
 
 
 def _part(folder: Path, number: int) -> Path:

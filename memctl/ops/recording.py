@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from memctl.errors import Different, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import ChangesWriter
 from memctl.journal.retention import Retention
-from memctl.journal.runs import REPLACED, Journal, Run, Runs, record_found
+from memctl.journal.runs import Journal, Run, Runs, record_found
 from memctl.location import Location
 from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.report import CopyReport
@@ -17,16 +18,36 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 
+@dataclass(slots=True)
+class _Written:
+    """What a followed copy has recorded of a memory of the target."""
+
+    kept: int
+    """The number of first messages that the memory had before the run, not in an archive yet."""
+    adds_summary: bool = False
+    made: bool = False
+    """True if the target has made a recorded change."""
+    sent: int | None = None
+    """The offset of messages that were sent, until the target answers."""
+
+
 class Recording:
     """The undo record of one copy: the added messages, and the memories that the copy replaces.
 
     Each change in the target is recorded before it is made.
     """
 
-    def __init__(self, run: Run, keep: Retention | None) -> None:
-        """``keep`` says which records of older runs to keep; None keeps all."""
+    def __init__(self, run: Run, keep: Retention | None, *, follows: bool = False) -> None:
+        """``keep`` says which records of older runs to keep; None keeps all.
+
+        ``follows`` is True if the copy changes memories again and again.
+        """
         self.run = run
         self._keep = keep
+        self._follows = follows
+        self._written: dict[MemoryKey, _Written] = {}
+        self._refused: list[MemoryKey] = []
+        """The memories whose last changes are not recorded as void yet."""
         self._journal: Journal | None = None
         self._writer: ChangesWriter | None = None
         self._stack = ExitStack()
@@ -54,13 +75,16 @@ class Recording:
             if self._keep is not None:
                 kept.prune(self._keep, self.run, warn)
             self._journal = kept.begin(self.run)
-            self._writer = self._stack.enter_context(self._journal.writer(growing=True))
+            self._writer = self._stack.enter_context(
+                self._journal.writer(growing=True, repeats=self._follows)
+            )
         self._stack.enter_context(target.foreseen(self._journal.foresee))
 
-    def adds(self, page: Page, *, summary: bool) -> None:
+    def adds(self, page: Page, *, summary: bool, whole: bool) -> None:
         """Record that the messages of a page will be written to the target.
 
-        ``summary`` is True if the summary of the memory will be written, too.
+        ``summary`` is True if the summary of the memory will be written, too.  ``whole`` is True if
+        the pages of the memory replace what the target has of it.
 
         Raises:
             Unavailable: the disk has no room for the record.
@@ -72,6 +96,9 @@ class Recording:
             self._open = False
         if not self._open:
             self._count = 0
+            self._note_refused()
+            if self._follows:
+                summary = self._begins(page, summary=summary, whole=whole)
         changes = [
             Change(message.id, None, message.marks, b"", None, message.position)
             for message in page.messages
@@ -79,11 +106,25 @@ class Recording:
         new = page.memory.summary if summary else None
         memory = Memory(key, new or None, place=page.memory.place, owner=page.memory.owner)
         edit = Edit(memory, changes, self._count, page.last, "")
-        self._writer.add(edit)
+        self._writer.add(edit, whole=whole and self._follows)
         self._writer.flush()
         self._count += len(changes)
         self._open = not page.last
         self._expected = key, page.offset + len(page.messages)
+
+    def _begins(self, page: Page, *, summary: bool, whole: bool) -> bool:
+        """Note the first page of a memory; return whether the run adds the summary.
+
+        Messages that were sent before to the same place have not arrived.
+        """
+        key = page.memory.key
+        written = self._written.setdefault(key, _Written(0 if whole else page.offset))
+        if written.sent == page.offset and not whole:
+            self._refused.append(key)
+            self._note_refused()
+        written.sent = page.offset
+        written.adds_summary |= summary and bool(page.memory.summary)
+        return written.adds_summary
 
     def wrote(self, result: WriteResult) -> None:
         """Record the result of the write of one memory, with the note of the store.
@@ -92,18 +133,61 @@ class Recording:
             Unavailable: as ``adds``.
         """
         assert self._journal is not None
-        self._journal.note(result)
+        written = self._written.get(result.key)
+        if written is None or result.failure is None or not written.made:
+            self._journal.note(result)
+        if written is None:
+            return
+        if result.failure is not None and written.sent is not None:
+            self._refused.append(result.key)
+            if not self._open:
+                self._note_refused()
+        written.sent = None
+        written.made |= result.failure is None
 
-    async def replaces(self, store: Store, keys: frozenset[MemoryKey]) -> None:
+    def _note_refused(self) -> None:
+        assert self._writer is not None
+        while self._refused:
+            self._writer.void(self._refused.pop())
+
+    async def replaces(
+        self, store: Store, keys: frozenset[MemoryKey], *, own: bool, counted: bool
+    ) -> None:
         """Record the memories ``keys`` of the target as they are, before the copy replaces them.
+
+        With ``own``, only the run has changed them: they are recorded once, and as they were before
+        the run if ``counted``: if ``store`` has the number of messages that pages had.
 
         Raises:
             MemctlError: as ``Store.read``, or as ``adds``.
         """
         assert self._journal is not None
-        path = self._journal.folder / REPLACED
+        found = {key: self._written.get(key) for key in keys}
+        lost = {key for key, one in found.items() if not own or one is None or one.kept}
+        if not lost:
+            return
+        path = self._journal.next_replaced()
         place = Location("archive", str(path), path=path, options={"lines": "kept"})
-        await write_archive(place, store, store.read(Selection(keys=keys)))
+        pages = store.read(Selection(keys=frozenset(lost)))
+        await write_archive(place, store, self._as_before(pages) if own and counted else pages)
+        for key in lost if self._follows else ():
+            self._written.setdefault(key, _Written(0)).kept = 0
+
+    async def _as_before(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+        """Yield pages of whole memories without what the run has added to them."""
+        async with aclosing(pages):
+            async for page in pages:
+                written = self._written.get(page.memory.key)
+                if written is not None and page.offset < written.kept:
+                    left = written.kept - page.offset
+                    last = page.last or left <= len(page.messages)
+                    summary = "" if written.adds_summary else page.memory.summary
+                    memory = replace(page.memory, summary=summary)
+                    page = replace(page, memory=memory, messages=page.messages[:left], last=last)
+                elif written is not None:
+                    continue
+                yield page
+                del page
 
     def end(self, report: CopyReport, *, complete: bool = True) -> None:
         """Complete the record with the counts of ``report``; discard a record without changes.
@@ -122,6 +206,7 @@ class Recording:
             self._journal.discard()
             self.run.id = ""
             return
+        self._note_refused()
         self._writer.finish()
         self._stack.close()
         self.run.memories = report.memories.written

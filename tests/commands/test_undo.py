@@ -286,6 +286,19 @@ def test_undo_without_a_run_after_one_without_a_record(
     assert done.exit_code == 2
     assert f"the last run, {command} on {where}, has no undo record" in done.stderr
     assert f"to undo the mark on {filled}, run: memctl undo {marked}" in done.stderr
+    of_store = run("undo", "--store", filled, "--yes")
+    assert of_store.exit_code == (0 if where == other else 2), of_store.stderr
+
+
+def test_undo_of_a_store_knows_its_own_last_run_without_a_record(
+    run: Run, filled: str, tmp_path: Path
+) -> None:
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert run("migrate", filled, other).exit_code == 0
+    for store in (other, filled):
+        words = ("delete", store, "--mark", "hint", "--yes", "--no-backup")
+        assert run(*words).exit_code == 0
+    fails(run("undo", "--store", other, "--yes"), 2, f"delete on {other}, has no undo record")
 
 
 @pytest.mark.slow

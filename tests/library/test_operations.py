@@ -204,21 +204,16 @@ class Ending(memctl.Stop):
 
 
 @pytest.mark.slow
-def test_library_copy_follows(source: Path, tmp_path: Path) -> None:
+def test_library_copy_follows(run: Run, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.db"
     stop = Ending(lambda: add(source, ONE, ENTRIES[30:], 30))
     copied = asyncio.run(memctl.copy(str(source), str(target), follow=60, stop=stop))
-    assert (copied.verified, copied.run) == (True, None)
+    assert copied.verified is True
     assert contents(str(target)) == contents(str(source))
     assert len(contents(str(target))[ONE]) == 40
-    with pytest.raises(memctl.UsageError, match="cannot be undone"):
-        asyncio.run(
-            memctl.copy(
-                *(str(source), str(target)),
-                follow=60,
-                options=CopyOptions(memctl.OnConflict.REPLACE),
-            )
-        )
+    undone = run("undo", copied.run, "--yes")
+    assert undone.exit_code == 0, undone.stderr
+    assert contents(str(target)) == {}
 
 
 @pytest.mark.slow
@@ -418,6 +413,8 @@ def test_library_undo_refuses_a_run_before_one_without_a_record(source: Path) ->
         memctl.sync.delete(store, gone, run=RunOptions(backup=False))
     with pytest.raises(memctl.UsageError, match="has no undo record"):
         memctl.sync.undo()
+    with pytest.raises(memctl.UsageError, match="has no undo record"):
+        memctl.sync.undo(store=str(source))
 
 
 def test_library_refuses_a_hold_on_nothing_and_holds_in_two_places(source: Path) -> None:

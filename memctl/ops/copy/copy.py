@@ -47,6 +47,7 @@ from memctl.ops.copy.compare import (
     id_digest,
     share_names,
 )
+from memctl.ops.copy.mirror import Mirror
 from memctl.ops.holds import HoldSource
 from memctl.ops.recording import Recording
 from memctl.ops.report import CopyReport, Progress, SilentProgress, Total, count_all
@@ -136,7 +137,7 @@ async def copy(
     report: CopyReport,
     progress: Progress | None = None,
     stop: Stop | None = None,
-    mirror: dict[MemoryKey, bytes] | None = None,
+    mirror: Mirror | None = None,
     recorder: Recording | None = None,
     taken: dict[MemoryKey, Fingerprint] | None = None,
     *,
@@ -147,9 +148,9 @@ async def copy(
     Data that the target has no place for are dropped.  A caller refuses or reports such data
     beforehand with ``refuse_losses``.
 
-    ``mirror`` maps each memory to its digest after the last copy to the target, and is updated.
-    If the memory in the target still has this digest, no other program has changed the memory, and
-    a change in the source replaces the memory.  With None, no memory is replaced for this reason.
+    ``mirror`` has what earlier copies of a run left in the target, and is updated.  A memory that
+    nobody else has changed there is made equal to the source, unless the source has no message of
+    it: a source that was emptied empties no target.  With SKIP and APPEND, nothing is removed.
     ``recorder`` records changes before they are made.  ``taken`` is filled with the fingerprints of
     memories that are written whole, for a comparison afterwards.  A ``dry_run`` does not warn of
     what cannot be undone.
@@ -262,7 +263,7 @@ class _Copy:
     report: CopyReport
     progress: Progress
     stop: Stop
-    mirror: dict[MemoryKey, bytes] | None
+    mirror: Mirror | None
     recorder: Recording | None
     taken: dict[MemoryKey, Fingerprint] | None
     dry_run: bool
@@ -271,7 +272,8 @@ class _Copy:
         self._summarised: set[MemoryKey] = set()
         """The memories that have a summary in the target."""
         self._sides = Comparability.of(self.source, self.target)
-        self._form = self.options.form if self.mirror is None else Precision.OUTLINE
+        contents = self.options.checksum or self.mirror is None
+        self._form = self.options.form if contents else Precision.OUTLINE
         if self._sides.facts:  # a fact may change and keep its id, unlike a message
             self._form = Precision.TEXT
         self._suspects: dict[MemoryKey, str] = {}
@@ -294,9 +296,8 @@ class _Copy:
     async def run(self) -> None:
         await self._copy()
         damaged = self.source.left_out.failures
-        for key, digest in (self.mirror or {}).items():
-            gone = key not in self._found and key not in damaged and self.where.has_key(key)
-            if gone and digest != NOTHING.digest:
+        for key in self.mirror.filled() if self.mirror is not None else ():
+            if key not in self._found and key not in damaged and self.where.has_key(key):
                 self._vanished(key)
 
     async def _copy(self) -> None:
@@ -324,9 +325,8 @@ class _Copy:
             pages = self._read(self.where.only(keys))
             await self._write(self._missing(pages, held, Precision.VALUE))
         if self._outdated:
-            keys = await self._superseded(frozenset(self._outdated))
-            keys -= self._held_back(keys)
-            keys -= await self._affecting_others(keys)
+            keys = await self._followed(frozenset(self._outdated))
+            keys = await self._replaceable(keys, own=True)
             pages = self._read(self.where.only(keys))
             await self._write(self._missing(pages, {}, form), WriteMode.REPLACE)
         if self._suspects and not self.stop.asked:
@@ -382,7 +382,8 @@ class _Copy:
             ):
                 changed.add(key)
                 continue
-            self._note_digest(key, here.digest)
+            if self.mirror is not None:
+                self.mirror.holds(key, here, there)
             self.progress.advance(memories=1, messages=here.messages)
             self._unchanged(key, here.messages, held=here.messages)
         return frozenset(changed)
@@ -435,11 +436,11 @@ class _Copy:
                     beginning = self._beginning(memory, there, form)
                 rest = page if beginning is None else beginning.take(page)
                 del page  # free a large page before the next read
+                if last and beginning is not None:  # before the target can answer
+                    self._close(memory.key, beginning)
                 if rest is not None:
                     yield rest
                     del rest
-                if last and beginning is not None:
-                    self._close(memory.key, beginning)
 
     def _beginning(
         self, memory: Memory, there: Fingerprint | None, form: Precision
@@ -461,11 +462,6 @@ class _Copy:
             return True
         return self.target.features.empty
 
-    def _note_digest(self, key: MemoryKey, digest: bytes) -> None:
-        """Note in ``mirror`` the digest with which the copy leaves the memory in the target."""
-        if self.mirror is not None:
-            self.mirror[key] = digest
-
     def _note_found(self, keys: Iterable[MemoryKey]) -> None:
         if self.mirror is not None:
             self._found.update(keys)
@@ -479,13 +475,16 @@ class _Copy:
             self.report.uneven.add(key)
 
     def _close(self, key: MemoryKey, beginning: PrefixComparer) -> None:
+        mirror, there = self.mirror, beginning.there
         if beginning.conflict:
-            if self.mirror and self.mirror.get(key) == beginning.there.digest:
+            if mirror is not None and mirror.is_own(key, there, self._sides):
                 self._outdated.add(key)
             else:
                 self._suspects[key] = beginning.conflict
             return
-        self._note_digest(key, beginning.digest)
+        if mirror is not None:
+            note = mirror.sends if beginning.passed else mirror.holds
+            note(key, beginning.fingerprint, there)
         if self._taken is not None and beginning.there is NOTHING:
             self._taken[key] = beginning.fingerprint
         if beginning.passed:
@@ -511,13 +510,13 @@ class _Copy:
         A stop ends the copy after the current memory.  If the target makes all memories durable
         together, a stop cancels the copy instead.
         """
-        written = write(self.target, self._track(pages), mode, self.options.jobs)
+        written = write(self.target, self._track(pages, mode), mode, self.options.jobs)
         with self.stop.cooperative_while(when=not self.target.features.commits_at_end):
             async with aclosing(written) as results:
                 async for result in results:
                     self._count(result)
 
-    async def _track(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
+    async def _track(self, pages: AsyncGenerator[Page], mode: WriteMode) -> AsyncGenerator[Page]:
         """Yield the pages for the target, after counting and recording their messages."""
         async with aclosing(pages):
             async for page in pages:
@@ -539,7 +538,7 @@ class _Copy:
                     self.understood.add(key)
                 if self.recorder is not None:
                     summary = self.target.features.summaries and key not in self._summarised
-                    self.recorder.adds(page, summary=summary)
+                    self.recorder.adds(page, summary=summary, whole=mode is WriteMode.REPLACE)
                 yield page
                 del page
 
@@ -558,12 +557,12 @@ class _Copy:
         self._settle(result.key)
         if self.recorder is not None:
             self.recorder.wrote(result)
+        if self.mirror is not None:
+            self.mirror.answered(result.key, written=not result.failure)
         if result.failure:
             self.noted.discard(result.key)
             self.understood.discard(result.key)
             report.fail(result.key, result.failure, messages)
-            if self.mirror is not None:
-                self.mirror.pop(result.key, None)
             return
         report.memories.written += 1
         report.messages.written += result.written
@@ -596,26 +595,36 @@ class _Copy:
                 report.uneven |= keys
                 await self._write(self._unknown(keys, held))
             case OnConflict.REPLACE | OnConflict.MERGE:
-                keys -= self._held_back(keys)
-                keys -= await self._affecting_others(keys)
+                keys = await self._replaceable(keys)
                 if self.recorder is None and not self.dry_run:
                     report.warnings.append(
                         f"memories of {self.target.label} that differ are replaced, which "
                         f"cannot be undone: {len(keys):,}"
                     )
-                elif self.recorder is not None:
-                    keys -= await self._duplicated(keys)
-                    there = inside(self.target)
-                    keys -= await self._unrestorable(there, keys)
-                    await self.recorder.replaces(there, keys)
-                    keys -= self._refuse(
-                        keys & there.left_out.partly, "damaged", "some of its messages are damaged"
-                    )
-                keys -= self._held_back(keys)
                 merges = self.options.on_conflict is OnConflict.MERGE
                 report.uneven |= keys if merges else set()
                 read = self._merged(keys) if merges else self._read(self.where.only(keys))
                 await self._write(read, WriteMode.REPLACE)
+
+    async def _replaceable(
+        self, keys: frozenset[MemoryKey], *, own: bool = False
+    ) -> frozenset[MemoryKey]:
+        """Return the memories of the target that may be replaced; record them as they are.
+
+        The others are reported as failed.  ``own`` is True if only the run has changed them.
+        """
+        keys -= self._held_back(keys)
+        keys -= await self._affecting_others(keys)
+        if self.recorder is None:
+            return keys
+        keys -= await self._duplicated(keys)
+        there = inside(self.target)
+        keys -= await self._unrestorable(there, keys)
+        same = not is_converted(self.target)
+        await self.recorder.replaces(there, keys, own=own, counted=same)
+        damaged = keys & there.left_out.partly
+        keys -= self._refuse(damaged, "damaged", "some of its messages are damaged")
+        return keys - self._held_back(keys)
 
     async def _complete(
         self, keys: frozenset[MemoryKey], held: dict[MemoryKey, Fingerprint]
@@ -694,6 +703,15 @@ class _Copy:
                 failed.add(key)
                 self._fail(key, Failure("refused", f"not replaced: {'; '.join(found)}"))
         return failed
+
+    async def _followed(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
+        """Return the memories to make equal to the source; the others become suspects."""
+        if self.options.on_conflict in (OnConflict.SKIP, OnConflict.APPEND):
+            return await self._superseded(keys)
+        emptied = {key for key in keys if not self._selected[key]}
+        reason = "the source no longer has any message of the memory"
+        self._suspects |= dict.fromkeys(emptied, reason)
+        return keys - emptied
 
     async def _superseded(self, keys: frozenset[MemoryKey]) -> frozenset[MemoryKey]:
         """Return the memories of which the source has each message that the target has."""

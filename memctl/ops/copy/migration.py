@@ -22,9 +22,10 @@ from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
 from memctl.location import Location, is_one_file
 from memctl.model import MemoryKey, OnConflict
-from memctl.ops.copy.compare import Fingerprint, Precision, compare
+from memctl.ops.copy.compare import Fingerprint, compare
 from memctl.ops.copy.copy import CopyOptions, copy, same_store
 from memctl.ops.copy.losses import refuse_losses, refuse_missing_summaries
+from memctl.ops.copy.mirror import Mirror
 from memctl.ops.holds import HoldSource
 from memctl.ops.lock import lock
 from memctl.ops.names import note_absent_values, refuse_absent, refuse_absent_in
@@ -70,46 +71,51 @@ async def follow(
     stop: Stop,
     interval: float,
     tell: Callable[[Lag], None],
-    mirror: dict[MemoryKey, bytes],
-) -> None:
-    """Copy new messages from source to target every ``interval`` seconds, until ``stop``.
+    mirror: Mirror,
+    recorder: Recording | None,
+) -> Lag:
+    """Copy from source to target every ``interval`` seconds, until ``stop``; return the last lag.
 
-    A last copy begins after the stop was asked for.  ``tell`` is called after each copy.
-    ``mirror`` maps each memory to its digest after the last copy to the target (see ``copy``); each
-    copy updates the digests.
+    After the stop was asked for, a copy begins, and another one if that still found something.
+    ``tell`` is called after each copy.  ``mirror`` and ``recorder`` are as for ``copy``.
 
     Raises:
         MemctlError: as ``copy``.
     """
+    left = _LAST_COPIES
     with stop.cooperative_while():
         while True:
-            last = stop.asked
+            left -= stop.asked
             began = time.monotonic()
             memories, messages = report.memories.written, report.messages.written
             report.try_again()
-            await copy(source, target, where, options, report, mirror=mirror)
-            tell(
-                Lag(
-                    report.memories.written - memories,
-                    report.messages.written - messages,
-                    time.monotonic() - began,
-                )
+            about = source, target, where, options, report
+            await copy(*about, mirror=mirror, recorder=recorder)
+            lag = Lag(
+                report.memories.written - memories,
+                report.messages.written - messages,
+                time.monotonic() - began,
             )
-            if last:
-                return
+            tell(lag)
+            if not left or (left < _LAST_COPIES and not lag.memories):
+                return lag
             await stop.pause(interval)
 
 
+_LAST_COPIES = 2
+"""The largest number of copies after a stop: the last one shows whether more is coming."""
+
+
 def refuse_to_follow(
-    where: Selection, on_conflict: OnConflict, *, backup: bool, dry_run: bool, limited: bool
+    where: Selection, on_conflict: OnConflict, *, dry_run: bool, limited: bool
 ) -> None:
     """Refuse options of a copy that do not make sense with ``--follow``.
 
-    ``backup`` is True if the copy is recorded for undo, ``limited`` if ``--max-delete`` is given.
+    ``limited`` is True if ``--max-delete`` is given.
 
     Raises:
-        UsageError: the copy is a dry run, selects only some messages of a memory, would replace
-            memories and record them for undo, or is limited.
+        UsageError: the copy is a dry run, selects only some messages of a memory, merges, or is
+            limited.
     """
     if limited:
         raise UsageError(
@@ -124,11 +130,6 @@ def refuse_to_follow(
         )
     if on_conflict is OnConflict.MERGE:
         raise UsageError("--follow cannot merge", "merge first, then follow the source")
-    if backup and on_conflict is OnConflict.REPLACE:
-        raise UsageError(
-            "--follow cannot be undone, so --on-conflict replace needs --no-backup",
-            "add --no-backup, or migrate with --on-conflict replace first, then with --follow",
-        )
 
 
 class NewTarget:
@@ -231,7 +232,7 @@ class CopyRun:
         """The target, wrapped if new facts need vectors; None before ``begin``."""
         self._expected: tuple[str, Features] | None = None
         """The name of the dialect and the features of the target at the last check for losses."""
-        self._mirror: dict[MemoryKey, bytes] = {}
+        self._mirror = Mirror()
 
     @property
     def id(self) -> str | None:
@@ -252,7 +253,7 @@ class CopyRun:
             with self.recording.ended(self.report):
                 yield
         finally:
-            if self._is_recording:
+            if self._recorder is not None:
                 self.report.run = self.id or ""
 
     async def examine(self, source: Store, target: Store) -> None:
@@ -341,11 +342,9 @@ class CopyRun:
             await copy(
                 *(source, self._fitted or target, rest, self.options, self.report),
                 *(progress, self.stop),
-                # A comparison by content gives ``follow`` no outlines to start from.
-                mirror=self._mirror
-                if following and self.options.form is Precision.OUTLINE
-                else None,
-                recorder=self.recording if self._is_recording else None,
+                # REPLACE compares contents at first, which gives no outlines to start from.
+                mirror=None if not following or self.options.on_conflict.rewrites else self._mirror,
+                recorder=self._recorder,
                 taken=self.taken,
                 dry_run=self.dry_run,
             )
@@ -377,19 +376,19 @@ class CopyRun:
 
     async def follow(
         self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
-    ) -> None:
-        """Copy new messages every ``interval`` seconds until a stop is asked for.
+    ) -> Lag:
+        """Copy every ``interval`` seconds until a stop is asked for; return the last lag.
 
         ``tell`` is called after each copy.
         """
-        await follow(
+        return await follow(
             *(source, self._fitted or target, self.where, self.options, self.report, self.stop),
-            *(interval, tell, self._mirror),
+            *(interval, tell, self._mirror, self._recorder),
         )
 
     @property
-    def _is_recording(self) -> bool:
-        return self.recording is not None and self.recording.begun
+    def _recorder(self) -> Recording | None:
+        return self.recording if self.recording is not None and self.recording.begun else None
 
 
 def make_target(location: Location, *, dry_run: bool) -> Store:
@@ -512,11 +511,14 @@ class Migration(CopyRun):
                     if interval is None and self.must_exist:
                         await refuse_absent_in(self.where, 0, source)
                     await note_absent_values(self.where, 0, source, self.observer)
+                lag, grown = None, 0
                 if interval is not None:
                     self._warn_of_failures()
-                    await self.follow(source, target, interval, self._tell)
+                    lag = await self.follow(source, target, interval, self._tell)
                 if verify and not self.dry_run and self.report.memories.written:
-                    await self._verify(source, target)
+                    grown = await self._verify(source, target)
+                if lag is not None:
+                    self._tell_end(lag, grown)
 
     async def _examine(self, source: Store, target: Store, *, follows: bool) -> None:
         if source.location.kind == "state" and target.location.kind not in FILES:
@@ -577,6 +579,20 @@ class Migration(CopyRun):
         else:
             self.observer.detail(text)
 
+    def _tell_end(self, last: Lag, grown: int) -> None:
+        """Say whether source and target are in sync after ``last``, the lag of the last copy.
+
+        ``grown`` is the number of messages that came to the source since.
+        """
+        differing = self.report.uneven | {key for key, _ in self.report.failures}
+        lagging = last.memories + len(differing)
+        if not (lagging or grown):
+            self.observer.note("in sync: safe to switch")
+            return
+        new = f"{count(grown, 'message')} came to the source since the last copy"
+        behind = f"{count(lagging, 'memory')} of the target may lag behind the source"
+        self.observer.warn(f"not in sync: {behind if lagging else new}")
+
     def _warn_of_failures(self) -> None:
         """Warn of each memory that a copy leaves unchanged for the first time, up to a limit."""
         for key, failure in self.report.failures:
@@ -601,8 +617,12 @@ class Migration(CopyRun):
                 target = await stack.enter_async_context(opened(again, self.observer))
             yield answered(source, target), target
 
-    async def _verify(self, source: Store, target: Store) -> None:
-        """Compare source and target; raise ``Different`` if they differ."""
+    async def _verify(self, source: Store, target: Store) -> int:
+        """Compare source and target; return the number of messages that came to the source since.
+
+        Raises:
+            Different: source and target differ.
+        """
         report = self.report
         known = report.uneven | {key for key, _ in report.failures}  # they differ
         copied = {key: size for key, size in report.settled.items() if key not in known}
@@ -638,6 +658,7 @@ class Migration(CopyRun):
                 f"({len(found.differences)} differences)",
                 "the source may have changed meanwhile; list every difference with: memctl verify",
             )
+        return found.grown
 
     async def _taken(
         self, source: Store, copied: Mapping[MemoryKey, int]

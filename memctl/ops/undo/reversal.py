@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memctl.errors import Busy, Failure, NotFound, UsageError
 from memctl.holds import Holds
-from memctl.journal.changes import read_changes
+from memctl.journal.changes import read_changes, repeats
 from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location, visible
 from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
@@ -34,16 +34,15 @@ from memctl.text.numbers import count
 class CopyUndoRun(UndoRun):
     """A run that undoes a copy: it restores replaced memories, then removes added messages."""
 
-    archive: Path
-    """It holds the memories that the copy replaced, as they were before."""
+    archives: list[Path]
+    """They hold the memories that the copy replaced, as they were before; the first one counts."""
     restoring: Run
     """The record of their restoration."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._archive = Location("archive", str(self.archive), path=self.archive)
-        self._keys = frozenset[MemoryKey]()
-        """The memories to restore."""
+        self._keys: dict[Path, frozenset[MemoryKey]] = {}
+        """The memories to restore, by archive."""
         self._unrestored = 0
         """The number of memories to restore that an error or a stop left as they were."""
         self._reverses = False
@@ -62,19 +61,27 @@ class CopyUndoRun(UndoRun):
         self._reverses = await super().plan(store)
         if self.dry_run:
             await self._count(store)
-        return self._reverses or bool(self._keys)
+        return self._reverses or any(self._keys.values())
 
     async def _plan_restoration(self, store: Store) -> frozenset[MemoryKey]:
         """Find the selected memories that are unchanged since the copy replaced them.
 
         Return all selected memories that the copy replaced, even those that cannot be restored.
         """
-        async with make_store(self._archive) as source:
-            async with aclosing(source.headers(self.where)) as memories:
+        found = frozenset[MemoryKey]()
+        recorded = shown_as_recorded(store, self.restoring)
+        self.restoring.dialect = ""  # the record is in the dialect of the store
+        for path in self.archives:
+            found |= await self._plan_archive(store, recorded, path, self.where.without(found))
+        return found
+
+    async def _plan_archive(
+        self, store: Store, recorded: Store, path: Path, where: Selection
+    ) -> frozenset[MemoryKey]:
+        async with _archive(path) as source:
+            async with aclosing(source.headers(where)) as memories:
                 keys = frozenset([memory.key async for memory in memories])
             keys = frozenset(key for key in keys if not self.notes.of(key).unchanged)
-            recorded = shown_as_recorded(store, self.restoring)
-            self.restoring.dialect = ""  # the record is in the dialect of the store
             good = await unchanged_since_run(recorded, self._parts, keys)
             whole = Selection(keys=keys - good)
             as_before = await same_outlines(source, store, whole) if keys - good else frozenset()
@@ -85,22 +92,21 @@ class CopyUndoRun(UndoRun):
             holds = self.options.holds.read(store) if good else Holds()
             held = {key: failure for key in sorted(good) if (failure := holds.failure(key))}
             self.report.failures += held.items()
-            self._keys = good - held.keys()
+            self._keys[path] = good - held.keys()
             return keys
 
     async def _count(self, store: Store) -> None:
         """Count the memories to restore, and the messages that they have now, for a dry run."""
-        planned, where = self.report.planned, Selection(keys=self._keys)
-        async with aclosing(store.list_memories(where)) as present:
-            async for info in present:
-                planned.deleted += info.messages
-        async with (
-            make_store(self._archive) as source,
-            aclosing(source.list_memories(where)) as infos,
-        ):
-            async for info in infos:
-                planned.memories += 1
-                planned.restored += info.messages
+        planned = self.report.planned
+        for path, keys in self._keys.items():
+            where = Selection(keys=keys)
+            async with aclosing(store.list_memories(where)) as present:
+                async for info in present:
+                    planned.deleted += info.messages
+            async with _archive(path) as source, aclosing(source.list_memories(where)) as infos:
+                async for info in infos:
+                    planned.memories += 1
+                    planned.restored += info.messages
 
     def left(self) -> str:
         if self.begun:
@@ -109,24 +115,26 @@ class CopyUndoRun(UndoRun):
         return str(self._unrestored + waiting or "")
 
     async def carry_out(self, store: Store) -> None:
-        if self._keys:
+        if any(self._keys.values()):
             await self._restore(store)
         if self._reverses:
             await super().carry_out(store)
 
     async def _restore(self, store: Store) -> None:
         copied, holds = CopyReport(), self.options.holds
+        every = frozenset[MemoryKey]().union(*self._keys.values())
         recording = Recording(self.restoring, self.options.keep)
         options = CopyOptions(OnConflict.REPLACE, checksum=True, exact=True, holds=holds)
         try:
             with recording.ended(copied):
-                async with make_store(self._archive) as source:
-                    recording.begin(store, self._observer.warn)
-                    chosen = Selection(keys=self._keys)
-                    await copy(source, store, chosen, options, copied, recorder=recording)
-                await self._tidy(store, self._keys - {key for key, _ in copied.failures})
+                recording.begin(store, self._observer.warn)
+                for path, keys in self._keys.items():
+                    async with _archive(path) as source:
+                        chosen = Selection(keys=keys)
+                        await copy(source, store, chosen, options, copied, recorder=recording)
+                await self._tidy(store, every - {key for key, _ in copied.failures})
         finally:
-            self._unrestored = len(self._keys - copied.settled.keys())
+            self._unrestored = len(every - copied.settled.keys())
             for counted in (self.report.planned, self.report.done):
                 counted.memories += copied.memories.written
                 counted.restored += copied.messages.written
@@ -148,6 +156,10 @@ class CopyUndoRun(UndoRun):
                         self.report.failures.append((result.key, result.failure))
 
 
+def _archive(path: Path) -> Store:
+    return make_store(Location("archive", str(path), path=path))
+
+
 async def unchanged_since_run(
     store: Store, parts: Sequence[Path], keys: frozenset[MemoryKey]
 ) -> frozenset[MemoryKey]:
@@ -163,10 +175,11 @@ async def unchanged_since_run(
     sides = Comparability(facts=store.dialect.facts)
     left: dict[MemoryKey, Hasher] = {}
     for path in parts:
+        again = repeats(path)
         for edit in read_changes(path, messages=False):
             key = edit.memory.key
             if key in keys:
-                if edit.offset == 0:
+                if edit.offset == 0 and not (again and key in left):
                     left[key] = sides.hasher(Precision.OUTLINE)
                 left[key].add(
                     [
@@ -253,13 +266,15 @@ def runs_to_undo(runs: Runs, found: Run | Job, shard: Shard | None = None) -> li
     return [run for run in undone if run.ended or (not run.planned and runs.has_changes(run))]
 
 
-def refuse_older(runs: Runs, undone: Run) -> None:
+def refuse_older(runs: Runs, undone: Run, at: Location | None, locate: Locate) -> None:
     """Refuse to undo ``undone``, which the user did not name, if a newer run has no undo record.
+
+    If the store ``at`` is given, only runs on it count.
 
     Raises:
         UsageError: there is such a newer run.
     """
-    newer = runs.unrecorded()
+    newer = runs.unrecorded(lambda one: at is None or is_on(one, at, locate))
     if newer is not None and newer.number > undone.number:
         raise UsageError(
             f"the last run, {newer.command} on {visible(newer.store)}, has no undo record",
@@ -319,13 +334,13 @@ def reversing(
         found.shard, found.stores = (undone.shard, undone.stores) if job else ("", 1)
         return found
 
-    archive, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
+    archives, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
     with closing(runs.before(undone)) as notes:
         about = record(), whole, runs, undone, notes
-        if archive is None:
+        if not archives:
             undoing = UndoRun(*about, options=options, named=named)
         else:
-            copied = archive, record()
+            copied = archives, record()
             undoing = CopyUndoRun(*about, *copied, options=options, named=named)
         yield undoing, location
     if where == Selection() and not (options.dry_run or undoing.report.failures):

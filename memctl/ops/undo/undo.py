@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from memctl.dialects.registry import DIALECTS
 from memctl.errors import BadData, Failure
 from memctl.journal import runs
-from memctl.journal.changes import read_changes
+from memctl.journal.changes import read_changes, repeats
 from memctl.journal.repairs import REPAIRS, quarantine_of
 from memctl.journal.runs import Note
 from memctl.json import jsonio
@@ -179,9 +179,15 @@ class _RunEffect:
         self.summary = (edit.summary, edit.memory.summary)
         self._owner = edit.memory.owner
 
-    def add(self, edit: Edit) -> None:
-        """Count the changes of the run's next edit of the memory."""
-        self.records += edit.offset == 0
+    def add(self, edit: Edit, *, again: bool) -> None:
+        """Count the changes of the run's next edit of the memory.
+
+        ``again`` is True if all edits of the memory count, and False if the last ones count.
+        """
+        self.records += edit.offset == 0 and not again
+        if edit.memory.summary is not None:
+            old = edit.summary if self.summary[1] is None else self.summary[0]
+            self.summary = (old, edit.memory.summary)
         self.additions += sum(change.old is None for change in edit.changes)
         self.changes += len(edit.changes)
 
@@ -475,8 +481,10 @@ class _Group:
     The messages are in an unnamed temporary file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, again: bool) -> None:
+        """``again`` is as in ``_RunEffect.add``."""
         self.cases: dict[MemoryKey, _RunEffect] = {}
+        self._again = again
         self._database = sqlite3.connect("", isolation_level=None)
         self._database.executescript(_SCHEMA)
         self._known = bytearray(_FILTER)
@@ -505,12 +513,12 @@ class _Group:
                 self.cases[key] = _RunEffect(len(self.cases), edit, note)
             self._add(self.cases[key], edit)
             size += len(edit.changes) + 1
-            if edit.last and size >= GROUP_CHANGES:
+            if edit.last and size >= GROUP_CHANGES and not self._again:
                 return True
         return False
 
     def _add(self, case: _RunEffect, edit: Edit) -> None:
-        case.add(edit)
+        case.add(edit, again=self._again)
         rows: list[tuple[Any, ...]] = []
         after: str | None = None
         for one in edit.changes:
@@ -586,10 +594,10 @@ def _text(marks: Marks | None) -> str | None:
 
 def _groups(path: Path, where: Selection, notes: Callable[[MemoryKey], Note]) -> Iterator[_Group]:
     """Yield the changes in the file ``path``, in groups of whole memories."""
-    edits = read_changes(path, messages=False)
+    edits, again = read_changes(path, messages=False), repeats(path)
     more = True
     while more:
-        with closing(_Group()) as group:
+        with closing(_Group(again=again)) as group:
             more = group.fill(edits, where, notes)
             if group.cases:
                 yield group
