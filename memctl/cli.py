@@ -37,7 +37,7 @@ GROUPS = {
         "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
         "context": ("context", "Show what an agent sends to its model."),
         "search": ("search", "Find messages by words or by meaning, best first."),
-        "browse": ("browse", "Look through a store in the terminal. Changes nothing."),
+        "browse": ("browse", "Look through a store in the terminal; --write changes it."),
         "report": ("report", "Write a page with charts of what is in a store."),
     },
     "Move": {

@@ -1,7 +1,11 @@
 """The browser of a store in a terminal: ``memctl browse``.
 
-It changes nothing.  ``app.Browser`` is the application.  Only ``commands/browse.py`` imports this
-package, because Textual takes time to load.
+``app.Browser`` is the application.  Only ``commands/browse.py`` imports this package, because
+Textual takes time to load.
+
+``actions.ACTIONS`` lists what changes the store, for ``browse --write``.  An action is about what
+a pane returns from ``selected``; the application asks what it wants to know, runs it in a thread,
+tells its end, and reads the store anew.
 
 A screen is a list on the left (``pane.ListPane``, or ``pane.Folded`` with groups); a conversation
 or a text is on the right.  ``screens.SCREENS`` names the lists by their keys, 1 to 5.  A list draws

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -18,16 +19,19 @@ from textual.scrollbar import ScrollBar
 from textual.widgets import Input, Static
 from textual.worker import WorkerFailed
 
+from memctl.browser.actions import ACTIONS, Action, Ended, Operation, Question
 from memctl.browser.catalogue import Catalogue
+from memctl.browser.commands import word
 from memctl.browser.conversation import Conversation
 from memctl.browser.document import Context
 from memctl.browser.names import Names
-from memctl.browser.overlay import Choice, Help, MessageSheet, Overlay
-from memctl.browser.pane import ListPane, Pane, Sheet, WholeBar, cut_before, spread
+from memctl.browser.overlay import Asking, Choice, Help, MessageSheet, Overlay
+from memctl.browser.pane import ListPane, Pane, Sheet, WholeBar, cut_before, drawn, spread
 from memctl.browser.screens import SCREENS
 from memctl.browser.search import Search
-from memctl.browser.source import Reader, Source
+from memctl.browser.source import Reader, Source, Writing
 from memctl.errors import MemctlError
+from memctl.journal.runs import Run
 from memctl.location import visible
 from memctl.model import MemoryInfo, MemoryKey
 from memctl.ops.names import refuse_absent_in
@@ -37,6 +41,8 @@ WIDE = 100
 """The columns from which on two panes are side by side."""
 LEAST = (60, 15)
 """The smallest terminal, in columns and lines."""
+OUTCOME = 4
+"""The largest number of lines that tell what an action did."""
 
 
 class Prompt(Input):
@@ -48,8 +54,8 @@ class Prompt(Input):
 class Browser(App[None]):
     """The browser of one store.
 
-    After its end, ``failure`` is the error that ended it, and ``copied`` are the commands that were
-    copied.
+    After its end, ``failure`` is the error that ended it, ``copied`` are the commands that were
+    copied, and ``ended`` tells what actions did.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -59,6 +65,7 @@ class Browser(App[None]):
         *[("q", "quit"), ("?", "help"), ("x", "commands"), ("y", "copy")],
         *[("r", "read_anew"), ("s", "search")],
         *[(key, f"change_screen('{key}')") for key in SCREENS],
+        *[(key, f"act('{key}')") for key in ACTIONS],
     ]
     CSS = """
     Screen { layout: vertical; background: $background; }
@@ -87,6 +94,7 @@ class Browser(App[None]):
         self.source = source
         self.failure: BaseException | None = None
         self.copied: list[str] = []
+        self.ended: list[Ended] = []
         self._catalogue = Catalogue()
         self._screens = {key: make(source, self._catalogue) for key, make in SCREENS.items()}
         self._shown = "1"
@@ -109,6 +117,10 @@ class Browser(App[None]):
         self._answer: Callable[[str | None, bool], object] | None = None
         self._small = Static(id="small")
         self._lister: Reader | None = None
+        self._operation: Operation | None = None
+        """The action that goes on."""
+        self._acting: asyncio.Task[None] | None = None
+        self._outcome: Ended | None = None
 
     # Structure
 
@@ -189,10 +201,11 @@ class Browser(App[None]):
 
     def _draw_lines(self) -> None:
         known = self._catalogue
-        label, *facts = visible(self.source.location.label), "read-only"
+        state = "read-only" if self.source.writing is None else "write"
+        label, *facts = visible(self.source.location.label), state
         if self._lister is not None:
             store = self._lister.store
-            facts = [store.kind, "read-only"]
+            facts = [store.kind, state]
             if known.counted:
                 number = count(known.messages, store.dialect.noun)
                 only = f" · only {self.source.chosen}" if self.source.chosen else ""
@@ -205,6 +218,13 @@ class Browser(App[None]):
         room = self.size.width - cell_len(others) - right.cell_len - 2
         left = Text.assemble(" ", (cut_before(label, room), "bold"), (others, "dim"))
         self._write(self._head, left, right)
+        self._foot.styles.height = 1
+        if self._outcome is not None:
+            lines = drawn(Text(f" {visible(self._outcome.told)}"), self.size.width)[:OUTCOME]
+            self._foot.styles.height = len(lines)
+            style = "bold red" if self._outcome.error else "yellow"
+            self._foot.update(Text("\n", style).join(lines))
+            return
         if self._told:
             told, again = visible(self._told), Text()
             if self._is_error:  # its reason is at its end, after the name of the store
@@ -306,10 +326,18 @@ class Browser(App[None]):
             self._told, self._is_error = text, error
             self._draw_lines()
 
+    def _tell_outcome(self, outcome: Ended | None) -> None:
+        """Show what an action has done: until the next key, or an error until Esc."""
+        self._outcome = outcome
+        self._draw_lines()
+
     async def on_event(self, event: events.Event) -> None:
         """Clear the last line when a key is pressed."""
-        if isinstance(event, events.Key) and not (event.is_forwarded or self._is_error):
-            self._tell("")
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            if not self._is_error:
+                self._tell("")
+            if self._outcome is not None and not self._outcome.error:
+                self._tell_outcome(None)
         await super().on_event(event)
 
     def on_pane_told(self, event: Pane.Told) -> None:
@@ -361,6 +389,12 @@ class Browser(App[None]):
     def on_pane_left(self) -> None:
         """Go back: from the context to the messages, to the list, or to the memories."""
         pane = self._conversation
+        if self._operation is not None:
+            self.run_worker(self._operation.stop())
+            return
+        if self._outcome is not None:
+            self._tell_outcome(None)
+            return
         self._tell("")
         if pane.workers.cancel_group(pane, "seek"):
             return
@@ -442,7 +476,80 @@ class Browser(App[None]):
     def _list_again(self) -> None:
         self.run_worker(self._begin(), group="store", exclusive=True)
 
+    # Actions
+
+    def action_act(self, key: str) -> None:
+        """Do what a key of ``ACTIONS`` does with what is selected."""
+        action, writing = ACTIONS[key], self.source.writing
+        chosen = self.pane.selected()
+        if writing is None:
+            self._tell(f"memctl browse --write {word(self.source.argument)} changes it")
+        elif self._operation is not None:
+            self._tell("an action goes on; Esc stops it")
+        elif chosen is None or isinstance(chosen, Run) != action.of_run:
+            what = "a run that can be undone" if action.of_run else "memories or messages"
+            self._tell(f"{action.name} needs {what} under the cursor")
+        elif not action.label:
+            self._begin_action(action, writing, chosen, "")
+        else:
+
+            def answered(text: str | None, complete: bool) -> None:
+                if complete and text:
+                    self._begin_action(action, writing, chosen, text)
+
+            try:
+                given = action.suggest(writing, self.pane.subject())
+            except MemctlError as error:
+                self._tell(error.message, error=True)
+            else:
+                self.post_message(Pane.Asked(action.label, answered, given))
+
+    def _begin_action(self, action: Action, writing: Writing, chosen: Any, text: str) -> None:
+        self._operation = Operation(self.source, writing, self._ask, self._tell)
+        self._acting = asyncio.ensure_future(self._act(self._operation, action, chosen, text))
+        self.run_worker(self._acted(self._acting))
+
+    async def _act(self, operation: Operation, action: Action, chosen: Any, text: str) -> None:
+        """Carry out an action to its end, even if the browser ends before."""
+        try:
+            self.ended.append(await operation.perform(action, chosen, text))
+        finally:
+            self._operation = None
+
+    async def _acted(self, acting: asyncio.Task[None]) -> None:
+        """Show what an action has done, and read the store anew."""
+        await asyncio.shield(acting)
+        ended = self.ended[-1]
+        self._tell_outcome(ended)
+        self._list_again()
+        if not ended.error:
+            self.names.picked.clear()
+        self._conversation.read_anew(acted=not ended.error)
+        if self.left is not self.names and not self._inside:
+            self.left.read_anew()
+
+    def _ask(self, question: Question, answer: Future[bool]) -> None:
+        def answered(agreed: bool | None) -> None:
+            if not answer.done():
+                answer.set_result(bool(agreed))
+
+        self.push_screen(Overlay(Asking(question)), answered)
+
+    async def action_quit(self) -> None:
+        """End the browser; while an action goes on, stop the action alone."""
+        if self._operation is None:
+            self.exit()
+        elif isinstance(self.screen, Overlay):
+            self.screen.dismiss(False)
+        else:
+            await self._operation.stop()
+
     # The end
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether an action goes on, which must not be cut off."""
+        return self._acting is not None and not self._acting.done()
 
     def _handle_exception(self, error: Exception) -> None:
         """End the browser; Textual would print the values of variables, and so stored texts."""
@@ -451,7 +558,10 @@ class Browser(App[None]):
         self.exit()
 
     async def close_stores(self) -> None:
-        """Close what is open; what is running is cancelled."""
+        """Close what is open; what is running is cancelled, and an action is stopped."""
+        if self._acting is not None and self._operation is not None:
+            await self._operation.stop()
+            await self._acting
         ends = [self._conversation.end(), *(pane.end() for pane in self._screens.values())]
         if self._lister is not None:
             ends.append(self._lister.close())

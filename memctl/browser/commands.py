@@ -24,7 +24,7 @@ def commands_for(store: str, subject: Subject, *, facts: bool, parts: bool) -> l
     found.append(f"inspect {name}{whole}{' --messages' if subject.key else ''}")
     if not facts and subject.key is not None:
         found.append(f"context {name}{whole}")
-    found.append(f"export {name}{whole} -o {word(_file(subject))}")
+    found.append(f"export {name}{whole} -o {word(file_of(subject))}")
     if whole:
         found.append(f"delete {name}{whole} --dry-run")
         if not facts and not one:
@@ -65,7 +65,8 @@ def _escape(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-def _file(subject: Subject) -> str:
+def file_of(subject: Subject) -> str:
+    """Return a name for the file of an export of what is selected."""
     names = subject.key[:2] if subject.key is not None else (subject.user or "",)
     plain = "-".join(re.sub(r"[^\w.-]+", "-", name).strip("-.") for name in names if name)
     return f"{plain or 'memories'}.html"

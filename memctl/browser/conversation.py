@@ -17,6 +17,7 @@ from rich.text import Text
 from textual.binding import BindingType
 from textual.message import Message
 
+from memctl.browser.actions import HINTS
 from memctl.browser.document import PAGE, Context, Document, Entry, Missing, Whole, Windows
 from memctl.browser.pane import Drawn, Hint, Subject, Target, drawn, name_of
 from memctl.browser.source import Reader, Source
@@ -25,6 +26,7 @@ from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
 from memctl.output.conversation import FOLDED, Extent
+from memctl.selection import Selection
 from memctl.text.numbers import count
 
 LONGEST = 20_000
@@ -46,6 +48,7 @@ class Conversation(Drawn):
     BINDINGS: ClassVar[list[BindingType]] = [
         *[("j", "step(1)"), ("k", "step(-1)"), ("n", "find(1)"), ("N", "find(-1)")],
         *[("t", "toggle_tools"), ("c", "toggle_context"), ("m", "next_mark")],
+        ("a,*", "pick_all"),
     ]
 
     @dataclass
@@ -65,6 +68,9 @@ class Conversation(Drawn):
         """The text that is shown without a document."""
         self.found = ""
         """The text that was looked for last, which is highlighted."""
+        self.picked: dict[str, int] = {}
+        """The messages that actions are about, by id, with their indexes; if empty, the one under
+        the cursor."""
         self._reader: Reader | None = None
         self._top = (0, 0)
         self._title = ""
@@ -89,11 +95,18 @@ class Conversation(Drawn):
         self.run_worker(self._open(key, target, at, context=context), group="open", exclusive=True)
 
     async def _open(
-        self, key: MemoryKey, target: Target | None, at: int | None, *, context: bool
+        self,
+        key: MemoryKey,
+        target: Target | None,
+        at: int | None,
+        *,
+        context: bool,
+        acted: bool = False,
     ) -> None:
         title, before = name_of(key), self.document
         fresh = before is None or before.key != key
         if fresh:
+            self.picked.clear()
             self.blank(title, "reading…")
         try:
             if self._reader is None:
@@ -110,9 +123,10 @@ class Conversation(Drawn):
             if target is not None:
                 at = await self._place(document, target)
         except MemctlError as error:
-            if fresh:
+            if fresh or acted:
                 self.blank(title, error.message)
-            self._fail(error)
+            if not acted:
+                self._fail(error)
             return
         told = ""
         if target is not None:
@@ -120,8 +134,12 @@ class Conversation(Drawn):
             self.found = target.found or self.found
         if before is not None:
             gone = before.total - document.total
-            if not fresh and type(before) is type(document) and gone > 0:
+            if not (fresh or acted) and type(before) is type(document) and gone > 0:
                 told = f"{count(gone, dialect.noun)} were deleted meanwhile"
+            if acted and at is not None and gone == len(self.picked):
+                at -= sum(index < at for index in self.picked.values())
+            if acted or gone:
+                self.picked.clear()
             before.close()
         self._show(title, document, at)
         self._tell(told)
@@ -132,12 +150,17 @@ class Conversation(Drawn):
         await reader.open()
         return reader
 
-    def read_anew(self) -> None:
-        """Open the store and the memory again; what is shown stays until then."""
-        if self._reader is not None:
-            self.run_worker(self._read_anew(self._reader), group="open", exclusive=True)
+    def read_anew(self, *, acted: bool = False) -> None:
+        """Open the store and the memory again; what is shown stays until then.
 
-    async def _read_anew(self, old: Reader) -> None:
+        With ``acted``, it was changed as the user wants: the picked messages are let go, and the
+        cursor stays on its message, or on the next one.
+        """
+        if self._reader is not None:
+            work = self._read_anew(self._reader, acted=acted)
+            self.run_worker(work, group="open", exclusive=True)
+
+    async def _read_anew(self, old: Reader, *, acted: bool) -> None:
         try:
             self._reader = await self._store()
         except MemctlError as error:
@@ -146,7 +169,7 @@ class Conversation(Drawn):
         await old.close()
         if (document := self.document) is not None:
             context = isinstance(document, Context)
-            await self._open(document.key, None, self.cursor, context=context)
+            await self._open(document.key, None, self.cursor, context=context, acted=acted)
 
     async def end(self) -> None:
         """Close what is open, since the browser ends."""
@@ -246,7 +269,8 @@ class Conversation(Drawn):
         try:
             while len(found) < height and index < self.document.total:
                 here = self.redrawn("▌") if index == self.cursor else " "
-                margin = Text.assemble((here, "cyan" if self.has_focus else "dim"), " ")
+                margin = Text.assemble((here, "cyan" if self.has_focus else "dim"))
+                margin.append(self.redrawn("●") if self._is_picked(index) else " ", "yellow")
                 found += [margin + text for text in self._lines_of(index)[skip:]]
                 last = index
                 index, skip = index + 1, 0
@@ -262,7 +286,8 @@ class Conversation(Drawn):
             return
         seen = f"{first + 1:,}–{last + 1:,}" if last > first else f"{first + 1:,}"
         seen += f" of {count(self.document.total, self._dialect.noun)}"
-        self.name_it(self._title, " · ".join(filter(None, (self._summary, seen))))
+        picked = f"{len(self.picked):,} selected" if self.picked else ""
+        self.name_it(self._title, " · ".join(filter(None, (picked, self._summary, seen))))
 
     def bar(self) -> tuple[float, float]:
         """Return which messages are seen."""
@@ -524,6 +549,58 @@ class Conversation(Drawn):
 
     # What is selected
 
+    def _is_picked(self, index: int) -> bool:
+        assert self.document is not None
+        return bool(self.picked) and self.document[index].message.id in self.picked
+
+    def _can_pick(self) -> bool:
+        """Return whether messages can be picked; of a context, tell the way out."""
+        if isinstance(self.document, Context):
+            self._tell("c shows the messages, which can be selected")
+            return False
+        return self.source.writing is not None and self.document is not None
+
+    def action_pick(self) -> None:
+        """Pick the message under the cursor and go to the next one, or let it go again."""
+        if self.source.writing is None:
+            super().action_pick()
+        elif self._can_pick() and (entry := self._entry()) is not None:
+            if self.picked.pop(entry.message.id, None) is None:
+                self.picked[entry.message.id] = self.cursor
+            self.action_step(1)
+
+    def action_pick_all(self) -> None:
+        """Pick all messages, or let all go again."""
+        if self.picked:
+            self.picked.clear()
+            self.redraw()
+        elif self._can_pick() and self.document is not None:
+            self.run_worker(self._pick_all(self.document), group="seek", exclusive=True)
+
+    async def _pick_all(self, document: Document) -> None:
+        found: dict[str, int] = {}
+        try:
+            while len(found) < document.total:
+                entries = await document.entries(len(found), SOUGHT)
+                if not entries:
+                    break
+                start = len(found)
+                found |= {one.message.id: start + at for at, one in enumerate(entries)}
+                self._tell_number(len(found))
+        except MemctlError as error:
+            self._fail(error)
+        else:
+            self.picked = found
+            self.redraw()
+
+    def selected(self) -> Selection | None:
+        """Return the picked messages, or the one under the cursor."""
+        entry = self._entry()
+        if entry is None or not self._can_pick() or self.document is None:
+            return None
+        ids = frozenset(self.picked or (entry.message.id,))
+        return Selection(keys=frozenset({self.document.key}), ids=ids)
+
     def _entry(self) -> Entry | None:
         """Return the message under the cursor; None if there is none."""
         if self.document is None or not self.document.total:
@@ -544,6 +621,8 @@ class Conversation(Drawn):
     def hints(self) -> Sequence[Hint]:
         """Return the most useful keys."""
         facts = self._reader is not None and self._dialect.facts
+        if self.source.writing is not None:
+            return [("Space", "Select"), ("a", "All"), *HINTS, ("Esc", "Back")]
         found = [("j k", "Fact" if facts else "Message"), ("g G", "Ends"), ("/", "Find")]
         if not facts:
             context = isinstance(self.document, Context)

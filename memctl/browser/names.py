@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import BindingType
 
+from memctl.browser.actions import HINTS
 from memctl.browser.catalogue import Catalogue, Counts, User
-from memctl.browser.pane import Folded, Subject, spread
+from memctl.browser.pane import Folded, Hint, Subject, spread
 from memctl.browser.source import Source
 from memctl.location import visible
 from memctl.model import MemoryKey
+from memctl.selection import Selection
 from memctl.text.numbers import count, minute, size
 from memctl.text.words import natural
 
@@ -34,13 +36,15 @@ class Names(Folded[User | MemoryKey]):
 
     TITLE = "Memories"
     HINTS = (("↵", "Open"), ("/", "Filter"), ("o", "Order"), ("s", "Search"), ("1-5", "Screens"))
-    BINDINGS: ClassVar[list[BindingType]] = [("o", "order")]
+    BINDINGS: ClassVar[list[BindingType]] = [("o", "order"), ("a,*", "pick_all")]
     share = "38"
 
     def __init__(self, source: Source, catalogue: Catalogue) -> None:
         super().__init__(source, catalogue)
         self.told = "reading…"
         self.filter = ""
+        self.picked: set[MemoryKey] = set()
+        """The memories that actions are about; if empty, the row under the cursor."""
         self._order = 0
         self._offered: set[str] = set()
         """The users that were unfolded without being asked."""
@@ -89,23 +93,18 @@ class Names(Folded[User | MemoryKey]):
 
     def _is_plain(self) -> bool:
         """Return whether memories have no users."""
-        return list(self.catalogue.users) == [""]
+        return self.catalogue.users.keys() == {""}
 
     def made(self) -> Iterable[User | MemoryKey]:
         """Yield the rows that the filter lets through."""
-        wanted = self.filter.casefold()
         users = memories = 0
         plain = self._is_plain()
         order = natural if self.catalogue.memories <= COUNTED else list
         every = sorted(self.catalogue.users.values(), key=lambda user: order([user.name]))
         for user in sorted(every, key=self._rank, reverse=True):
-            sizes = sorted(user.memories.items(), key=lambda one: order(one[0]))
-            keys = [
-                key for key, _ in sorted(sizes, key=lambda one: self._rank(one[1]), reverse=True)
-            ]
-            matches = wanted in user.name.casefold() and not plain
-            if not matches:
-                keys = [key for key in keys if wanted in f"{key.session} {key.part}".casefold()]
+            keys = sorted(self._matching_keys(user), key=order)
+            keys.sort(key=lambda key: self._rank(user.memories[key]), reverse=True)
+            matches = self._matches(user)
             if matches or keys:
                 users, memories = users + bool(user.name), memories + len(keys)
                 if not plain:
@@ -113,6 +112,17 @@ class Names(Folded[User | MemoryKey]):
                 if not matches or user.name in self.unfolded:
                     yield from keys
         self._matching = users, memories
+
+    def _matches(self, user: User) -> bool:
+        """Return whether the filter lets all memories of a user through."""
+        return self.filter.casefold() in user.name.casefold() and not self._is_plain()
+
+    def _matching_keys(self, user: User) -> Iterable[MemoryKey]:
+        """Return the memories of a user that the filter lets through."""
+        if self._matches(user):
+            return user.memories
+        wanted = self.filter.casefold()
+        return [key for key in user.memories if wanted in f"{key.session} {key.part}".casefold()]
 
     def _rank(self, counts: User | Counts | None) -> tuple[str, int]:
         """Return what the order goes by, after the names; the largest comes first."""
@@ -148,6 +158,8 @@ class Names(Folded[User | MemoryKey]):
             right = self._numbers(row if known.counted or row.messages else None, width)
         else:
             left = Text(f"{'' if self._is_plain() else '    '}{_session(row)}")
+            if row in self.picked:
+                left = Text.assemble(("● ", "yellow"), left.plain[0 if self._is_plain() else 2 :])
             right = self._numbers(known.counts(row), width)
             if known.is_damaged(row):
                 right = Text("damaged", "bold red")
@@ -178,7 +190,8 @@ class Names(Folded[User | MemoryKey]):
             state = f"{len(known.damaged):,} damaged" if known.damaged else ""
             order = f"by {ORDERS[self._order]}"
         chosen = f"filter '{self.filter}'" if self.filter else ""
-        facts = [of_users, count(memories, "memory"), state, order, chosen]
+        picked = f"{len(self.picked):,} selected" if self.picked else ""
+        facts = [picked, of_users, count(memories, "memory"), state, order, chosen]
         for one in (of_users, order if chosen else ""):  # the first to go if there is little room
             if cell_len(" · ".join(filter(None, facts))) > self.size.width - 4:
                 facts.remove(one)
@@ -201,6 +214,44 @@ class Names(Folded[User | MemoryKey]):
     def action_slash(self) -> None:
         """Filter the names while they are typed."""
         self.post_message(self.Asked("Filter", self._filter_by, self.filter))
+
+    def hints(self) -> Sequence[Hint]:
+        """Return the most useful keys."""
+        if self.source.writing is None:
+            return self.HINTS
+        return (("↵", "Open"), ("Space", "Select"), *HINTS, ("/", "Filter"), ("1-5", "Screens"))
+
+    # What actions are about
+
+    def _shown(self, user: str | None = None) -> set[MemoryKey]:
+        """Return the memories that the filter lets through, of one user or of all."""
+        users = self.catalogue.users.values()
+        some = [one for one in users if user is None or one.name == user]
+        return {key for one in some for key in self._matching_keys(one)}
+
+    def action_pick(self) -> None:
+        """Pick the memory under the cursor, or all of the user, or let them go again."""
+        row = self.chosen
+        if self.source.writing is None or row is None:
+            super().action_pick()
+            return
+        some = {row} if isinstance(row, MemoryKey) else self._shown(row.name)
+        self.picked = self.picked - some if some <= self.picked else self.picked | some
+        self.go_to(self.cursor + 1)
+
+    def action_pick_all(self) -> None:
+        """Pick all memories that the filter lets through, or let all go again."""
+        if self.source.writing is not None:
+            self.picked = set() if self.picked else self._shown()
+            self.redraw()
+
+    def selected(self) -> Selection | None:
+        """Return the picked memories, or those of the row under the cursor."""
+        row = self.chosen
+        keys = self.picked & self._shown()
+        if not keys and row is not None:
+            keys = {row} if isinstance(row, MemoryKey) else self._shown(row.name)
+        return self.source.where.only(frozenset(keys)) if keys else None
 
     def about(self, row: User | MemoryKey) -> Subject:
         """Return a memory or a user, to copy the name of the session or of the user."""

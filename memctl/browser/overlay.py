@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import ModalScreen
 
+from memctl.browser.actions import Question
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.commands import commands_for
 from memctl.browser.document import Entry
@@ -56,6 +57,15 @@ KEYS = (
     ("Ctrl-Z", "back to the shell until fg"),
     ("q", "quit; or leave this help, commands, a message"),
     ("Ctrl-C", "quit"),
+    ("With --write", ""),
+    ("Space", "select a message or a memory, or let it go"),
+    ("a *", "select all that are shown, or let all go"),
+    ("+ -", "add a mark to what is selected; remove a mark"),
+    ("d", "delete it; shows what would go, and asks"),
+    ("e", "export it to a file"),
+    ("O", "move its large contents to files, as memctl offload"),
+    ("u", "undo the run under the cursor, on screen 5"),
+    ("Esc, q or Ctrl-C", "stop what goes on; no memory is half changed"),
 )
 
 
@@ -70,8 +80,11 @@ def help_text() -> RenderableType:
     return Group(*lines)
 
 
-class Overlay(ModalScreen[None]):
-    """A pane over the screens, until it is left, as ``less`` leaves its help."""
+class Overlay(ModalScreen[bool]):
+    """A pane over the screens, until it is left, as ``less`` leaves its help.
+
+    The result is True if the pane asks and the user says yes.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [("q,?", "dismiss")]
     DEFAULT_CSS = """
@@ -102,6 +115,27 @@ class Help(Sheet):
     def on_mount(self) -> None:
         """Show the table."""
         self.show("Help", "Esc goes back", help_text())
+
+
+class Asking(Sheet):
+    """A question about what would change."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("y", "agree"), ("n", "leave")]
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self.styles.height = "auto"
+        self._question = question
+
+    def on_mount(self) -> None:
+        """Show the plan and the question."""
+        title, shown, text = self._question
+        asked = Group(shown, Text(f"\n{text} [y/N]", "bold"))
+        self.show(title, "y yes · n no", asked)
+
+    def action_agree(self) -> None:
+        """Say yes."""
+        self.screen.dismiss(True)
 
 
 class Choice(ListPane[str]):

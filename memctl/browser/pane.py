@@ -27,14 +27,16 @@ from textual.widgets import Static
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.source import Background, Source
 from memctl.errors import MemctlError
+from memctl.journal.runs import Run
 from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
+from memctl.selection import Selection
 
 T = TypeVar("T")
 Row = TypeVar("Row")
 Hint = tuple[str, str]
 """A key and what it does, for the last line of the screen."""
-ASCII = str.maketrans(dict(zip("▾▸▌│█…─↵·–", "-+>|#~-E--", strict=True)) | {"↵": "Enter"})
+ASCII = str.maketrans(dict(zip("▾▸▌│█…─↵·–●", "-+>|#~-E--*", strict=True)) | {"↵": "Enter"})
 """The letters for signs on a terminal without box drawing and block characters."""
 
 
@@ -173,6 +175,10 @@ class Pane(Widget, can_focus=True):
         """Return what is selected."""
         return Subject()
 
+    def selected(self) -> Selection | Run | None:
+        """Return what actions are about: messages, or a run; None if nothing is selected."""
+        return None
+
     def redrawn(self, text: str) -> str:
         """Return a text of the browser with the signs that the terminal has."""
         return text.translate(ASCII) if self.app.has_class("ascii") else text
@@ -224,8 +230,8 @@ class Drawn(Pane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *[("up,k", "move(-1)"), ("pageup,b", "move(0, -1)"), ("home,g", "first")],
-        *[("down,j", "move(1)"), ("pagedown,space", "move(0, 1)"), ("end,G", "last")],
-        *[("enter", "enter"), ("/", "slash")],
+        *[("down,j", "move(1)"), ("pagedown", "move(0, 1)"), ("end,G", "last")],
+        *[("enter", "enter"), ("/", "slash"), ("space", "pick")],
     ]
 
     def __init__(self) -> None:
@@ -246,6 +252,10 @@ class Drawn(Pane):
 
     def action_slash(self) -> None:
         """Ask for what the key / looks for."""
+
+    def action_pick(self) -> None:
+        """Pick what is under the cursor, where that is possible; else move down by a page."""
+        self.action_move(0, 1)
 
     def redraw(self) -> None:
         """Draw the pane anew."""

@@ -54,7 +54,10 @@ class Runs(ListPane[Run]):
         if self._list.damaged:
             damaged = count(len(self._list.damaged), "record")
             self.post_message(self.Told(f"left out {damaged} of runs, which are damaged"))
-        self.rows = self._list.runs
+        chosen, self.rows = self.chosen, self._list.runs
+        ids = [run.id for run in self.rows]
+        if chosen is not None and chosen.id in ids:
+            self.cursor = ids.index(chosen.id)
         self.say("No run that can be undone has changed this store.")
 
     # Drawing
@@ -98,7 +101,8 @@ class Runs(ListPane[Run]):
         """Return the most useful keys."""
         if not self.rows:
             return (("r", "Read again"), ("1-5", "Screens"), ("Esc", "Back"))
-        return (("↵", "Details"), ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back"))
+        undo = (("u", "Undo"),) if self.source.writing else ()
+        return (("↵", "Details"), *undo, ("x", "Commands"), ("y", "Copy id"), ("Esc", "Back"))
 
     # Keys
 
@@ -119,6 +123,10 @@ class Runs(ListPane[Run]):
             "undo": self._undo(row),
         }
         self.post_message(self.Described(f"run {self._list.names[row.id]}", labelled(facts)))
+
+    def selected(self) -> Run | None:
+        """Return the run under the cursor, if it can be undone."""
+        return self.chosen if self.chosen is not None and self._undo(self.chosen) else None
 
     def about(self, row: Run) -> Subject:
         """Return the commands that undo a run, and list all; and its id to copy."""

@@ -14,8 +14,13 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from memctl.config.offload import OffloadSettings
+from memctl.errors import MemctlError
+from memctl.journal.runs import Run
 from memctl.location import Location, visible
-from memctl.ops.observer import Unobserved, opened
+from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.export.run import ExportOptions
+from memctl.ops.observer import Observer, Unobserved, opened
 from memctl.ops.report import Progress
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Store
@@ -93,13 +98,17 @@ class Background:
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(tracked(), self._loop))
 
-    def progress(self, tell: Callable[[int], object]) -> Progress:
+    def progress(
+        self, tell: Callable[[int], object], caller: asyncio.AbstractEventLoop | None = None
+    ) -> Progress:
         """Return a listener for work in the thread, which the caller has not begun yet.
 
-        ``tell`` is called with the number of messages, in the thread of the caller.  After
-        ``close``, the listener ends the work, since a store that reads a file never pauses.
+        ``tell`` is called with the number of messages, in the thread of the loop ``caller``, or of
+        the running loop.  After ``close``, the listener ends the work, since a store that reads a
+        file never pauses.
         """
-        return _Telling(asyncio.get_running_loop(), tell, lambda: self._closing is not None)
+        loop = caller or asyncio.get_running_loop()
+        return _Telling(loop, tell, lambda: self._closing is not None)
 
     async def close(self) -> None:
         """Cancel what is running, and end the thread; work that takes long is left alone."""
@@ -259,13 +268,34 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
 
 
 @dataclass(frozen=True, slots=True)
+class Writing:
+    """What the actions take from the command line and the configuration.
+
+    ``record`` returns the record of a new run of a command, and ``options`` the options of a run
+    with an observer.  ``error`` returns the error if a run left memories unchanged.  ``offload``
+    returns the settings of an offload to a folder; for an empty name, to that of the configuration.
+    ``export`` returns the options of an export with an observer, and ``output`` the file of a name,
+    which may be an alias.
+    """
+
+    record: Callable[[str], Run]
+    options: Callable[[Observer], RunOptions]
+    error: Callable[[ChangeRun], MemctlError | None]
+    offload: Callable[[str], OffloadSettings]
+    export: Callable[[Observer], ExportOptions]
+    output: Callable[[str], str]
+    max_delete: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """The browsed store, and the selection of its memories.
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal
     of runs needs it.  ``piped`` is True if the store came through a pipe: it is gone at the end,
-    and ``argument`` is a placeholder.  ``path`` is the selected memory of a session state.
+    and ``argument`` is a placeholder.  ``path`` is the selected memory of a session state.  Without
+    ``writing``, nothing can be changed.
     """
 
     argument: str
@@ -276,6 +306,7 @@ class Source:
     address: Callable[[str], Location]
     piped: bool = False
     path: str | None = None
+    writing: Writing | None = None
 
     @property
     def chosen(self) -> str:

@@ -12,19 +12,28 @@ from memctl.location import Location
 from memctl.ops import same_store as places
 from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
+from memctl.ops.observer import Observer
 from memctl.stores.archive.rotation import lasting
 
 
-def run_options(run: Run, *, backup: bool = True, dry_run: bool) -> RunOptions:
-    """Return the options of a run that changes a store, and reports to ``run.output``."""
-    keep = run.configuration().undo
-    return RunOptions(backup, dry_run, keep, True, run.output, hold_source(run), run.address)
+def run_options(
+    run: Run, *, backup: bool = True, dry_run: bool, observer: Observer | None = None
+) -> RunOptions:
+    """Return the options of a run that changes a store, and reports to ``run.output``.
+
+    With ``observer``, it reports to this observer.
+    """
+    keep, observer = run.configuration().undo, observer or run.output
+    return RunOptions(
+        backup, dry_run, keep, True, observer, hold_source(run, observer), run.address
+    )
 
 
-def hold_source(run: Run) -> HoldSource:
+def hold_source(run: Run, observer: Observer | None = None) -> HoldSource:
     """Return the source of all holds: those of the configuration, and those in the state folder.
 
-    The configuration is read anew each time, as the state folder is.
+    The configuration is read anew each time, as the state folder is.  ``observer`` gets notes, or
+    ``run.output``.
     """
     tables, state = ([], "") if run.orders is None else (run.orders.holds, run.orders.state)
 
@@ -35,7 +44,8 @@ def hold_source(run: Run) -> HoldSource:
         found = config.load(run.config_file, config.environment())
         return read_holds(replace(found, holds=[*found.holds, *tables]))
 
-    return HoldSource(configured, run.address, run.output.note, HoldRecord(identity=state))
+    note = (observer or run.output).note
+    return HoldSource(configured, run.address, note, HoldRecord(identity=state))
 
 
 def record(run: Run, command: str, argument: str, location: Location) -> runs.Run:

@@ -17,22 +17,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memctl.commands._context import Run
+from memctl.commands._journal import hold_source, record, run_options
 from memctl.commands._options import (
+    MaxDeleteOption,
     PathOption,
     SessionOption,
     StoreArgument,
     UserOption,
+    guarding,
     opens_stores,
 )
-from memctl.commands._run import interrupted, readable, wait_for
+from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import (
+    interrupted,
+    narrowed_for_change,
+    output_of,
+    readable,
+    wait_for,
+)
+from memctl.config.offload import read_offload
 from memctl.errors import Interrupted, UsageError
-from memctl.location import redact_value
+from memctl.location import Location, redact_value
 from memctl.machine import signals
+from memctl.ops.export.run import ExportOptions
+from memctl.ops.export.writer import Cover
+from memctl.ops.select import selected_text
 from memctl.registry import make_store
 from memctl.selection import Selection
+from memctl.text.values import deletion_limit
 
 if TYPE_CHECKING:
     from memctl.browser.app import Browser
+    from memctl.browser.source import Writing
 
 
 _PATIENCE = 2.0
@@ -49,30 +65,43 @@ def browse(
         bool, typer.Option("--ascii", help="Draw with ASCII characters alone.")
     ] = False,
     path: PathOption = None,
+    write: Annotated[
+        bool,
+        guarding("--write", help="Mark, delete, export and offload what is selected; undo runs."),
+    ] = False,
+    max_delete: MaxDeleteOption = None,
 ) -> None:
-    """Look through a store in the terminal. Changes nothing.
+    """Look through a store in the terminal; change it only with --write.
 
     Shows memories, conversations, hits of searches, marks, findings and runs. The key ? lists the
-    keys, x shows the commands for what is selected, q quits.
+    keys, x shows the commands for what is selected, q quits. With --write, keys do what the
+    commands do: a deletion shows what would go, and asks; memctl undo restores it.
 
     Examples:
       memctl browse agents.db
       memctl browse prod --user ada
+      memctl browse agents.db --write --max-delete 10%
     """
     place = run.locate(store)
+    where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
+    writing = None
+    if write:
+        changed = narrowed_for_change(place, where, path)
+        writing = _writing(run, store, changed, where, path, max_delete)
+    elif max_delete is not None:
+        raise UsageError("--max-delete needs --write", "add --write")
     piped = place.kind == "stdio"
     _require_terminal(piped=piped)
     _require_textual()
     from memctl.browser.app import Browser  # Textual is slow to load, and optional
     from memctl.browser.source import Notices, Source
 
-    where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     notices = Notices(run.output.timeout)
     argument = "STORE" if piped else redact_value(store)
     with readable(place, where, path) as location, _keyboard(piped=piped):
         source = Source(
             *(argument, location, where, partial(make_store, location), notices),
-            *(run.address, piped, path),
+            *(run.address, piped, path, writing),
         )
         browser = Browser(source, ascii_only=ascii_)
         try:
@@ -80,10 +109,44 @@ def browse(
         finally:
             for text in notices.warnings:
                 run.output.warn(text)
+            for ended in browser.ended:
+                (run.output.warn if ended.error else run.output.note)(ended.told)
     for command in browser.copied:
         sys.stdout.write(f"{command}\n")
     if browser.failure is not None:
         raise browser.failure
+
+
+def _writing(
+    run: Run,
+    store: str,
+    location: Location,
+    where: Selection,
+    path: str | None,
+    max_delete: str | None,
+) -> Writing:
+    """Return what actions need of the command line, to change a store as its commands do.
+
+    Raises:
+        UsageError: ``--max-delete`` is not a limit.
+    """
+    from memctl.browser.source import Writing  # as slow to load as the browser
+
+    deletion_limit(max_delete)
+    return Writing(
+        lambda command: record(run, command, store, location),
+        lambda observer: run_options(run, dry_run=False, observer=observer),
+        lambda change: ChangeOutcome(change, location).error(),
+        lambda to: read_offload(run.configuration(), {"to": to or None}, lambda key: f"--{key}"),
+        lambda observer: ExportOptions(
+            must_exist=True,
+            holds=hold_source(run, observer),
+            encryption=run.encryption(),
+            cover=Cover("", selected_text(where, path)),
+        ),
+        partial(output_of, run),
+        max_delete,
+    )
 
 
 async def _browse(browser: Browser) -> None:
@@ -94,7 +157,8 @@ async def _browse(browser: Browser) -> None:
     """
     gone = asyncio.Event()
     tell = partial(asyncio.get_running_loop().call_soon_threadsafe, gone.set)
-    threading.Thread(target=_watch_terminal, args=(tell,), daemon=True).start()
+    watched = tell, lambda: browser.is_changing
+    threading.Thread(target=_watch_terminal, args=watched, daemon=True).start()
     running = asyncio.ensure_future(browser.run_async())
     hung_up = asyncio.ensure_future(gone.wait())
     try:
@@ -111,8 +175,10 @@ async def _browse(browser: Browser) -> None:
         await browser.close_stores()
 
 
-def _watch_terminal(tell: Callable[[], object]) -> None:
+def _watch_terminal(tell: Callable[[], object], is_changing: Callable[[], bool]) -> None:
     """Call ``tell`` when the terminal of stdin is gone, and then end the process if it stays.
+
+    It may stay as long as ``is_changing`` returns True.
 
     Textual reads the end of a closed terminal again and again.  When it cannot draw any more, it
     may wait for ever.
@@ -123,6 +189,8 @@ def _watch_terminal(tell: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the browser has ended
             tell()
         time.sleep(_PATIENCE)
+        while is_changing():
+            time.sleep(_PATIENCE)
         signals.leave(signal.SIGHUP)
 
 

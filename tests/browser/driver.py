@@ -6,17 +6,19 @@ import asyncio
 import os
 import unicodedata
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from rich.segment import Segment
 from textual.pilot import Pilot
-from textual.worker import WorkerFailed
 
 from memctl.browser.app import Browser
+from memctl.browser.overlay import Asking
 from memctl.browser.source import Notices, Source
+from memctl.commands._context import Run
+from memctl.commands.browse import _writing
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
 from memctl.store import Store
@@ -34,15 +36,15 @@ class Driver:
         self.pilot = pilot
 
     async def settle(self) -> None:
-        """Wait until nothing is read or drawn any more."""
+        """Wait until nothing is read or drawn any more, or the browser asks before a change."""
         await self.pilot.pause()  # for what the last key began
         while self.browser.is_running and self._is_at_work():
-            with suppress(WorkerFailed):  # the browser has ended, with this error
-                await self.browser.workers.wait_for_complete()
+            await asyncio.sleep(0.01)
             await self.pilot.pause()
 
     def _is_at_work(self) -> bool:
-        return any(not worker.is_finished for worker in self.browser.workers)
+        asks = bool(self.browser.screen.query(Asking))
+        return not asks and any(not worker.is_finished for worker in self.browser.workers)
 
     async def press(self, *keys: str) -> str:
         """Press keys one after the other; return the screen after the last."""
@@ -99,14 +101,19 @@ def make_browser(
     *,
     ascii_only: bool = False,
     piped: bool = False,
+    write: bool = False,
+    max_delete: str | None = None,
 ) -> Browser:
     """Return a browser of the store at a URL or path, which ``wrap`` may change."""
     location = parse(text)
+    about = text, location, where or Selection(), None, max_delete
+    writing = _writing(Run(), *about) if write else None
     label = location.path.name or location.label
     make = partial(make_store, location)
     shown = replace(location, label=label)
     chosen = where or Selection()
-    source = Source(label, shown, chosen, lambda: wrap(make()), Notices(), parse, piped)
+    source = Source(label, shown, chosen, lambda: wrap(make()), Notices(), parse)
+    source = replace(source, piped=piped, writing=writing)
     return Browser(source, ascii_only=ascii_only)
 
 
