@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memctl.browser import actions
 from memctl.model import Edit, MemoryKey, StoredMessage, WriteResult
+from memctl.ops.change import change as changing
 from memctl.ops.lock import lock
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
@@ -298,7 +298,7 @@ class Slow(StoreWrapper):
 
 @pytest.fixture
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "make_store", lambda *about: Slow(make_store(*about)))
+    monkeypatch.setattr(changing, "make_store", lambda *about: Slow(make_store(*about)))
 
 
 @pytest.mark.slow
