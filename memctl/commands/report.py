@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
 
 import typer
+from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from memctl import api
@@ -28,6 +30,7 @@ from memctl.errors import Failure, UsageError
 from memctl.location import Location, is_one_file, visible
 from memctl.ops.export.destination import STDOUT, is_device
 from memctl.ops.history import list_runs
+from memctl.ops.last_report import changes_since, read_last_report
 from memctl.ops.report import damage
 from memctl.ops.select import selected_text
 from memctl.ops.statistics import (
@@ -44,6 +47,14 @@ from memctl.selection import Selection
 from memctl.storekit.files import AtomicFile
 from memctl.text.numbers import count
 from memctl.version import __version__
+
+
+class Form(StrEnum):
+    """The form of a report for people."""
+
+    HTML = "html"
+    TEXT = "text"
+
 
 RUNS = 10
 """The number of runs in a report."""
@@ -95,17 +106,30 @@ def report(
             "--pseudonyms", help="Show numbers instead of the store, users, sessions and ids."
         ),
     ] = False,
+    form: Annotated[
+        Form | None,
+        typer.Option("--as", metavar="KIND", help="Kind of the output", show_default="html"),
+    ] = None,
+    since_last: Annotated[
+        Path | None,
+        typer.Option(
+            "--since-last",
+            metavar="FILE",
+            help="Say what changed since this report: a page, or what --json printed.",
+        ),
+    ] = None,
     path: PathOption = None,
 ) -> None:
     """Write a page with charts of what is in a store.
 
     The page is one file, which works offline. It has names and numbers, but no text of messages. A
     new file gets mode 0600. With --json, the numbers are printed, and a page is only written to a
-    named file. A selection of messages leaves out the findings, which are about whole memories.
+    named file. As text, for a mail, the report says what the page says without charts and tables. A
+    selection of messages leaves out the findings, which are about whole memories.
 
     Examples:
       memctl report agents.db -o report.html
-      memctl report prod --newer-than 90d -o memory.html --force
+      memctl report prod -o prod.html --force --since-last prod.html
       memctl report agents.db --json | jq '.days[-1]'
     """
     told = run.output
@@ -115,9 +139,14 @@ def report(
             "use --json; memctl inspect STORE --by day prints rows",
         )
     prints = output == STDOUT and told.format is Format.TABLE
-    if prints and sys.stdout.isatty():
+    as_text = (form or (Form.TEXT if output.lower().endswith(".txt") else None)) is Form.TEXT
+    if prints and sys.stdout.isatty() and not as_text:
         raise UsageError("a page cannot be shown in a terminal", "name a file: -o report.html")
     counter = token_counter(run, summarizer)
+    last = None if since_last is None else read_last_report(since_last)
+    if since_last is not None and last is None:
+        told.note(f"there is no last report: {visible(str(since_last))} does not exist")
+    price = run.configuration().summarizer(summarizer).settings.options.get("input_price")
     place = run.locate(store)
     with _file(output, place, force=force) as file:
         with readable(place, where, path) as location:
@@ -158,11 +187,19 @@ def report(
             pseudonyms=pseudonyms,
             counted_by=counter.name,
             context_limit=context_limit,
+            price=price,
         )
+        if last is not None:
+            report.since = changes_since(last, report)
         if file is not None or prints:
             page = io.StringIO()
-            about = replace(about, data=report.data())
-            report_page.write(page, about, found, [run.row() for run in runs])
+            about = replace(
+                about,
+                data=report.data(),
+                since=report.since or None,
+                cost=None if report.tokens is UNSET else report.tokens.cost or None,
+            )
+            report_page.write(page, about, found, [run.row() for run in runs], as_text=as_text)
             (file or sys.stdout.buffer).write(page.getvalue().encode())
         if isinstance(file, AtomicFile):
             file.commit()

@@ -770,13 +770,15 @@ def report_of(
     pseudonyms: bool,
     counted_by: str,
     context_limit: int | None,
+    price: float | None = None,
 ) -> rows.ReportReport:
     """Return statistics as the report of ``memctl report``; parts that do not apply are left out.
 
     ``store`` is the label of the store, and ``runs`` are the last runs on it.  ``time`` is that of
     the report, with its zone, and ``selection`` says in words what was selected.  ``pseudonyms``
     says that numbers stand for names: the label is left out.  ``counted_by`` is the name of the
-    token counter; ``context_limit`` is that of the statistics.
+    token counter, and ``price`` the price of a million tokens.  ``context_limit`` is that of the
+    statistics.
     """
     url = UNSET if pseudonyms else store
     report = rows.ReportReport(
@@ -824,7 +826,8 @@ def report_of(
             owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
         )
         return report
-    report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent)
+    cost = UNSET if price is None else has.sent.total * price / 1e6
+    report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent, cost)
     report.contexts = rows.Contexts(
         *(has.context_bins, has.median, has.percentile95, context_limit, has.over_limit),
         [_memory(row) for row in has.largest_contexts],

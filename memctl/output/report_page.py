@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +17,17 @@ from functools import cache
 from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from msgspec import UNSET
+
 from memctl.model import MemoryKey
 from memctl.ops.doctor.findings import KINDS, ORDER, Severity
 from memctl.ops.statistics import AGES, MemoryRow, MessageRow, Statistics
-from memctl.reports.statistics import Bin, Day
+from memctl.reports.statistics import Bin, Day, Since
 from memctl.text.numbers import count, duration, local_time, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _MOST_DAYS = 120
 _MOST_WEEKS = 157
@@ -42,6 +46,9 @@ _MOST_ROWS = 200
 """The largest number of rows of a table of names."""
 _MOST_TICKS = 4
 """The largest number of ticks of an axis above zero."""
+
+_LINE = 76
+"""The length of a line of text, in characters."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -72,7 +79,8 @@ class About:
     such a page; None if no command can repeat the selection.  ``no_findings`` says why findings
     were left out.  ``whole`` is False if messages were selected: then the page says nothing of
     whole memories, such as their contexts.  ``data`` is the report as a JSON object, for programs;
-    the page has the last days of it.
+    the page has the last days of it.  ``since`` is what changed since the last report, and ``cost``
+    what one request of each memory costs, by the price of ``counted``.
     """
 
     title: str
@@ -90,16 +98,30 @@ class About:
     no_findings: str = ""
     whole: bool = True
     data: Mapping[str, Any] = field(default_factory=dict)
+    since: Since | None = None
+    cost: float | None = None
 
 
-def write(file: TextIO, about: About, statistics: Statistics, runs: list[dict[str, Any]]) -> None:
-    """Write the page.  ``runs`` are the last runs on the store, as rows of ``history``."""
+def write(
+    file: TextIO,
+    about: About,
+    statistics: Statistics,
+    runs: list[dict[str, Any]],
+    *,
+    as_text: bool = False,
+) -> None:
+    """Write the page.  ``runs`` are the last runs on the store, as rows of ``history``.
+
+    With ``as_text``, write what it says without charts and tables, for a mail.
+    """
     days = _every_day(statistics.days, about.now.date())
     unit, periods = _periods(days, about.now.date(), statistics.bytes)
     told = _of_store(about, statistics) | _of_hours(statistics.hours, about.noun)
     told |= _over_time(about, statistics, days, unit, periods)
     told |= {"about": about, "data": _cut(about.data), "runs": runs}
-    file.writelines(templates().get_template("report.html").generate(told))
+    told["changes"] = _changes(about.since, about.noun) if about.since else ""
+    name = "report.txt" if as_text else "report.html"
+    file.writelines(templates().get_template(name).generate(told))
 
 
 @cache
@@ -113,6 +135,7 @@ def templates() -> Environment:
         "decimal": _decimal,
         "duration": duration,
         "percent": _percent,
+        "plain": _plain,
         "ranked": _ranked,
         "shell": shlex.join,
         "short": _short,
@@ -131,6 +154,33 @@ def templates() -> Environment:
         "zip": zip,
     }
     return made
+
+
+def _changes(since: Since, noun: str) -> str:
+    """Return in a sentence what changed since the last report."""
+    numbers = (since.users, "user"), (since.memories, "memory"), (since.messages, noun)
+    facts = [
+        f"{'+' if number > 0 else '-'}{count(abs(number), what)}"
+        for number, what in numbers
+        if number
+    ]
+    if since.bytes:
+        facts.append(f"{'+' if since.bytes > 0 else '-'}{size(abs(since.bytes))}")
+    if since.tokens:
+        facts.append(f"{since.tokens:+,} tokens sent")
+    if since.findings:
+        more = (f"{number:+,} {code}" for code, number in since.findings.items())
+        facts.append(f"findings: {', '.join(more)}")
+    when = since.time[:16].replace("T", " ")
+    other = "" if since.selection is UNSET else f" (of {since.selection or 'everything'})"
+    return f"Since the last report, of {when}{other}: {', '.join(facts) or 'nothing changed'}."
+
+
+def _plain(text: str) -> Markup:
+    """Return what HTML says as lines of text."""
+    from markupsafe import Markup  # as slow to load as the templates
+
+    return Markup(textwrap.fill(Markup(text).striptags(), _LINE, break_long_words=False))
 
 
 def _cut(data: Mapping[str, Any]) -> dict[str, Any]:

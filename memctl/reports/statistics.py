@@ -92,6 +92,8 @@ class Tokens(Row):
     sent: Count
     """The tokens of what agents send to their models, as context counts them."""
     by_kind: Sent
+    cost: Maybe[float] = UNSET
+    """What one request of each memory costs; only for a summarizer with an input price."""
 
 
 class Bin(Row):
@@ -262,6 +264,23 @@ class DamagedRow(Row, kw_only=True):
     """What is wrong."""
 
 
+class Since(Row):
+    """What changed since the last report; differences below 0 are losses."""
+
+    time: str
+    """The time of the last report."""
+    users: int
+    memories: int
+    messages: int
+    bytes: int
+    tokens: Maybe[int]
+    """The tokens that agents send."""
+    findings: Maybe[dict[str, int]]
+    """By code, what doctor finds more or less of."""
+    selection: Maybe[str] = UNSET
+    """What the last report selected, in words, if that is something else."""
+
+
 class ReportReport(Report, kw_only=True):
     """The statistics of a store. Lists have at most --top rows, the largest first."""
 
@@ -307,3 +326,5 @@ class ReportReport(Report, kw_only=True):
     """The messages of each weekday, from Monday, by the 24 hours of the local time. Left out for
     facts."""
     untimed: Maybe[Untimed] = UNSET
+    since: Maybe[Since] = UNSET
+    """Only with --since-last."""

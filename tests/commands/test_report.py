@@ -394,3 +394,57 @@ def test_report_that_is_stopped_leaves_no_file(tmp_path: Path, talks: str) -> No
             process.communicate(timeout=15)
     assert process.returncode == 143
     assert list(folder.iterdir()) == []
+
+
+def test_report_says_what_changed_since_the_last(run: Run, talks: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ("report", talks, "-o", page, "--force", "--since-last", page)
+    first = run(*words)
+    assert "there is no last report" in first.stderr
+    assert run("delete", talks, "--mark", "hint", "--yes").exit_code == 0
+    numbers = report(run(*words, "--json"))["since"]
+    assert (numbers["users"], numbers["memories"], numbers["messages"]) == (0, 0, -1)
+    assert numbers["bytes"] < 0
+    assert numbers["tokens"] < 0
+    assert numbers["findings"] == {"leftover-hint": -1}
+    assert "-1 message, " in html.unescape(page.read_text())
+    printed = tmp_path / "last.json"
+    printed.write_text(run("report", talks, "--json").stdout)
+    again = report(run("report", talks, "--json", "--since-last", printed, "--user", ADA.user))
+    assert again["since"]["selection"] == ""
+    same = run("report", talks, "--as", "text", "--since-last", printed).stdout
+    assert "nothing changed" in same
+    other = tmp_path / "other.db"
+    asyncio.run(fill(str(other), {ADA: entries(HEALTHY)}))
+    fails(run("report", other, "--json", "--since-last", printed), 2, "of another store")
+    fails(run("report", talks, "--json", "--since-last", other), 8, "is no report of memctl")
+
+
+def test_report_as_text_says_what_the_page_says(run: Run, talks: str, tmp_path: Path) -> None:
+    text = run("report", talks, "--as", "text").stdout
+    assert run("report", talks, "-o", tmp_path / "page.txt").exit_code == 0
+    untimed = re.compile(r"on \d{4}-\d\d-\d\d\s\d\d:\d\d")
+    assert untimed.sub("", (tmp_path / "page.txt").read_text()) == untimed.sub("", text)
+    words = " ".join(text.split())
+    numbers = report(run("report", talks, "--json"))
+    assert f"{numbers['totals']['messages']} messages" in words
+    for sentence in ("Not healthy: ", "Tokens that an agent sends", "When agents are at work"):
+        assert sentence in words
+    assert all(len(line) <= 76 for line in text.splitlines())
+    assert "<" not in text.replace(ADA.user, "")
+
+
+def test_report_has_what_a_request_costs(
+    run: Run, talks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "priced.toml"
+    config.write_text(
+        '[summarizers.priced]\nkind = "openai"\nmodel = "m"\napi_key_env = "NONE"\n'
+        "input_price = 1000.0\n"
+    )
+    monkeypatch.setenv("MEMCTL_CONFIG", str(config))
+    found = report(run("report", talks, "--json", "--summarizer", "priced"))["tokens"]
+    assert found["cost"] == pytest.approx(found["sent"] / 1000)
+    text = " ".join(run("report", talks, "--as", "text", "--summarizer", "priced").stdout.split())
+    assert f"A request of every memory costs {found['cost']:.4f}." in text
+    assert "cost" not in report(run("report", talks, "--json"))["tokens"]
