@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from memctl.errors import BadData, UsageError
-from memctl.reports.statistics import ReportReport, Since
+from memctl.reports.statistics import FoundSince, ReportReport, Since
 from memctl.storekit.files import system_errors
 
 _DATA = re.compile(rb'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
@@ -85,12 +85,12 @@ def changes_since(last: LastReport, report: ReportReport) -> Since:
     tokens: int | UnsetType = UNSET
     if last.tokens is not UNSET and report.tokens is not UNSET:
         tokens = report.tokens.sent - last.tokens.sent
-    findings: dict[str, int] | UnsetType = UNSET
+    findings: list[FoundSince] | UnsetType = UNSET
     if last.findings is not UNSET and report.findings is not UNSET:
         found = {row.code: row.count for row in report.findings}
         for row in last.findings:
             found[row.code] = found.get(row.code, 0) - row.count
-        findings = {code: number for code, number in found.items() if number}
+        findings = [FoundSince(code, number) for code, number in found.items() if number]
     now, before = report.totals, last.totals
     return Since(
         time=last.time,

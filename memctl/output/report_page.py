@@ -169,7 +169,7 @@ def _changes(since: Since, noun: str) -> str:
     if since.tokens:
         facts.append(f"{since.tokens:+,} tokens sent")
     if since.findings:
-        more = (f"{number:+,} {code}" for code, number in since.findings.items())
+        more = (f"{row.count:+,} {row.code}" for row in since.findings)
         facts.append(f"findings: {', '.join(more)}")
     when = since.time[:16].replace("T", " ")
     other = "" if since.selection is UNSET else f" (of {since.selection or 'everything'})"

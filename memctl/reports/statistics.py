@@ -264,6 +264,14 @@ class DamagedRow(Row, kw_only=True):
     """What is wrong."""
 
 
+class FoundSince(Row):
+    """How much more of something doctor finds than before; below 0, how much less."""
+
+    code: str
+    """Stable."""
+    count: int
+
+
 class Since(Row):
     """What changed since the last report; differences below 0 are losses."""
 
@@ -275,8 +283,7 @@ class Since(Row):
     bytes: int
     tokens: Maybe[int]
     """The tokens that agents send."""
-    findings: Maybe[dict[str, int]]
-    """By code, what doctor finds more or less of."""
+    findings: Maybe[list[FoundSince]]
     selection: Maybe[str] = UNSET
     """What the last report selected, in words, if that is something else."""
 

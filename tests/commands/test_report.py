@@ -406,7 +406,7 @@ def test_report_says_what_changed_since_the_last(run: Run, talks: str, tmp_path:
     assert (numbers["users"], numbers["memories"], numbers["messages"]) == (0, 0, -1)
     assert numbers["bytes"] < 0
     assert numbers["tokens"] < 0
-    assert numbers["findings"] == {"leftover-hint": -1}
+    assert numbers["findings"] == [{"code": "leftover-hint", "count": -1}]
     assert "-1 message, " in html.unescape(page.read_text())
     printed = tmp_path / "last.json"
     printed.write_text(run("report", talks, "--json").stdout)
