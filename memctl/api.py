@@ -876,8 +876,8 @@ async def retain(
     Each policy writes what it selects to a new archive, reads the archive back, and only then
     changes the store.  A failed policy does not stop the others: its row has the error.  ``locate``
     returns the location of the store or of the archive of a policy.  ``summarizers`` are those of
-    policies that compress, by name.  Of ``run``, the dry run, the observer, the holds and the
-    records to keep apply.
+    policies that compress, by name.  Of ``run``, the dry run, the observer, the holds, the
+    records to keep and ``locate`` apply.
 
     Raises:
         UsageError: a policy is not possible; or memctl does not know the form of a URL.
@@ -946,11 +946,13 @@ async def erase(
     """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
     The store must be open with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
-    for the receipt; without it the receipt goes to the state folder.  Of ``run``, the dry
-    run, the observer and the holds apply.
+    for the receipt; without it the receipt goes to the state folder.  Of ``run``, all but
+    ``backup`` and ``keep`` apply.
 
     Raises:
         UsageError: the file of the receipt exists.
+        NotFound: with ``must_exist``, there are no such data in the store or in its undo runs.
+        Loss: with ``must_exist``, all such data are held.
         Busy: another run writes to the store.
         MemctlError: as ``Store.erase``.
     """

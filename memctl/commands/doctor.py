@@ -121,7 +121,8 @@ def doctor(
     if read_offload(run.configuration()).to:
         offered = f"memctl offload {shlex.quote(store)} --larger {max_result}"
     limit = deletion_limit(max_delete)
-    fix = _repair_command(store, user or [], session or [])
+    fix = "" if repair else _repair_command(store, user or [], session or [])
+    outcome: RepairOutcome | None = None
     if repair:
         if not dry_run:
             refuse_unasked(yes)
@@ -149,11 +150,10 @@ def doctor(
             if repairing.begun or repairing.report.failures:
                 output.printout = _report(location, None, outcome)  # report the work done so far
             raise
-        _finish(output, location, found, wanted, outcome, fail_on, offered)
-        return
-    with readable(run.locate(store), where, path) as location:
-        found = wait_for(examine(location, where))
-    _finish(output, location, found, wanted, None, fail_on, offered, fix)
+    else:
+        with readable(run.locate(store), where, path) as location:
+            found = wait_for(examine(location, where))
+    _finish(output, location, found, wanted, outcome, fail_on, offered, fix)
 
 
 class RepairOutcome(ChangeOutcome[RepairRun]):
@@ -181,7 +181,7 @@ def _finish(
     outcome: RepairOutcome | None,
     fail_on: FailOn,
     offered: str,
-    fix: str = "",
+    fix: str,
 ) -> None:
     """Write the report of the findings with the codes ``wanted``, and of the repair, if any.
 
