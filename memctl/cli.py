@@ -35,6 +35,7 @@ ABOUT = "Administer the memory of LLM agents where it is stored."
 GROUPS = {
     "Look": {
         "inspect": ("inspect", "Show what is in a store: totals, memories or messages."),
+        "tail": ("tail", "Show new messages as they come."),
         "context": ("context", "Show what an agent sends to its model."),
         "search": ("search", "Find messages by words or by meaning, best first."),
         "browse": ("browse", "Look through a store in the terminal; --write changes it."),

@@ -402,9 +402,14 @@ class Store(ABC):
         finally:
             self.unlock()
 
-    @property
-    def waits_for(self) -> str:
-        """The program for which a call waits at the moment; empty if no call waits, or unknown."""
+    async def waits_for(self) -> str:
+        """Return the program for which a call waits now; empty if no call waits, or unknown.
+
+        Other calls may be under way.
+
+        Raises:
+            MemctlError: as ``open``.
+        """
         return ""
 
     # Required

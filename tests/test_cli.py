@@ -103,7 +103,7 @@ def test_cli_value_of_an_option_is_no_option_of_memctl(run: Run, tmp_path: Path)
         (("rm", "a.db"), "use memctl delete"),
         (("ls", "-q"), "use memctl inspect"),
         (("users", "a.db"), "use memctl inspect"),
-        (("tail", "a.db"), "use memctl inspect STORE --messages --last 20"),
+        (("head", "a.db"), "use memctl inspect STORE --messages --last 20"),
         (("gc", "a.db"), "use memctl retain for policies, or memctl delete"),
         (("ease", "a.db"), "memctl --help lists the commands"),
         (("hold", "add", "prod", "--reason", "x"), "name the store as an option: --store prod"),

@@ -17,6 +17,7 @@ from typer.main import get_command
 from memctl.cli import app
 from memctl.errors import exit_codes
 from memctl.model import MemoryKey
+from memctl.ops.stop import Stop
 from memctl.reports import schema_names
 from memctl.reports.schema import schema_text
 from memctl.testing import samples
@@ -87,7 +88,10 @@ def test_schema_key_more_is_noticed(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> None:
+def test_schema_lines_of_every_report(
+    run: Run, tmp_path: Path, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stop, "pause", ended)
     other = tmp_path / "b.ndjson"
     bad = samples.entry("bad", 2)._replace(message=json.dumps(BROKEN).encode())
     asyncio.run(fill(str(other), {ONE: [bad], samples.key(0): samples.entries(3)}))
@@ -98,6 +102,7 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
         (0, "inspect", filled),
         (0, "inspect", filled, "--by", "mark"),
         (0, "inspect", filled, "--messages"),
+        (0, "tail", filled, "--last", "1"),
         (0, "context", other, *named),
         (0, "export", filled, "-o", tmp_path / "e.ndjson"),
         (0, "migrate", filled, copy),
@@ -131,6 +136,11 @@ def test_schema_lines_of_every_report(run: Run, tmp_path: Path, filled: str) -> 
             check_row(str(words[0]), row)
         seen.add(str(words[0]))
     assert seen == set(schema_names()) - {"log", "report"}  # a report has no lines
+
+
+async def ended(stop: Stop, _: float) -> None:
+    """End instead of a pause."""
+    stop.ask()
 
 
 def _policy(folder: Path, store: object) -> Path:

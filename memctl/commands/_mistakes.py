@@ -15,7 +15,7 @@ WORDS = {
     **dict.fromkeys(("copy", "cp", "sync", "move", "mv"), "migrate"),
     **dict.fromkeys(("diff", "compare", "cmp"), "verify"),
     **dict.fromkeys(("ls", "list", "show", "cat", "stat", "stats", "users", "sessions"), "inspect"),
-    **dict.fromkeys(("tail", "head"), "inspect STORE --messages --last 20"),
+    **dict.fromkeys(("head",), "inspect STORE --messages --last 20"),
     **dict.fromkeys(("prune", "gc", "clean"), "retain for policies, or memctl delete"),
     **dict.fromkeys(("rm", "remove"), "delete"),
     **dict.fromkeys(("forget", "purge", "wipe"), "erase"),

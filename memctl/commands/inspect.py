@@ -123,7 +123,8 @@ async def _inspect(
 ) -> None:
     async with opened(make_store(location), output) as store:
         if messages:
-            number = await print_messages(output, store, where, ids)
+            pages = undamaged_pages(partial(select_with_places, store), where)
+            number = await print_messages(output, store, pages, ids)
         elif by:
             groups = await operation.group(store, where, by)
             number = len(groups)
@@ -211,13 +212,14 @@ def _groups(by: GroupBy, groups: list[GroupRow], *, facts: bool) -> Printout:
     return Printout(lambda: InspectByReport(by=by.value, groups=groups), table)
 
 
-async def print_messages(output: Output, store: Store, where: Selection, ids: bool) -> int:
-    """Print the selected messages, with their ids if ``ids``; return the number of memories.
+async def print_messages(
+    output: Output, store: Store, pages: AsyncGenerator[Page], ids: bool
+) -> int:
+    """Print the messages of ``pages``, with their ids if ``ids``; return the number of memories.
 
     Raises:
         UsageError: the format is CSV.
     """
-    pages = undamaged_pages(partial(select_with_places, store), where)
     async with aclosing(pages):
         match output.format:
             case Format.TABLE:
@@ -268,6 +270,7 @@ async def _lines(pages: AsyncGenerator[Page]) -> int:
         for entry, place in zip(page.messages, page.places, strict=True):
             sys.stdout.writelines(_row(page, entry, place))
             sys.stdout.write("\n")
+        sys.stdout.flush()
     return memories
 
 

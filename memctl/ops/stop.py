@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 
 from memctl.errors import Interrupted
@@ -48,6 +48,16 @@ class Stop:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
+
+    async def rounds(self, interval: float) -> AsyncGenerator[bool]:
+        """Yield whether a stop is asked for, at once and every ``interval`` seconds.
+
+        After the stop, there are no more pauses: the caller ends the rounds.
+        """
+        with self.cooperative_while():
+            while True:
+                yield self.asked
+                await self.pause(interval)
 
     @contextmanager
     def cooperative_while(self, *, when: bool = True) -> Iterator[None]:

@@ -30,6 +30,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "retain": ("retain.RetainReport",),
     "search": ("search.SearchReport",),
     "stores": ("stores.StoresReport", "stores.TablesReport"),
+    "tail": ("inspect.TailReport",),
     "undo": ("change.UndoReport",),
     "verify": ("verify.VerifyReport", "verify.VerifyArchiveReport", "verify.VerifyReceiptReport"),
     "version": ("version.VersionReport",),

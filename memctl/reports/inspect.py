@@ -182,6 +182,13 @@ class InspectMessagesReport(Divisible, tag="memctl/inspect/1", kw_only=True):
     messages: list[InspectedMessage]
 
 
+class TailReport(Report, tag="memctl/tail/1"):
+    """The new messages. ``memctl tail --json`` writes each as a line, without this object."""
+
+    lists = ("messages",)
+    messages: list[InspectedMessage]
+
+
 class RotatedRow(Row):
     """A file of a rotation."""
 

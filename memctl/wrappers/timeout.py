@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from memctl.errors import Lost
+from memctl.errors import Lost, MemctlError
 from memctl.model import (
     Edit,
     Finding,
@@ -60,12 +60,20 @@ class _Clock:
     def _watched(self, limit: asyncio.Timeout) -> Iterator[None]:
         """Tell, once in the ``with`` block, of a wait for another program, or of silence."""
         loop = asyncio.get_running_loop()
+        asking: list[asyncio.Task[None]] = []
+
+        async def ask() -> None:
+            with suppress(MemctlError):  # the waiting call tells of its own error
+                if other := await self._store.waits_for():
+                    timer[0].cancel()
+                    self._say(f"waiting for {other}")
 
         def look() -> None:
+            if not asking or asking[-1].done():
+                asking[:] = [loop.create_task(ask())]
             end = limit.when()
-            if other := self._store.waits_for:
-                self._say(f"waiting for {other}")
-            elif end is not None and end - loop.time() <= self._seconds - SILENCE:
+            if end is not None and end - loop.time() <= self._seconds - SILENCE:
+                asking[-1].cancel()
                 self._say(f"waiting for an answer of {self._label} (up to {self._seconds:g} s)")
             else:
                 timer[0] = loop.call_later(WAIT, look)
@@ -75,6 +83,8 @@ class _Clock:
             yield
         finally:
             timer[0].cancel()
+            for task in asking:
+                task.cancel()
 
     async def each(self, items: AsyncGenerator[T]) -> AsyncGenerator[T]:
         """Yield the items of a store; each item must come within the limit."""

@@ -50,10 +50,6 @@ class StoreWrapper(Store):
         return self._store.dialect
 
     @property
-    def waits_for(self) -> str:
-        return self._store.waits_for
-
-    @property
     def embeds(self) -> str:  # type: ignore[override]
         """The field of a fact's metadata that the store inside embeds."""
         return self._store.embeds
@@ -128,8 +124,8 @@ def _passing(name: str) -> Callable[..., Any]:
 for _make, _names in (
     (
         _asking,
-        "identity generation unrestorable side_effects missing_right keeps_summary settle_layout "
-        "other_layout is_empty count other_contents window search find_places",
+        "waits_for identity generation unrestorable side_effects missing_right keeps_summary "
+        "settle_layout other_layout is_empty count other_contents window search find_places",
     ),
     (
         _streaming,

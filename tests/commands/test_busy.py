@@ -13,6 +13,7 @@ import time
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from memctl.errors import Uninitialised
@@ -23,6 +24,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import OpenMode
 from memctl.testing import samples
+from memctl.testing.drive import write
 from memctl.testing.lock_holder import lock_elsewhere
 from tests.support.cli import Run, fails, fill, report
 from tests.support.processes import start
@@ -297,4 +299,23 @@ def test_wait_for_another_program_is_told(tmp_path: Path, words: tuple[str, ...]
         assert line == f"memctl: waiting for another program, which locks {path} (up to 30 s)\n"
         other.execute("ROLLBACK")
         _, rest = process.communicate()
+    assert (process.returncode, rest) == (0, "")
+
+
+async def test_wait_for_a_lock_in_postgresql_names_its_holder(postgresql_url: str) -> None:
+    async with make_store(parse(postgresql_url), OpenMode.CREATE) as store:
+        await write(store, [samples.sample(OTHER, samples.entries(5))])
+    named = {"application_name": "the report"}
+    other = await asyncpg.connect(postgresql_url, server_settings=named)
+    try:
+        await other.execute("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE")
+        process = memctl("inspect", postgresql_url)
+        assert process.stderr is not None
+        line = await asyncio.to_thread(process.stderr.readline)
+        who = rf"waiting for the report \(\w+, pid {other.get_server_pid()}\), which locks "
+        assert re.search(who, line), line
+        await other.execute("ROLLBACK")
+        _, rest = await asyncio.to_thread(process.communicate)
+    finally:
+        await other.close()
     assert (process.returncode, rest) == (0, "")

@@ -56,7 +56,7 @@ def ids(entries: list[StoredMessage]) -> list[tuple[str, tuple[str, ...]]]:
 
 def held_if_any(target: str) -> dict[MemoryKey, list[tuple[str, tuple[str, ...]]]]:
     """Return ids and marks of what the target holds; nothing while it is not there."""
-    if not Path(target.removeprefix("sqlite:///")).exists():
+    if not Path(target.removeprefix("sqlite:///").partition("?")[0]).exists():
         return {}
     try:
         return {key: ids(entries) for key, entries in contents(target).items()}
@@ -318,19 +318,15 @@ def both(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tu
     return server.fresh(), server.fresh()
 
 
-def reply(run: Run, store: str, key: MemoryKey, number: int, there: int) -> int:
-    """Answer a question with a hint that is deleted afterwards, as AgentScope's ReActAgent does.
-
-    Return the number of messages after it; ``there`` is the one before.
-    """
+def reply(run: Run, store: str, key: MemoryKey, number: int) -> None:
+    """Answer a question with a hint that is deleted afterwards, as AgentScope's ReActAgent does."""
     asked, hint = samples.entry(f"q{number}"), samples.entry(f"h{number}", marks=("hint",))
-    add(store, key, [asked, hint], there)
+    add(store, key, [asked, hint], len(contents(store).get(key, [])))
     time.sleep(0.1)
     chosen = ("--user", key.user, "--session", key.session)
     deleted = run("delete", store, *chosen, "--mark", "hint", "--yes", "--no-backup")
     assert deleted.exit_code == 0, deleted.stderr
-    add(store, key, [samples.entry(f"a{number}")], there + 1)
-    return there + 2
+    add(store, key, [samples.entry(f"a{number}")], len(contents(store)[key]))
 
 
 @pytest.mark.slow
@@ -347,10 +343,10 @@ def test_follow_agents_that_delete_their_hints(
     process = start(*words)
     request.addfinalizer(process.kill)
     wait_until(lambda: contents(target) == contents(agents), process)
-    there = {ONE: 10, TWO: 3, MemoryKey("eve", "new"): 0}
     for number in range(6):
-        for key in there:
-            there[key] = reply(run, agents, key, number, there[key])
+        for key in (ONE, TWO, MemoryKey("eve", "new")):
+            reply(run, agents, key, number)
+    assert [one.id for one in contents(agents)[MemoryKey("eve", "new")]][-2:] == ["q5", "a5"]
     marked = run("mark", "add", agents, "compressed", "--user", "ada")
     assert marked.exit_code == 0, marked.stderr
     process.send_signal(signal.SIGINT)
@@ -366,3 +362,32 @@ def test_follow_agents_that_delete_their_hints(
     undone = run(*undo)
     assert undone.exit_code == 0, (undone.stdout, undone.stderr)
     assert (contents(target), names(target)) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filled", [False, True])
+def test_follow_into_another_format_is_undone(
+    request: pytest.FixtureRequest, run: Run, tmp_path: Path, filled: bool
+) -> None:
+    agents, target = f"sqlite:///{tmp_path}/agents.db", f"sqlite:///{tmp_path}/new.db"
+    target += "?layout=agentscope2"
+    asyncio.run(fill(agents, {ONE: samples.entries(10)}))
+    if filled:
+        assert run("migrate", agents, target, "--lossy").exit_code == 0
+    before = contents(target) if filled else {}
+    process = start("migrate", agents, target, "--follow", "--interval", "0.1", "--lossy", "--json")
+    request.addfinalizer(process.kill)
+    add(agents, TWO, ALL[20:21], 0)
+    wait_until(lambda: {ONE, TWO} <= held_if_any(target).keys(), process)
+    for number in range(4):
+        for key in (ONE, TWO):
+            reply(run, agents, key, number)
+    process.send_signal(signal.SIGINT)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert run("verify", agents, target).exit_code == 0
+    undone = run("undo", json.loads(output)["run"], "--yes")
+    assert undone.exit_code == 0, (undone.stdout, undone.stderr)
+    left = contents(target)
+    assert left.keys() == before.keys()
+    assert not filled or left[ONE][: len(before[ONE])] == before[ONE]

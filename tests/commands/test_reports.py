@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from memctl.model import MemoryKey
+from memctl.ops.stop import Stop
 from memctl.testing import samples
 from tests.support.cli import FRIDAY, Run, fill
 from tests.support.servers.pool import Servers
+from tests.test_schemas import ended
 
 FOLDER = Path(__file__).parent / "reports"
 WRITES = os.environ.get("MEMCTL_SCREENS") == "write"
@@ -94,6 +96,8 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
         "migrate-states": ("migrate", states, "states.db", "--dry-run"),
         "search-states": ("search", states, "message"),
         "report-states": ("report", states),
+        "tail": ("tail", a, "--last", 1, "--user", "user0"),
+        "tail-none": ("tail", "none.db"),
         "context": ("context", b, *ADA),
         "export": ("export", a, "-o", archive),
         "export-dry-run": ("export", a, "-o", "dry.ndjson", "--dry-run"),
@@ -177,6 +181,7 @@ def test_reports_are_as_scripts_read_them(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Servers, form: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Stop, "pause", ended)
     found = []
     for name, words in scenes(servers.postgresql.fresh()).items():
         done = run(*words, "--format", form)

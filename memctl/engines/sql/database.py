@@ -160,8 +160,7 @@ class Database(ABC):
         self._added: dict[str, list[str]] = {}
         """The columns without a default that an application added, by table."""
 
-    @property
-    def waits_for(self) -> str:
+    async def waits_for(self) -> str:
         """See ``Store.waits_for``."""
         return ""
 

@@ -13,6 +13,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from weakref import WeakSet
 
 import asyncpg
 from sqlalchemy import Connection, event, text
@@ -127,6 +128,12 @@ _ALL_ROWS = (
 )
 _ON_DELETE = 8
 """The bit of ``pg_trigger.tgtype`` for a trigger of deletions."""
+_BLOCKERS = """
+SELECT DISTINCT b.pid, b.application_name, b.usename FROM unnest($1::int[]) AS own(pid),
+LATERAL unnest(pg_blocking_pids(own.pid)) AS other(pid) JOIN pg_stat_activity b USING (pid)
+WHERE b.pid <> ALL ($1) ORDER BY 1
+"""
+"""The other sessions for whose locks some sessions wait; every login may ask."""
 _LACKS = "has_any_column_privilege(to_regclass({}), '{}') IS FALSE"
 LACKS_INSERT = _LACKS.format("{}", "INSERT")
 """SQL that is true if the login may not insert rows into a table with this quoted name.
@@ -339,6 +346,7 @@ class PostgresqlDatabase(Database):
         self._pooled: bool | None = None
         """True if a pooler answers; None before the first connection."""
         self.sees_part = self.check_option(_ROW_SECURITY, "on")
+        self._connections: WeakSet[asyncpg.Connection] = WeakSet()
         self._turns: dict[AsyncConnection, AsyncConnection] = {}
         """The second connections, by writing connection, that ``take_turn`` opened."""
 
@@ -429,12 +437,27 @@ class PostgresqlDatabase(Database):
 
         With None, the connection may lead through a pooler, which refuses settings unknown to it.
         """
-        return await asyncpg.connect(
+        made = await asyncpg.connect(
             dsn,
             timeout=self.connect_timeout,
             server_settings={"application_name": "memctl", **(settings or {})},
             connection_class=PooledConnection if settings is None else asyncpg.Connection,
         )
+        self._connections.add(made)
+        return made
+
+    async def waits_for(self) -> str:
+        if self.is_pooled:
+            return ""
+        own = [one.get_server_pid() for one in self._connections if not one.is_closed()]
+        with self.errors():
+            async with self._engine.connection() as connection:
+                driver = await connection.driver()
+                row = await driver.fetchrow(_BLOCKERS, own)
+        if row is None:
+            return ""
+        name = visible(row["application_name"] or "another program")
+        return f"{name} ({visible(row['usename'])}, pid {row['pid']}), which locks {self.label}"
 
     def translate(self, error: BaseException) -> MemctlError | None:
         message = f"{self.label}: {first_line(error)}"

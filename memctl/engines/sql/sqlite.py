@@ -144,8 +144,7 @@ class SqliteDatabase(Database):
 
         return AsyncEngine("sqlite+aiosqlite://", connected)
 
-    @property
-    def waits_for(self) -> str:
+    async def waits_for(self) -> str:
         waits = any(one.waits for one in self._connections)
         return (
             f"another program, which locks {self.label} (up to {LOCK_TIMEOUT} s)" if waits else ""

@@ -34,9 +34,8 @@ class SqlStore(Store):
             MemctlError: as ``Store.open``.
         """
 
-    @property
-    def waits_for(self) -> str:
-        return self.database.waits_for
+    async def waits_for(self) -> str:
+        return await self.database.waits_for()
 
     @property
     def changed_tables(self) -> Sequence[str]:

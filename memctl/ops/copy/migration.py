@@ -83,9 +83,9 @@ async def follow(
         MemctlError: as ``copy``.
     """
     left = _LAST_COPIES
-    with stop.cooperative_while():
-        while True:
-            left -= stop.asked
+    async with aclosing(stop.rounds(interval)) as rounds:
+        async for asked in rounds:
+            left -= asked
             began = time.monotonic()
             memories, messages = report.memories.written, report.messages.written
             report.try_again()
@@ -97,9 +97,9 @@ async def follow(
                 time.monotonic() - began,
             )
             tell(lag)
-            if not left or (left < _LAST_COPIES and not lag.memories):
-                return lag
-            await stop.pause(interval)
+            if asked and not (left and lag.memories):
+                break
+    return lag
 
 
 _LAST_COPIES = 2
