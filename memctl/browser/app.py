@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
@@ -19,7 +20,7 @@ from textual.scrollbar import ScrollBar
 from textual.widgets import Input, Static
 from textual.worker import WorkerFailed
 
-from memctl.browser.actions import ACTIONS, Action, Ended, Operation, Question
+from memctl.browser.actions import ACTIONS, Action, Operation
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.commands import word
 from memctl.browser.conversation import Conversation
@@ -29,7 +30,7 @@ from memctl.browser.overlay import Asking, Choice, Help, MessageSheet, Overlay
 from memctl.browser.pane import ListPane, Pane, Sheet, WholeBar, cut_before, drawn, spread
 from memctl.browser.screens import SCREENS
 from memctl.browser.search import Search
-from memctl.browser.source import Reader, Source, Writing
+from memctl.browser.source import Reader, Source
 from memctl.errors import MemctlError
 from memctl.journal.runs import Run
 from memctl.location import visible
@@ -55,7 +56,7 @@ class Browser(App[None]):
     """The browser of one store.
 
     After its end, ``failure`` is the error that ended it, ``copied`` are the commands that were
-    copied, and ``ended`` tells what actions did.
+    copied, and ``acted`` are the actions.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -94,7 +95,7 @@ class Browser(App[None]):
         self.source = source
         self.failure: BaseException | None = None
         self.copied: list[str] = []
-        self.ended: list[Ended] = []
+        self.acted: list[Operation] = []
         self._catalogue = Catalogue()
         self._screens = {key: make(source, self._catalogue) for key, make in SCREENS.items()}
         self._shown = "1"
@@ -119,8 +120,7 @@ class Browser(App[None]):
         self._lister: Reader | None = None
         self._operation: Operation | None = None
         """The action that goes on."""
-        self._acting: asyncio.Task[None] | None = None
-        self._outcome: Ended | None = None
+        self._outcome: Operation | None = None
 
     # Structure
 
@@ -222,7 +222,7 @@ class Browser(App[None]):
         if self._outcome is not None:
             lines = drawn(Text(f" {visible(self._outcome.told)}"), self.size.width)[:OUTCOME]
             self._foot.styles.height = len(lines)
-            style = "bold red" if self._outcome.error else "yellow"
+            style = "bold red" if self._outcome.failed else "yellow"
             self._foot.update(Text("\n", style).join(lines))
             return
         if self._told:
@@ -326,7 +326,7 @@ class Browser(App[None]):
             self._told, self._is_error = text, error
             self._draw_lines()
 
-    def _tell_outcome(self, outcome: Ended | None) -> None:
+    def _tell_outcome(self, outcome: Operation | None) -> None:
         """Show what an action has done: until the next key, or an error until Esc."""
         self._outcome = outcome
         self._draw_lines()
@@ -336,7 +336,7 @@ class Browser(App[None]):
         if isinstance(event, events.Key) and not event.is_forwarded:
             if not self._is_error:
                 self._tell("")
-            if self._outcome is not None and not self._outcome.error:
+            if self._outcome is not None and not self._outcome.failed:
                 self._tell_outcome(None)
         await super().on_event(event)
 
@@ -480,60 +480,49 @@ class Browser(App[None]):
 
     def action_act(self, key: str) -> None:
         """Do what a key of ``ACTIONS`` does with what is selected."""
-        action, writing = ACTIONS[key], self.source.writing
-        chosen = self.pane.selected()
-        if writing is None:
+        action, chosen = ACTIONS[key], self.pane.selected()
+
+        def begin(text: str | None = "", complete: bool = True) -> None:
+            if complete and text is not None:
+                self.run_worker(self._act(action, chosen, text))
+
+        if self.source.writing is None:
             self._tell(f"memctl browse --write {word(self.source.argument)} changes it")
         elif self._operation is not None:
             self._tell("an action goes on; Esc stops it")
         elif chosen is None or isinstance(chosen, Run) != action.of_run:
             what = "a run that can be undone" if action.of_run else "memories or messages"
             self._tell(f"{action.name} needs {what} under the cursor")
-        elif not action.label:
-            self._begin_action(action, writing, chosen, "")
+        elif action.label:
+            given = action.suggest(self.pane.subject())
+            self.post_message(Pane.Asked(action.label, begin, given))
         else:
+            begin()
 
-            def answered(text: str | None, complete: bool) -> None:
-                if complete and text:
-                    self._begin_action(action, writing, chosen, text)
-
-            try:
-                given = action.suggest(writing, self.pane.subject())
-            except MemctlError as error:
-                self._tell(error.message, error=True)
-            else:
-                self.post_message(Pane.Asked(action.label, answered, given))
-
-    def _begin_action(self, action: Action, writing: Writing, chosen: Any, text: str) -> None:
-        self._operation = Operation(self.source, writing, self._ask, self._tell)
-        self._acting = asyncio.ensure_future(self._act(self._operation, action, chosen, text))
-        self.run_worker(self._acted(self._acting))
-
-    async def _act(self, operation: Operation, action: Action, chosen: Any, text: str) -> None:
-        """Carry out an action to its end, even if the browser ends before."""
+    async def _act(self, action: Action, chosen: Any, text: str) -> None:
+        """Carry out an action, show what it has done, and read the store anew."""
+        assert self.source.writing is not None
+        operation = Operation(self.source, self.source.writing, self._ask, self._tell)
+        self._operation = operation
+        self.acted.append(operation)
         try:
-            self.ended.append(await operation.perform(action, chosen, text))
+            await operation.perform(action, chosen, text)
         finally:
             self._operation = None
-
-    async def _acted(self, acting: asyncio.Task[None]) -> None:
-        """Show what an action has done, and read the store anew."""
-        await asyncio.shield(acting)
-        ended = self.ended[-1]
-        self._tell_outcome(ended)
+        self._tell_outcome(operation)
         self._list_again()
-        if not ended.error:
+        if not operation.failed:
             self.names.picked.clear()
-        self._conversation.read_anew(acted=not ended.error)
+        self._conversation.read_anew(acted=not operation.failed)
         if self.left is not self.names and not self._inside:
             self.left.read_anew()
 
-    def _ask(self, question: Question, answer: Future[bool]) -> None:
+    def _ask(self, shown: RenderableType, answer: Future[bool]) -> None:
         def answered(agreed: bool | None) -> None:
             if not answer.done():
                 answer.set_result(bool(agreed))
 
-        self.push_screen(Overlay(Asking(question)), answered)
+        self.push_screen(Overlay(Asking(shown)), answered)
 
     async def action_quit(self) -> None:
         """End the browser; while an action goes on, stop the action alone."""
@@ -542,14 +531,19 @@ class Browser(App[None]):
         elif isinstance(self.screen, Overlay):
             self.screen.dismiss(False)
         else:
+            self.run_worker(self._operation.stop())
+
+    @property
+    def is_acting(self) -> bool:
+        """Return whether an action goes on, which must not be cut off."""
+        return self._operation is not None and not self._operation.is_over
+
+    async def stop_action(self) -> None:
+        """Stop the action that goes on, if any, and wait for its end."""
+        if self._operation is not None:
             await self._operation.stop()
 
     # The end
-
-    @property
-    def is_changing(self) -> bool:
-        """Return whether an action goes on, which must not be cut off."""
-        return self._acting is not None and not self._acting.done()
 
     def _handle_exception(self, error: Exception) -> None:
         """End the browser; Textual would print the values of variables, and so stored texts."""
@@ -558,13 +552,9 @@ class Browser(App[None]):
         self.exit()
 
     async def close_stores(self) -> None:
-        """Close what is open; what is running is cancelled, and an action is stopped."""
-        if self._acting is not None and self._operation is not None:
-            await self._operation.stop()
-            await self._acting
+        """Close what is open; what is running is cancelled."""
         ends = [self._conversation.end(), *(pane.end() for pane in self._screens.values())]
-        if self._lister is not None:
-            ends.append(self._lister.close())
+        ends += [one.close() for one in (self._lister, self._operation) if one is not None]
         await asyncio.gather(*ends)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rich.text import Text
@@ -69,8 +69,9 @@ class Conversation(Drawn):
         self.found = ""
         """The text that was looked for last, which is highlighted."""
         self.picked: dict[str, int] = {}
-        """The messages that actions are about, by id, with their indexes; if empty, the one under
-        the cursor."""
+        """The messages that actions are about, by id, with their indexes."""
+        self.picks_all = False
+        """True if actions are about all messages that are shown."""
         self._reader: Reader | None = None
         self._top = (0, 0)
         self._title = ""
@@ -106,7 +107,7 @@ class Conversation(Drawn):
         title, before = name_of(key), self.document
         fresh = before is None or before.key != key
         if fresh:
-            self.picked.clear()
+            self._let_go()
             self.blank(title, "reading…")
         try:
             if self._reader is None:
@@ -139,7 +140,7 @@ class Conversation(Drawn):
             if acted and at is not None and gone == len(self.picked):
                 at -= sum(index < at for index in self.picked.values())
             if acted or gone:
-                self.picked.clear()
+                self._let_go()
             before.close()
         self._show(title, document, at)
         self._tell(told)
@@ -286,7 +287,8 @@ class Conversation(Drawn):
             return
         seen = f"{first + 1:,}–{last + 1:,}" if last > first else f"{first + 1:,}"
         seen += f" of {count(self.document.total, self._dialect.noun)}"
-        picked = f"{len(self.picked):,} selected" if self.picked else ""
+        number = "all" if self.picks_all else f"{len(self.picked):,}" if self.picked else ""
+        picked = number and f"{number} selected"
         self.name_it(self._title, " · ".join(filter(None, (picked, self._summary, seen))))
 
     def bar(self) -> tuple[float, float]:
@@ -551,55 +553,44 @@ class Conversation(Drawn):
 
     def _is_picked(self, index: int) -> bool:
         assert self.document is not None
-        return bool(self.picked) and self.document[index].message.id in self.picked
+        return self.picks_all or (
+            bool(self.picked) and self.document[index].message.id in self.picked
+        )
 
-    def _can_pick(self) -> bool:
-        """Return whether messages can be picked; of a context, tell the way out."""
-        if isinstance(self.document, Context):
-            self._tell("c shows the messages, which can be selected")
-            return False
-        return self.source.writing is not None and self.document is not None
+    def _let_go(self) -> None:
+        self.picked.clear()
+        self.picks_all = False
 
     def action_pick(self) -> None:
         """Pick the message under the cursor and go to the next one, or let it go again."""
-        if self.source.writing is None:
+        entry = self._entry()
+        if self.source.writing is None or entry is None:
             super().action_pick()
-        elif self._can_pick() and (entry := self._entry()) is not None:
+        elif isinstance(self.document, Context):
+            self._tell("c shows the messages, which can be selected")
+        else:
+            self.picks_all = False
             if self.picked.pop(entry.message.id, None) is None:
                 self.picked[entry.message.id] = self.cursor
             self.action_step(1)
 
     def action_pick_all(self) -> None:
         """Pick all messages, or let all go again."""
-        if self.picked:
-            self.picked.clear()
-            self.redraw()
-        elif self._can_pick() and self.document is not None:
-            self.run_worker(self._pick_all(self.document), group="seek", exclusive=True)
-
-    async def _pick_all(self, document: Document) -> None:
-        found: dict[str, int] = {}
-        try:
-            while len(found) < document.total:
-                entries = await document.entries(len(found), SOUGHT)
-                if not entries:
-                    break
-                start = len(found)
-                found |= {one.message.id: start + at for at, one in enumerate(entries)}
-                self._tell_number(len(found))
-        except MemctlError as error:
-            self._fail(error)
-        else:
-            self.picked = found
-            self.redraw()
+        self.picks_all = bool(self.source.writing) and not (self.picks_all or self.picked)
+        self.picked.clear()
+        self.redraw()
 
     def selected(self) -> Selection | None:
         """Return the picked messages, or the one under the cursor."""
         entry = self._entry()
-        if entry is None or not self._can_pick() or self.document is None:
+        if entry is None or self.document is None or isinstance(self.document, Context):
             return None
-        ids = frozenset(self.picked or (entry.message.id,))
-        return Selection(keys=frozenset({self.document.key}), ids=ids)
+        whole = self.source.where.only(frozenset({self.document.key}))
+        return (
+            whole
+            if self.picks_all
+            else replace(whole, ids=frozenset(self.picked or (entry.message.id,)))
+        )
 
     def _entry(self) -> Entry | None:
         """Return the message under the cursor; None if there is none."""

@@ -14,7 +14,6 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from memctl.browser.actions import Question
 from memctl.browser.catalogue import Catalogue
 from memctl.browser.commands import commands_for
 from memctl.browser.document import Entry
@@ -118,20 +117,18 @@ class Help(Sheet):
 
 
 class Asking(Sheet):
-    """A question about what would change."""
+    """What would change, with a question."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y", "agree"), ("n", "leave")]
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, shown: RenderableType) -> None:
         super().__init__()
         self.styles.height = "auto"
-        self._question = question
+        self._shown = shown
 
     def on_mount(self) -> None:
-        """Show the plan and the question."""
-        title, shown, text = self._question
-        asked = Group(shown, Text(f"\n{text} [y/N]", "bold"))
-        self.show(title, "y yes · n no", asked)
+        """Show the question."""
+        self.show("Confirm", "y yes · n no", self._shown)
 
     def action_agree(self) -> None:
         """Say yes."""

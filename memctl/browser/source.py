@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from memctl.config.offload import OffloadSettings
 from memctl.errors import MemctlError
@@ -41,8 +41,8 @@ class Notices(Unobserved):
     ``tell`` is called with each new warning, in the thread of the store.
     """
 
-    def __init__(self, timeout: float | None = None) -> None:
-        super().__init__()
+    def __init__(self, timeout: float | None = None, progress: Progress | None = None) -> None:
+        super().__init__(progress)
         self.timeout = timeout
         self.warnings: list[str] = []
         self.tell: Callable[[str], object] = lambda _: None
@@ -53,6 +53,10 @@ class Notices(Unobserved):
             self.warnings.append(text)
             self.tell(text)
 
+    def note(self, text: str, /) -> None:
+        """Tell a note, such as that a store is waited for."""
+        self.tell(text)
+
     def retry(self, text: str, /) -> None:
         """Keep a warning about a lost connection."""
         self.warn(text)
@@ -61,8 +65,11 @@ class Notices(Unobserved):
 class Background:
     """A thread with an event loop, in which coroutines run while the screen goes on.
 
-    The first ``submit`` starts the thread, and ``close`` ends it.
+    The first ``submit`` starts the thread, and ``close`` ends it; ``patience`` are the seconds that
+    it waits for work that takes long, None for no limit.
     """
+
+    patience: ClassVar[float | None] = CLOSING
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -98,17 +105,13 @@ class Background:
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(tracked(), self._loop))
 
-    def progress(
-        self, tell: Callable[[int], object], caller: asyncio.AbstractEventLoop | None = None
-    ) -> Progress:
+    def progress(self, tell: Callable[[int], object]) -> Progress:
         """Return a listener for work in the thread, which the caller has not begun yet.
 
-        ``tell`` is called with the number of messages, in the thread of the loop ``caller``, or of
-        the running loop.  After ``close``, the listener ends the work, since a store that reads a
-        file never pauses.
+        ``tell`` is called with the number of messages, in the thread of the caller.  After
+        ``close``, the listener ends the work, since a store that reads a file never pauses.
         """
-        loop = caller or asyncio.get_running_loop()
-        return _Telling(loop, tell, lambda: self._closing is not None)
+        return _Telling(asyncio.get_running_loop(), tell, lambda: self._closing is not None)
 
     async def close(self) -> None:
         """Cancel what is running, and end the thread; work that takes long is left alone."""
@@ -122,9 +125,9 @@ class Background:
             return
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(self.patience):
                 await asyncio.wrap_future(closing)
-                await asyncio.to_thread(self._thread.join, CLOSING)
+                await asyncio.to_thread(self._thread.join, self.patience)
 
     async def _close(self) -> None:
         running = list(self._running)
@@ -269,22 +272,23 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What the actions take from the command line and the configuration.
+    """What actions take from the command line and the configuration.
 
     ``record`` returns the record of a new run of a command, and ``options`` the options of a run
     with an observer.  ``error`` returns the error if a run left memories unchanged.  ``offload``
-    returns the settings of an offload to a folder; for an empty name, to that of the configuration.
-    ``export`` returns the options of an export with an observer, and ``output`` the file of a name,
-    which may be an alias.
+    returns the settings of an offload to a folder; without its name, to the configured one.
+    ``export`` are the options of exports, and ``output`` returns the file of a name, which may be
+    an alias.  ``limit`` is that of deletions, which the user wrote as ``limit_name``.
     """
 
     record: Callable[[str], Run]
     options: Callable[[Observer], RunOptions]
     error: Callable[[ChangeRun], MemctlError | None]
     offload: Callable[[str], OffloadSettings]
-    export: Callable[[Observer], ExportOptions]
+    export: ExportOptions
     output: Callable[[str], str]
-    max_delete: str | None
+    limit: tuple[float, bool] | None
+    limit_name: str
 
 
 @dataclass(frozen=True, slots=True)

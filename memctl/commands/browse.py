@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memctl.commands._context import Run
-from memctl.commands._journal import hold_source, record, run_options
+from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
     MaxDeleteOption,
     PathOption,
@@ -40,8 +40,6 @@ from memctl.errors import Interrupted, UsageError
 from memctl.location import Location, redact_value
 from memctl.machine import signals
 from memctl.ops.export.run import ExportOptions
-from memctl.ops.export.writer import Cover
-from memctl.ops.select import selected_text
 from memctl.registry import make_store
 from memctl.selection import Selection
 from memctl.text.values import deletion_limit
@@ -86,8 +84,7 @@ def browse(
     where = Selection(users=frozenset(user or ()), sessions=frozenset(session or ()))
     writing = None
     if write:
-        changed = narrowed_for_change(place, where, path)
-        writing = _writing(run, store, changed, where, path, max_delete)
+        writing = _writing(run, store, narrowed_for_change(place, where, path), max_delete)
     elif max_delete is not None:
         raise UsageError("--max-delete needs --write", "add --write")
     piped = place.kind == "stdio"
@@ -109,43 +106,29 @@ def browse(
         finally:
             for text in notices.warnings:
                 run.output.warn(text)
-            for ended in browser.ended:
-                (run.output.warn if ended.error else run.output.note)(ended.told)
+            for action in browser.acted:
+                (run.output.warn if action.failed else run.output.note)(action.told)
     for command in browser.copied:
         sys.stdout.write(f"{command}\n")
     if browser.failure is not None:
         raise browser.failure
 
 
-def _writing(
-    run: Run,
-    store: str,
-    location: Location,
-    where: Selection,
-    path: str | None,
-    max_delete: str | None,
-) -> Writing:
-    """Return what actions need of the command line, to change a store as its commands do.
+def _writing(run: Run, store: str, location: Location, max_delete: str | None) -> Writing:
+    """Return what actions need to change a store as the commands do.
 
     Raises:
-        UsageError: ``--max-delete`` is not a limit.
+        UsageError: ``--max-delete`` is not a limit, or the configuration is not valid.
     """
     from memctl.browser.source import Writing  # as slow to load as the browser
 
-    deletion_limit(max_delete)
     return Writing(
         lambda command: record(run, command, store, location),
         lambda observer: run_options(run, dry_run=False, observer=observer),
         lambda change: ChangeOutcome(change, location).error(),
-        lambda to: read_offload(run.configuration(), {"to": to or None}, lambda key: f"--{key}"),
-        lambda observer: ExportOptions(
-            must_exist=True,
-            holds=hold_source(run, observer),
-            encryption=run.encryption(),
-            cover=Cover("", selected_text(where, path)),
-        ),
-        partial(output_of, run),
-        max_delete,
+        lambda to: read_offload(run.configuration(), {"to": to or None}),
+        ExportOptions(must_exist=True, encryption=run.encryption()),
+        *(partial(output_of, run), deletion_limit(max_delete), f"--max-delete {max_delete}"),
     )
 
 
@@ -157,7 +140,7 @@ async def _browse(browser: Browser) -> None:
     """
     gone = asyncio.Event()
     tell = partial(asyncio.get_running_loop().call_soon_threadsafe, gone.set)
-    watched = tell, lambda: browser.is_changing
+    watched = tell, lambda: browser.is_acting
     threading.Thread(target=_watch_terminal, args=watched, daemon=True).start()
     running = asyncio.ensure_future(browser.run_async())
     hung_up = asyncio.ensure_future(gone.wait())
@@ -167,6 +150,7 @@ async def _browse(browser: Browser) -> None:
             raise interrupted(signal.SIGHUP, goes_on=False)
         await running
     except (asyncio.CancelledError, Interrupted):
+        await browser.stop_action()
         browser.exit()
         await running
         raise
@@ -175,10 +159,10 @@ async def _browse(browser: Browser) -> None:
         await browser.close_stores()
 
 
-def _watch_terminal(tell: Callable[[], object], is_changing: Callable[[], bool]) -> None:
+def _watch_terminal(tell: Callable[[], object], is_acting: Callable[[], bool]) -> None:
     """Call ``tell`` when the terminal of stdin is gone, and then end the process if it stays.
 
-    It may stay as long as ``is_changing`` returns True.
+    It may stay as long as ``is_acting`` returns True.
 
     Textual reads the end of a closed terminal again and again.  When it cannot draw any more, it
     may wait for ever.
@@ -189,7 +173,7 @@ def _watch_terminal(tell: Callable[[], object], is_changing: Callable[[], bool])
         with suppress(RuntimeError):  # the browser has ended
             tell()
         time.sleep(_PATIENCE)
-        while is_changing():
+        while is_acting():
             time.sleep(_PATIENCE)
         signals.leave(signal.SIGHUP)
 

@@ -106,8 +106,7 @@ def make_browser(
 ) -> Browser:
     """Return a browser of the store at a URL or path, which ``wrap`` may change."""
     location = parse(text)
-    about = text, location, where or Selection(), None, max_delete
-    writing = _writing(Run(), *about) if write else None
+    writing = _writing(Run(), text, location, max_delete) if write else None
     label = location.path.name or location.label
     make = partial(make_store, location)
     shown = replace(location, label=label)

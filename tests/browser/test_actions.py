@@ -178,8 +178,10 @@ async def test_action_offloads(kind: str, request: pytest.FixtureRequest, tmp_pa
     await fill(path, {KYOTO: [samples.entry("a"), samples.entry("b", 1, content=result)]})
     async with browsing(make_browser(path, write=True)) as driver:
         await driver.press("down", "enter", "a", "O")
+        assert "no folder is named; type one, or configure [offload]" in await driver.answer("")
+        await driver.press("escape", "O")
         screen = await driver.answer(f"{tmp_path}/blobs")
-        assert "offload large contents, to" in screen
+        assert "offload large contents of 1 message in 1 memory" in screen
         assert re.search(r"ada +kyoto +1 +110.\d kB +\d", screen)
         screen = await driver.press("y")
         assert "contents offloaded from 1 message in 1 memory" in screen
@@ -310,7 +312,7 @@ async def test_action_stops_with_whole_memories(tmp_path: Path, key: str) -> Non
     async with browsing(make_browser(path, write=True)) as driver:
         await driver.press("a", "d")
         await driver.pilot.press("y")
-        await driver.until("changing… ")
+        await driver.until("working… ")
         screen = await driver.press(key)
         assert "stopped as asked · " in screen
         name = run_of(screen)
@@ -330,9 +332,10 @@ async def test_action_is_complete_when_the_browser_ends(tmp_path: Path) -> None:
     async with browsing(browser) as driver:
         await driver.press("a", "d")
         await driver.pilot.press("y")
-        await driver.until("changing… ")
-        browser.exit()  # as after SIGTERM
-    assert "stopped as asked" in browser.ended[0].told
+        await driver.until("working… ")
+        await browser.stop_action()  # as after SIGTERM
+        browser.exit()
+    assert "stopped as asked" in browser.acted[0].told
     assert {len(entries) for entries in (await contents(path)).values()} <= {0, 2}
 
 
