@@ -132,6 +132,13 @@ def export(
         bool,
         typer.Option("--open", help="Open calls, results and thinking in a page of HTML."),
     ] = False,
+    pseudonyms: Annotated[
+        bool,
+        typer.Option(
+            "--pseudonyms",
+            help="In a page, show numbers instead of users and sessions, and roles for speakers.",
+        ),
+    ] = False,
     path: PathOption = None,
     rate_limit: RateOption = None,
     dry_run: DryRunOption = False,
@@ -169,7 +176,7 @@ def export(
         holds=hold_source(run),
         encrypt_to=recipients(encrypt_to),
         encryption=run.encryption(),
-        cover=Cover(title, selected_text(where, path), unfolded),
+        cover=Cover(title, selected_text(where, path, named=not pseudonyms), unfolded, pseudonyms),
     )
     given = output, where, shape, options
     with_output: Any = {"stream": sys.stdout.buffer, "observer": run.output}

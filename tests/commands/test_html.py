@@ -313,6 +313,27 @@ def test_html_title_is_no_path(run: Run, filled: str, options: list[str], title:
         assert "selected" not in page
 
 
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_html_pseudonyms(run: Run, tmp_path: Path, form: str) -> None:
+    said = [message("user", "Ada Lovelace", "hi", "2026-10-02 09:14:00")]
+    memories = dict.fromkeys((ADA, ADA._replace(session="oslo"), BOB), said)
+    asyncio.run(fill(str(tmp_path / "a.ndjson"), memories))
+    words = ("export", tmp_path / "a.ndjson", "--as", form, "--pseudonyms")
+    page = run(*words).stdout
+    for text in ("user 1", "user 2", "session 1", "session 2", "user"):
+        assert text in page
+    assert "user 3" not in page
+    named = run(*words, "--user", "ada").stdout
+    for name in ("ada", "kyoto", "oslo", "Ada Lovelace"):
+        assert name in run(*words[:-1]).stdout
+        assert name not in page + named
+    folder, rows = tmp_path / "folder", tmp_path / "a.csv"
+    fails(run(*words, "-o", folder), 2, "--pseudonyms needs a page")
+    fails(run(*words[:2], "--pseudonyms", "-o", rows), 2, "--pseudonyms needs a page")
+    both = (*words[:2], tmp_path / "a.ndjson", "-o", tmp_path / "b.zip", "--pseudonyms")
+    fails(run(*both), 2, "needs one store")
+
+
 @pytest.mark.slow
 def test_html_is_unfolded_on_paper(run: Run, tmp_path: Path, chromium: Chromium) -> None:
     call = {"type": "tool_use", "id": "c", "name": "look", "input": {"where": "Okushiga"}}

@@ -63,6 +63,10 @@ class Collection(Export):
                 "name it: -o NAME.html or -o NAME.zip; or export each store by itself, and a fleet "
                 "with --shards N",
             )
+        if self.options.cover.pseudonyms:
+            raise UsageError(
+                "--pseudonyms needs one store, and a page of HTML", "export each store by itself"
+            )
         for place in self.stores.values():
             refuse_output(self.output, shape, place)
         await super().prepare()

@@ -98,7 +98,7 @@ class HtmlFile(PageWriter):
         if page.offset == 0:
             self._memories += 1
             self._memory = _Memory(
-                self._dialect, self._memories, level=self._level, unfolded=self._cover.unfolded
+                self._dialect, self._memories, level=self._level, cover=self._cover
             )
             self._first = self._first if self._memories > 1 else page.memory.key
             self._one_user &= page.memory.key.user == self._first.user
@@ -273,13 +273,13 @@ class _Memory:
     """The HTML of one memory, page by page."""
 
     def __init__(
-        self, dialect: Dialect, number: int = 0, *, level: int = 1, unfolded: bool = False
+        self, dialect: Dialect, number: int = 0, *, level: int = 1, cover: Cover | None = None
     ) -> None:
         """``number`` is the number of the memory in its file; 0 if the file has no other memory.
 
-        ``level`` is that of its heading.  ``unfolded`` opens what is folded otherwise.
+        ``level`` is that of its heading.  ``cover`` is that of the file.
         """
-        self._unfolded = unfolded
+        self._cover = cover or Cover()
         self.messages = 0
         """The number of messages so far."""
         self._dialect = dialect
@@ -305,7 +305,7 @@ class _Memory:
             "noun": self._dialect.noun,
             "level": self._level,
             "heading": self.id,
-            "open": self._unfolded,
+            "open": self._cover.unfolded,
         }
 
     def entry(self, key: MemoryKey) -> str:
@@ -321,7 +321,8 @@ class _Memory:
     def _message(self, entry: StoredMessage, number: int, unread: str) -> _Message:
         shown = jsonio.pruned(entry.message)
         view = self._dialect.parse(shown)
-        role, name, time = view.role or "?", view.name, view.time or ""
+        role, time = view.role or "?", view.time or ""
+        name = None if self._cover.pseudonyms else view.name
         blocks = self._calls.given_to(view.blocks)
         moment, zone = _moment(time)
         parts = [_part(block) for block in blocks]

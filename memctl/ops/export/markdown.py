@@ -20,7 +20,7 @@ from memctl.location import visible
 from memctl.model import Memory, Page, StoredMessage
 from memctl.ops.export.blocks import folded_texts, kind_of, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
-from memctl.ops.export.writer import PageWriter
+from memctl.ops.export.writer import Cover, PageWriter
 from memctl.text.numbers import count
 
 _SUSPECT = re.compile(r"<[A-Za-z/!?]|!\[|\](?:\(|:)")
@@ -92,16 +92,19 @@ def message(
     dialect: Dialect = AGENTSCOPE1,
     unread: str = "",
     calls: CallNames | None = None,
+    *,
+    named: bool = True,
 ) -> Iterator[str]:
     """Yield a message in Markdown: a heading with name and time, then the content.
 
     ``calls`` are those of the messages before.  ``unread`` is the reason why the framework does not
     read the message; empty if it does.  Texts are quotations, which markup in the text cannot end.
-    Tool calls, tool results and thinking are folded.
+    Tool calls, tool results and thinking are folded.  Unless it is ``named``, the speaker is the
+    role.
     """
     view = dialect.parse(entry.message)
     marks = "".join(f" {code(mark)}" for mark in tags(entry.marks, unread))
-    name = inline(view.name or view.role or "?")
+    name = inline((named and view.name) or view.role or "?")
     when = inline(view.time or "")
     yield f"\n## {name}{' — ' if when else ''}{when}{marks}\n"
     for block in (calls or CallNames()).given_to(view.blocks):
@@ -187,8 +190,9 @@ def _html(text: str) -> str:
 class _Memory:
     """The Markdown of one memory, page by page."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, *, named: bool = True) -> None:
         self._dialect = dialect
+        self._named = named
         self._calls = CallNames()
 
     def pieces(self, page: Page) -> Iterator[str]:
@@ -196,18 +200,23 @@ class _Memory:
         if page.offset == 0:
             yield from heading(page.memory)
         for entry, place in zip(page.messages, page.places, strict=True):
-            yield from message(entry, self._dialect, page.unread.get(place, ""), self._calls)
+            about = entry, self._dialect, page.unread.get(place, ""), self._calls
+            yield from message(*about, named=self._named)
 
 
 class MarkdownFile(PageWriter):
     """A Markdown file of several memories."""
 
     _memory: _Memory | None = None
+    _named = True
+
+    def begin(self, cover: Cover) -> None:
+        self._named = not cover.pseudonyms
 
     def add(self, page: Page) -> None:
         if page.offset == 0:
             self._file.write("" if self._memory is None else "\n")
-            self._memory = _Memory(self._dialect)
+            self._memory = _Memory(self._dialect, named=self._named)
         assert self._memory is not None
         self._file.writelines(self._memory.pieces(page))
 

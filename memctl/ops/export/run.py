@@ -48,6 +48,7 @@ from memctl.ops.export.destination import (
     shape_of,
 )
 from memctl.ops.export.output import Output, text_of
+from memctl.ops.export.pseudonyms import pseudonymous
 from memctl.ops.export.writer import Cover, PageWriter
 from memctl.ops.holds import HoldSource
 from memctl.ops.names import tell_absent
@@ -210,6 +211,12 @@ class Export:
                 f"--clean does not fit {shape.value}, which "
                 + ("shows no notes" if shape is Shape.HTML else "needs memctl's notes"),
                 "leave it out, or use --as openai, state-dict, session-dir, csv, parquet or atif",
+            )
+        named = shape not in (Shape.HTML, Shape.MARKDOWN) or is_folder(output, shape)
+        if options.cover.pseudonyms and named:
+            raise UsageError(
+                "--pseudonyms needs a page of HTML, or one file of Markdown",
+                "name it NAME.html or NAME.md",
             )
         self.report.shape, self.report.file = shape, output
         if is_object(output):
@@ -508,6 +515,8 @@ class Export:
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
             writer.begin(self.options.cover)
             selected = select_with_places(store, self.where)
+            if self.options.cover.pseudonyms:
+                selected = pseudonymous(selected)
             if self.options.clean:
                 self._cleaner = NoteCleaner()
                 selected = self._cleaner.clean(selected)
