@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import Result
 
 from memctl.testing import samples
 from tests.support.agentscope import AgentScope
+from tests.support.processes import start, wait_until
 from tests.support.servers.pool import Servers
 
 Run = Callable[..., Result]
@@ -143,6 +145,7 @@ def test_migrate_summary_is_not_lost_in_silence(
     assert found["size"] == len(written["messages"])
 
 
+FOLLOWED = ["sqlite", "postgresql", "redis"]
 SHARED = ["sqlite", "postgresql", "mysql", "redis"]
 
 
@@ -176,3 +179,46 @@ def own(found: dict[str, Any], user: str) -> list[dict[str, Any]]:
         for message in found["messages"]
         if message["id"].startswith(start) and not message["id"].startswith(others)
     ]
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(FOLLOWED, FOLLOWED)))
+def test_migrate_follows_an_agent_that_deletes_its_hints(
+    agentscope: AgentScope,
+    run: Run,
+    place: Callable[[str], str],
+    request: pytest.FixtureRequest,
+    source: str,
+    target: str,
+) -> None:
+    """ReActAgent adds its hints with a mark, and deletes them by this mark after the reply."""
+    first, second = place(source), place(target)
+    about = {"user": "alice", "session": "trip", "marks": MARKS}
+
+    def say(id: str, *marks: str) -> None:
+        told = json.loads(samples.message(id))
+        agentscope.write(first, [{**about, "messages": [(told, list(marks))]}])
+
+    say("before")
+    process = start("migrate", first, second, "--follow", "--interval", "0.1", "--json")
+    request.addfinalizer(process.kill)
+    for number in range(4):
+        for id, marks in ((f"q{number}", ()), (f"h{number}", ("hint",))):
+            say(id, *marks)
+        wait_until(lambda number=number: f"h{number}" in held(run, second))
+        agentscope.call(first, about, ["delete_by_mark", {"mark": "hint"}])
+        say(f"a{number}")
+    agentscope.call(first, about, ["update_messages_mark", {"new_mark": "compressed"}])
+    process.send_signal(signal.SIGINT)
+    output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "in sync: safe to switch" in said
+    assert agentscope.read(second, [about]) == agentscope.read(first, [about])
+    undone = run("undo", json.loads(output)["run"], "--store", second)
+    assert undone.exit_code == 0, undone.output
+    assert held(run, second) == ""
+
+
+def held(run: Run, store: str) -> str:
+    """Return the messages in a store; none as long as memctl cannot read it."""
+    shown = run("inspect", store, "--messages", "--format", "ndjson")
+    return shown.stdout if shown.exit_code == 0 else ""
