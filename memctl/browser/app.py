@@ -25,13 +25,14 @@ from memctl.browser.catalogue import Catalogue
 from memctl.browser.commands import word
 from memctl.browser.conversation import Conversation
 from memctl.browser.document import Context
+from memctl.browser.filter import LANGUAGE, parse
 from memctl.browser.names import Names
 from memctl.browser.overlay import Asking, Choice, Help, MessageSheet, Overlay
 from memctl.browser.pane import ListPane, Pane, Sheet, WholeBar, cut_before, drawn, spread
 from memctl.browser.screens import SCREENS
 from memctl.browser.search import Search
 from memctl.browser.source import Reader, Source
-from memctl.errors import MemctlError
+from memctl.errors import MemctlError, UsageError
 from memctl.journal.runs import Run
 from memctl.location import visible
 from memctl.model import MemoryInfo, MemoryKey
@@ -64,14 +65,14 @@ class Browser(App[None]):
         Binding("ctrl+c,ctrl+q", "quit", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
         *[("q", "quit"), ("?", "help"), ("x", "commands"), ("y", "copy")],
-        *[("r", "read_anew"), ("s", "search")],
+        *[("r", "read_anew"), ("s", "search"), ("f", "filter")],
         *[(key, f"change_screen('{key}')") for key in SCREENS],
         *[(key, f"act('{key}')") for key in ACTIONS],
     ]
     CSS = """
     Screen { layout: vertical; background: $background; }
     Static { height: auto; }
-    #head, #foot, #asked, Prompt { height: 1; }
+    #head, #filter, #foot, #asked, Prompt { height: 1; }
     #body, #small { height: 1fr; }
     Pane {
         width: 1fr; height: 100%; border: round $foreground; scrollbar-size-vertical: 1;
@@ -108,7 +109,7 @@ class Browser(App[None]):
         self._opened: Pane = self._conversation
         self._opened_on = "1"
         """The screen from which the conversation or the text was opened."""
-        self._head, self._foot = Static(id="head"), Static(id="foot")
+        self._head, self._filter, self._foot = (Static(id=id) for id in ("head", "filter", "foot"))
         self._label = Static(id="label")
         self._asked = Horizontal(id="asked")
         self._body = Horizontal(id="body")
@@ -120,13 +121,14 @@ class Browser(App[None]):
         self._lister: Reader | None = None
         self._operation: Operation | None = None
         """The action that goes on."""
-        self._outcome: Operation | None = None
+        self._whole: Pane.Told | None = None
 
     # Structure
 
     def compose(self) -> ComposeResult:
         """Yield the lines and panes."""
         yield self._head
+        yield self._filter
         with self._body:
             yield from self._screens.values()
             yield self._conversation
@@ -179,6 +181,7 @@ class Browser(App[None]):
         small = width < LEAST[0] or height < LEAST[1]
         for one in (self._head, self._body, self._foot):
             one.display = not small
+        self._filter.display = self.source.filter is not None and not small
         self._small.display = small
         two = width >= WIDE
         for pane in self._screens.values():
@@ -199,6 +202,15 @@ class Browser(App[None]):
         shown.plain = self.pane.redrawn(shown.plain)
         place.update(shown, layout=False)
 
+    def _tabs(self, *, short: bool = False) -> Text:
+        """Return the screens with their keys; with ``short``, only the name of the shown one."""
+        tabs = Text()
+        for key, screen in SCREENS.items():
+            tabs.append(key, "cyan")
+            title = "" if short and key != self._shown else f"{screen.TITLE} "
+            tabs.append(f" {title}", "bold" if key == self._shown else "dim")
+        return tabs
+
     def _draw_lines(self) -> None:
         known = self._catalogue
         state = "read-only" if self.source.writing is None else "write"
@@ -210,19 +222,27 @@ class Browser(App[None]):
                 number = count(known.messages, store.dialect.noun)
                 only = f" · only {self.source.chosen}" if self.source.chosen else ""
                 facts.insert(1, f"{number} · {size(known.bytes)}{only}")
-        right = Text()
-        for key, screen in SCREENS.items() if self.size.width >= WIDE else ():
-            right.append(key, "cyan")
-            right.append(f" {screen.TITLE} ", "bold" if key == self._shown else "dim")
         others = "".join(f"   {one}" for one in facts)
-        room = self.size.width - cell_len(others) - right.cell_len - 2
+        room = self.size.width - cell_len(others) - 2
+        for right in (self._tabs(), self._tabs(short=True), Text()):
+            if self.size.width >= WIDE or right.cell_len + cell_len(label) <= room:
+                break
+        room -= right.cell_len
         left = Text.assemble(" ", (cut_before(label, room), "bold"), (others, "dim"))
         self._write(self._head, left, right)
+        if self.source.filter is not None:
+            untimed = self.source.shown.untimed
+            facts = [f"only {visible(self.source.filter.fields)}"]
+            if untimed.number:
+                facts.append(f"{count(untimed.number, untimed.noun)} without a time left out")
+            self._write(
+                self._filter, Text(f" {' · '.join(facts)}", "yellow"), Text("Esc ends it", "dim")
+            )
         self._foot.styles.height = 1
-        if self._outcome is not None:
-            lines = drawn(Text(f" {visible(self._outcome.told)}"), self.size.width)[:OUTCOME]
+        if self._whole is not None:
+            lines = drawn(Text(f" {visible(self._whole.text)}"), self.size.width)[:OUTCOME]
             self._foot.styles.height = len(lines)
-            style = "bold red" if self._outcome.failed else "yellow"
+            style = "bold red" if self._whole.error else "yellow"
             self._foot.update(Text("\n", style).join(lines))
             return
         if self._told:
@@ -273,7 +293,7 @@ class Browser(App[None]):
         self._draw_lines()
 
     async def _list(self, lister: Reader, found: Catalogue) -> None:
-        names, where = self.names, self.source.where
+        names, where = self.names, self.source.shown
 
         def take(keys: list[MemoryKey]) -> None:
             found.add_keys(keys)
@@ -293,7 +313,7 @@ class Browser(App[None]):
             self._conversation.open(next(iter(next(iter(found.users.values())).memories)))
 
     async def _count(self, lister: Reader, found: Catalogue) -> None:
-        names, where = self.names, self.source.where
+        names, where = self.names, self.source.shown
 
         def take(infos: list[MemoryInfo]) -> None:
             found.add_counts(infos)
@@ -326,9 +346,9 @@ class Browser(App[None]):
             self._told, self._is_error = text, error
             self._draw_lines()
 
-    def _tell_outcome(self, outcome: Operation | None) -> None:
-        """Show what an action has done: until the next key, or an error until Esc."""
-        self._outcome = outcome
+    def _tell_whole(self, text: str, *, error: bool = False) -> None:
+        """Show a text, of several lines if it is long: until a key, or an error until Esc."""
+        self._whole = Pane.Told(text, error) if text else None
         self._draw_lines()
 
     async def on_event(self, event: events.Event) -> None:
@@ -336,8 +356,8 @@ class Browser(App[None]):
         if isinstance(event, events.Key) and not event.is_forwarded:
             if not self._is_error:
                 self._tell("")
-            if self._outcome is not None and not self._outcome.failed:
-                self._tell_outcome(None)
+            if self._whole is not None and not self._whole.error:
+                self._tell_whole("")
         await super().on_event(event)
 
     def on_pane_told(self, event: Pane.Told) -> None:
@@ -392,14 +412,17 @@ class Browser(App[None]):
         if self._operation is not None:
             self.run_worker(self._operation.stop())
             return
-        if self._outcome is not None:
-            self._tell_outcome(None)
+        if self._whole is not None:
+            self._tell_whole("")
             return
         self._tell("")
         if pane.workers.cancel_group(pane, "seek"):
             return
         if self.pane is pane and isinstance(pane.document, Context):
             pane.action_toggle_context()
+            return
+        if self.source.filter is not None and self.pane in (pane, self.names):
+            self._filter_by("", True)
             return
         if pane.workers.cancel_group(pane, "open") and pane.document is None:
             pane.blank()
@@ -422,6 +445,33 @@ class Browser(App[None]):
         self.action_change_screen(next(key for key, one in SCREENS.items() if one is Search))
         if search.words:
             search.action_slash()
+
+    def action_filter(self) -> None:
+        """Ask for what the list and the conversation show alone."""
+        fields = self.source.filter.fields if self.source.filter is not None else ""
+        given = f"{fields} {self.names.filter}".strip()
+        self.on_pane_asked(Pane.Asked("Filter", self._filter_by, given))
+
+    def _filter_by(self, text: str | None, complete: bool) -> None:
+        """Filter the names as they are typed, and messages after Enter."""
+        try:
+            found = parse(text or "", self.source.where)
+        except UsageError as error:
+            if complete:
+                self._tell_whole(f"{error.message}; {error.hint}", error=True)
+            return
+        if self.pane is self.names:
+            self.names.filter_by(found.words)
+        elif found.words:
+            if complete:
+                told = f"'{found.words}' is no filter of messages; {LANGUAGE}"
+                self._tell_whole(told, error=True)
+            return
+        if complete and text is not None:
+            self.source.filter = found if found.fields else None
+            self._arrange()
+            self._list_again()
+            self._conversation.filter_anew()
 
     def action_focus_next(self) -> None:
         """Use the other pane."""
@@ -495,7 +545,7 @@ class Browser(App[None]):
             self._tell(f"{action.name} needs {what} under the cursor")
         elif action.label:
             given = action.suggest(self.pane.subject())
-            self.post_message(Pane.Asked(action.label, begin, given))
+            self.on_pane_asked(Pane.Asked(action.label, begin, given))
         else:
             begin()
 
@@ -509,7 +559,7 @@ class Browser(App[None]):
             await operation.perform(action, chosen, text)
         finally:
             self._operation = None
-        self._tell_outcome(operation)
+        self._tell_whole(operation.told, error=operation.failed)
         self._list_again()
         if not operation.failed:
             self.names.picked.clear()

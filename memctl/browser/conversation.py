@@ -19,12 +19,13 @@ from textual.message import Message
 
 from memctl.browser.actions import HINTS
 from memctl.browser.document import PAGE, Context, Document, Entry, Missing, Whole, Windows
-from memctl.browser.pane import Drawn, Hint, Subject, Target, drawn, name_of
+from memctl.browser.pane import Drawn, Hint, Subject, Target, drawn, name_of, with_id
 from memctl.browser.source import Reader, Source
 from memctl.dialects.view import Dialect
 from memctl.errors import MemctlError
 from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
+from memctl.output import conversation
 from memctl.output.conversation import FOLDED, Extent
 from memctl.selection import Selection
 from memctl.text.numbers import count
@@ -40,6 +41,8 @@ AHEAD = 60
 SOUGHT = 1000
 """The number of messages that are searched at once."""
 REST = "Enter shows more"
+SPEAKERS = [f"bold {color}" for color in ("green", "blue", "magenta", "cyan", "red")]
+"""The styles of speakers, which can be read on light and dark terminals."""
 
 
 class Conversation(Drawn):
@@ -64,6 +67,8 @@ class Conversation(Drawn):
         self.document: Document | None = None
         self.cursor = 0
         self.unfolded = False
+        self._styles: dict[str, str] = {}
+        """The styles of the speakers so far."""
         self.told = "Enter opens a memory."
         """The text that is shown without a document."""
         self.found = ""
@@ -102,12 +107,13 @@ class Conversation(Drawn):
         at: int | None,
         *,
         context: bool,
-        acted: bool = False,
+        changed: bool = False,
     ) -> None:
         title, before = name_of(key), self.document
         fresh = before is None or before.key != key
         if fresh:
             self._let_go()
+            self._styles.clear()
             self.blank(title, "reading…")
         try:
             if self._reader is None:
@@ -116,6 +122,8 @@ class Conversation(Drawn):
             document: Document
             if context:
                 document = Context(reader, key)
+            elif self.source.filter is not None:
+                document = Whole(reader, key, self.source.shown)
             elif reader.store.features.cheap_windows and not dialect.leaves_out:
                 document = Windows(reader, key)
             else:
@@ -124,22 +132,24 @@ class Conversation(Drawn):
             if target is not None:
                 at = await self._place(document, target)
         except MemctlError as error:
-            if fresh or acted:
+            if fresh or changed:
                 self.blank(title, error.message)
-            if not acted:
+            if not changed:
                 self._fail(error)
             return
         told = ""
         if target is not None:
-            told = "the message is not in this conversation" if at is None else ""
+            hides = "the filter hides the message" if self.source.filter else ""
+            if at is None and not changed:
+                told = hides or "the message is not in this conversation"
             self.found = target.found or self.found
         if before is not None:
             gone = before.total - document.total
-            if not (fresh or acted) and type(before) is type(document) and gone > 0:
+            if not (fresh or changed) and type(before) is type(document) and gone > 0:
                 told = f"{count(gone, dialect.noun)} were deleted meanwhile"
-            if acted and at is not None and gone == len(self.picked):
+            if changed and at is not None and gone == len(self.picked):
                 at -= sum(index < at for index in self.picked.values())
-            if acted or gone:
+            if changed or gone:
                 self._let_go()
             before.close()
         self._show(title, document, at)
@@ -170,7 +180,16 @@ class Conversation(Drawn):
         await old.close()
         if (document := self.document) is not None:
             context = isinstance(document, Context)
-            await self._open(document.key, None, self.cursor, context=context, acted=acted)
+            await self._open(document.key, None, self.cursor, context=context, changed=acted)
+
+    def filter_anew(self) -> None:
+        """Show what the filter lets through; the cursor stays on its message."""
+        if self.document is not None:
+            entry, key = self._entry(), self.document.key
+            target = entry and Target(with_id(entry.message.id), entry.number - 1)
+            self._let_go()
+            work = self._open(key, target, None, context=False, changed=True)
+            self.run_worker(work, group="open", exclusive=True)
 
     async def end(self) -> None:
         """Close what is open, since the browser ends."""
@@ -249,15 +268,26 @@ class Conversation(Drawn):
         """Return the lines of a message, without its margin."""
         folds = entry.unread and not self.unfolded
         extent = Extent(FOLDED if folds else LONGEST, REST, self.unfolded, LARGEST)
-        lines = drawn(entry.drawn(self._dialect, extent), width - 2)
+        lines = drawn(entry.drawn(self._dialect, extent, self._style_of), width - 2)
         for text in lines if self.found else ():
             text.highlight_regex(re.compile(re.escape(self.found), re.IGNORECASE), "reverse")
         return lines
 
+    def _style_of(self, role: str, speaker: str) -> str:
+        """Return the style of a speaker, which no other has as long as there are enough."""
+        styles = self._styles
+        if speaker not in styles:
+            own = conversation.ROLE_STYLES.get(role, "")
+            free = [one for one in SPEAKERS if one not in styles.values()]
+            spare = free[0] if free else SPEAKERS[len(styles) % len(SPEAKERS)]
+            styles[speaker] = own if own in free else spare
+        return styles[speaker]
+
     def lines(self, width: int, height: int) -> list[Text]:
         """Return the lines that are seen."""
         if self.document is None or not self.document.total:
-            told = self.told if self.document is None else "no messages"
+            none = "no message matches the filter" if self.source.filter else "no messages"
+            told = self.told if self.document is None else none
             return drawn(Text(self.redrawn(told), "dim"), width)[:height]
         if self._width != width:
             self._width = width
@@ -585,7 +615,7 @@ class Conversation(Drawn):
         entry = self._entry()
         if entry is None or self.document is None or isinstance(self.document, Context):
             return None
-        whole = self.source.where.only(frozenset({self.document.key}))
+        whole = self.source.shown.only(frozenset({self.document.key}))
         return (
             whole
             if self.picks_all

@@ -20,7 +20,7 @@ from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.context import ContextMessage, read_context
 from memctl.output import conversation
-from memctl.output.conversation import Extent
+from memctl.output.conversation import Extent, StyleOf, role_style
 from memctl.selection import Selection
 from memctl.store import DamagedMemory, Store
 
@@ -44,8 +44,10 @@ class Entry(NamedTuple):
     fault: str = ""
     unread: str = ""
 
-    def drawn(self, dialect: Dialect, extent: Extent) -> RenderableType:
-        """Return what is shown of the message."""
+    def drawn(
+        self, dialect: Dialect, extent: Extent, style_of: StyleOf = role_style
+    ) -> RenderableType:
+        """Return what is shown of the message; ``style_of`` returns the style of its speaker."""
         if dialect.facts:
             return conversation.fact(self.message, self.number, extent=extent)
         return conversation.message(
@@ -55,6 +57,7 @@ class Entry(NamedTuple):
             unread=self.unread,
             dialect=dialect,
             extent=extent,
+            style_of=style_of,
         )
 
 
@@ -176,15 +179,16 @@ class Windows(Document):
 
 
 class Whole(Document):
-    """Messages that are read once, into a temporary file."""
+    """The messages that ``where`` selects, read once, into a temporary file."""
 
-    def __init__(self, reader: Reader, key: MemoryKey) -> None:
+    def __init__(self, reader: Reader, key: MemoryKey, where: Selection | None = None) -> None:
         super().__init__(reader, key)
+        self._where = where or Selection()
         self._spool: ItemSpool[list[Entry]] = ItemSpool()
 
     def read(self, store: Store) -> AsyncGenerator[Entry]:
         """Yield the messages in order."""
-        return _whole(store, self.key)
+        return _whole(store, self.key, self._where)
 
     async def open(self, told: Callable[[int], object]) -> None:
         self._pages.clear()
@@ -247,12 +251,19 @@ class Context(Whole):
         _refuse_damage(store, self.key)
 
 
-async def _whole(store: Store, key: MemoryKey) -> AsyncGenerator[Entry]:
+async def _whole(store: Store, key: MemoryKey, where: Selection) -> AsyncGenerator[Entry]:
     there = False
-    read = store.read(Selection(keys=frozenset({key})))
-    async with aclosing(understood(read, store.dialect)) as pages:
+
+    async def read() -> AsyncGenerator[Page]:
+        nonlocal there
+        whole = store.read(Selection(keys=frozenset({key})))
+        async with aclosing(understood(whole, store.dialect)) as pages:
+            async for page in pages:
+                there = True
+                yield page
+
+    async with aclosing(where.apply(read(), store.dialect)) as pages:
         async for page in pages:
-            there = True
             for entry, place in zip(page.messages, page.places, strict=True):
                 yield Entry(entry, place + 1, unread=page.unread.get(place, ""))
     _refuse_damage(store, key)

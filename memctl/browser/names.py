@@ -36,7 +36,9 @@ class Names(Folded[User | MemoryKey]):
 
     TITLE = "Memories"
     HINTS = (("↵", "Open"), ("/", "Filter"), ("o", "Order"), ("s", "Search"), ("1-5", "Screens"))
-    BINDINGS: ClassVar[list[BindingType]] = [("o", "order"), ("a,*", "pick_all")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *[("o", "order"), ("a,*", "pick_all"), ("/", "app.filter")]
+    ]
     share = "38"
 
     def __init__(self, source: Source, catalogue: Catalogue) -> None:
@@ -80,9 +82,9 @@ class Names(Folded[User | MemoryKey]):
             self.unfolded |= new
         self.update_rows()
 
-    def _filter_by(self, text: str | None, _complete: bool = False) -> None:
+    def filter_by(self, text: str) -> None:
         """Show only the names that contain a text, whatever its case."""
-        self.filter = text or ""
+        self.filter = text
         self.update_rows()
 
     def action_order(self) -> None:
@@ -146,7 +148,7 @@ class Names(Folded[User | MemoryKey]):
         """Return why there are no rows."""
         if self.filter and self.catalogue.memories:
             return f"No name contains '{visible(self.filter)}'. Esc clears."
-        return self.told
+        return "No message matches the filter." if self.source.filter else self.told
 
     def draw(self, row: User | MemoryKey, width: int) -> list[Text]:
         """Return the line of a user or of a memory."""
@@ -205,15 +207,11 @@ class Names(Folded[User | MemoryKey]):
         self.post_message(self.Opened(row))
 
     def fold(self) -> bool:
-        """Clear the filter, or fold the user of the memory."""
+        """Clear the filter of names, or fold the user of the memory; leave another filter alone."""
         if self.filter:
-            self._filter_by("")
+            self.filter_by("")
             return True
-        return not self._is_plain() and super().fold()
-
-    def action_slash(self) -> None:
-        """Filter the names while they are typed."""
-        self.post_message(self.Asked("Filter", self._filter_by, self.filter))
+        return not (self.source.filter or self._is_plain()) and super().fold()
 
     def hints(self) -> Sequence[Hint]:
         """Return the most useful keys."""
@@ -251,7 +249,7 @@ class Names(Folded[User | MemoryKey]):
         keys = self.picked & self._shown()
         if not keys and row is not None:
             keys = {row} if isinstance(row, MemoryKey) else self._shown(row.name)
-        return self.source.where.only(frozenset(keys)) if keys else None
+        return self.source.shown.only(frozenset(keys)) if keys else None
 
     def about(self, row: User | MemoryKey) -> Subject:
         """Return a memory or a user, to copy the name of the session or of the user."""

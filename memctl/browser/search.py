@@ -104,7 +104,7 @@ class Search(ListPane[Hit]):
                 self.say("")
                 return None
         return await background.submit(
-            search([target], self.words, source.where, options, progress)
+            search([target], self.words, source.shown, options, progress)
         )
 
     def _show(self, report: SearchReport, told: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from memctl.browser.filter import Filter
 from memctl.config.offload import OffloadSettings
 from memctl.errors import MemctlError
 from memctl.journal.runs import Run
@@ -291,9 +292,9 @@ class Writing:
     limit_name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
-    """The browsed store, and the selection of its memories.
+    """The browsed store, and the selection of its memories; ``filter`` narrows it further.
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the
     store, not yet open.  ``address`` returns the location of a store by its name, as the journal
@@ -311,6 +312,12 @@ class Source:
     piped: bool = False
     path: str | None = None
     writing: Writing | None = None
+    filter: Filter | None = None
+
+    @property
+    def shown(self) -> Selection:
+        """The selection of what is shown."""
+        return self.where if self.filter is None else self.filter.where
 
     @property
     def chosen(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -41,7 +42,14 @@ GLANCE = 4096
 INDENT = "   "
 """The indentation of the lines of a message."""
 
-_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
+ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "system": "bold magenta"}
+StyleOf = Callable[[str, str], str]
+"""Returns the style of a speaker from its role and its name."""
+
+
+def role_style(role: str, _: str) -> str:
+    """Return the style of a role, whoever speaks."""
+    return ROLE_STYLES.get(role, "bold")
 
 
 class Extent(NamedTuple):
@@ -115,6 +123,7 @@ def message(
     dialect: Dialect = AGENTSCOPE1,
     extent: Extent = _INSPECTED,
     calls: CallNames | None = None,
+    style_of: StyleOf = role_style,
 ) -> RenderableType:
     """Draw a message: a line with sender, time and marks, then its blocks.
 
@@ -129,7 +138,8 @@ def message(
     role = "?" if view.role is None else view.role
     text = Text()
     text.append(f"#{number} ", "dim")
-    text.append(visible(role if view.name is None else view.name), _ROLE_STYLES.get(role, "bold"))
+    speaker = role if view.name is None else view.name
+    text.append(visible(speaker), style_of(role, speaker))
     when = visible(view.time or "")
     text.append(f" ({visible(role)})" + (f"  {when}" if when else ""), "dim")
     for mark in tags(entry.marks, unread):

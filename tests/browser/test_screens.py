@@ -90,3 +90,45 @@ async def test_browser_screens_of_a_store_without_memories(tmp_path: Path) -> No
     await fill(path, {})
     async with browsing(make_browser(path)) as driver:
         driver.compare("no-memories")
+
+
+async def test_browser_gives_each_speaker_a_colour(tmp_path: Path) -> None:
+    path = str(tmp_path / "agents.db")
+    names = ["Alice", "Friday", "Saturday", "Friday", "Alice"]
+    roles = ["user", "assistant", "assistant", "assistant", "user"]
+    said = [
+        samples.entry(f"m{n}", n, name=name, role=role)
+        for n, (name, role) in enumerate(zip(names, roles, strict=True))
+    ]
+    await fill(path, {MemoryKey("ada", "kyoto"): said})
+    async with browsing(make_browser(path)) as driver:
+        for keys in (["down", "enter"], ["r"], ["g", "j"]):
+            await driver.press(*keys)
+            colours: dict[str, set[str]] = {}
+            for one in driver.segments():
+                if one.text in names and one.style and one.style.color:
+                    colours.setdefault(one.text, set()).add(one.style.color.name)
+            assert sorted(map(len, colours.values())) == [1, 1, 1], "one colour for one speaker"
+            assert len({min(some) for some in colours.values()}) == 3, "another for another"
+
+
+async def test_browser_shows_the_tabs_on_a_small_terminal(agents: str) -> None:
+    async with browsing(make_browser(agents)) as driver:
+        head = driver.screen().splitlines()[0]
+        assert head.split("read-only")[1].split() == ["1", "Memories", "2", "3", "4", "5"]
+        head = (await driver.press("3")).splitlines()[0]
+        assert head.split("read-only")[1].split() == ["1", "2", "3", "Marks", "4", "5"]
+        assert "read-only" in (await driver.resize(61, 24)).splitlines()[0]
+
+
+@pytest.mark.slow
+async def test_browser_screens_of_actions(agents: str) -> None:
+    async with browsing(make_browser(agents, write=True)) as driver:
+        driver.compare("write-memories")
+        await driver.press("down", "enter", "k", "k", "space", "space")
+        driver.compare("write-selected")
+        await driver.press("d")
+        driver.compare("write-delete")
+        await driver.press("n", "escape", "f")
+        await driver.answer("role:user since:2026-10-01")
+        driver.compare("filter")

@@ -58,6 +58,8 @@ async def test_search_asks_before_it_makes_an_index(agents: str) -> None:
         assert len(folder.indexes()) == 1
         screen = await driver.press("down", "enter")
         assert "▌ #1 ada (user)" in screen
+        marked = [one.text for one in driver.segments() if one.style and one.style.reverse]
+        assert set(marked) == {"Kyoto"}, "the hit is marked in the conversation"
         assert "of 11 messages" in screen
         screen = await driver.press("escape", "x")
         assert "--user ada --session kyoto --id Qm1 --messages" in screen

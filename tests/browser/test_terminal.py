@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import shlex
@@ -15,7 +16,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.support.cli import Run, fails
+from memctl.model import MemoryKey
+from memctl.testing import samples
+from tests.support.cli import Run, contents, fails, fill
 from tests.support.forkserver import ForkedProcess, TerminalProcess
 from tests.terminal.conftest import Screen, environment
 
@@ -210,3 +213,55 @@ for name in COMMANDS:
     assert "textual" not in sys.modules, name
 """
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> str:
+    """A SQLite file of many memories, whose deletion takes a while."""
+    path = str(tmp_path / "large.db")
+    memories = {MemoryKey("ada", f"s{n:04}"): samples.entries(20) for n in range(1500)}
+    asyncio.run(fill(path, memories))
+    return path
+
+
+def write(store: str, state: Path) -> Screen:
+    """Start the browser that may change the store."""
+    settings = environment(TERM="xterm-256color", LC_ALL="C.UTF-8", XDG_STATE_HOME=str(state))
+    return Screen(80, ["browse", store, "--write"], settings)
+
+
+@pytest.mark.slow
+def test_browser_prints_what_it_has_changed(tmp_path: Path) -> None:
+    path = str(tmp_path / "agents.db")
+    asyncio.run(fill(path, {MemoryKey("ada", "kyoto"): samples.entries(5)}))
+    process = write(path, tmp_path)
+    before = termios.tcgetattr(process.child_fd)
+    process.expect("by name")
+    process.send("d")
+    process.expect("delete 5 messages in 1 memory")
+    process.send("x")
+    process.send("y")
+    process.expect("5 messages deleted")
+    process.send("q")
+    code, after = ended(process, before)
+    assert code == 0
+    assert "5 messages deleted in 1 memory · undo it with: memctl undo " in after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_browser_stops_an_action_at_a_signal(large: str, tmp_path: Path, number: int) -> None:
+    process = write(large, tmp_path)
+    before = termios.tcgetattr(process.child_fd)
+    process.expect("by name")
+    process.send("d")
+    process.expect("delete 30,000 messages in 1,500 memories")
+    process.send("y")
+    process.expect("working")
+    process.kill(number)
+    code, after = ended(process, before)
+    assert code == 128 + number
+    assert "Traceback" not in after
+    sizes = {len(entries) for entries in contents(large).values()}
+    assert sizes <= {0, 20}, "no memory is half deleted"
+    assert "deleted in" in after or "nothing was changed" in after
