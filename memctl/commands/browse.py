@@ -69,7 +69,7 @@ def browse(
     ] = False,
     max_delete: MaxDeleteOption = None,
 ) -> None:
-    """Look through a store in the terminal; change it only with --write.
+    """Look through a store in the terminal; --write changes it.
 
     Shows memories, conversations, hits of searches, marks, findings and runs. The key ? lists the
     keys, x shows the commands for what is selected, q quits. With --write, keys do what the
