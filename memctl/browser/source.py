@@ -279,8 +279,8 @@ class Writing:
     with an observer.  ``check`` refuses the plan of a run that deletes more than ``limit``, which
     the user wrote as ``max_delete``; ``error`` returns the error if a run left memories unchanged.
     ``offload`` returns the settings of an offload to a folder; without its name, to the configured
-    one.  ``export`` are the options of exports, and ``output`` returns the file of a name, which
-    may be an alias.
+    one.  ``export`` returns the options of an export, and ``output`` the file of a name, which may
+    be an alias.
     """
 
     record: Callable[[str], Run]
@@ -288,7 +288,7 @@ class Writing:
     check: Callable[[ChangeRun], None]
     error: Callable[[ChangeRun], MemctlError | None]
     offload: Callable[[str], OffloadSettings]
-    export: ExportOptions
+    export: Callable[[], ExportOptions]
     output: Callable[[str], str]
     limit: tuple[float, bool] | None
     max_delete: str | None

@@ -71,7 +71,7 @@ def browse(
     ] = False,
     max_delete: MaxDeleteOption = None,
 ) -> None:
-    """Look through a store in the terminal; change it only with --write.
+    """Look through a store in the terminal; --write changes it.
 
     Shows memories, conversations, hits of searches, marks, findings and runs. The key ? lists the
     keys, x shows the commands for what is selected, q quits. With --write, keys do what the
@@ -134,7 +134,7 @@ def _writing(run: Run, store: str, location: Location, max_delete: str | None) -
         check,
         lambda change: ChangeOutcome(change, location.label).error(),
         lambda to: read_offload(run.configuration(), {"to": to or None}),
-        ExportOptions(must_exist=True, encryption=run.encryption()),
+        lambda: ExportOptions(must_exist=True, encryption=run.encryption()),
         *(partial(output_of, run), deletion_limit(max_delete), max_delete),
     )
 
