@@ -127,7 +127,7 @@ def _writing(run: Run, store: str, location: Location, max_delete: str | None) -
         lambda observer: run_options(run, dry_run=False, observer=observer),
         lambda change: ChangeOutcome(change, location).error(),
         lambda to: read_offload(run.configuration(), {"to": to or None}),
-        ExportOptions(must_exist=True, encryption=run.encryption()),
+        lambda: ExportOptions(must_exist=True, encryption=run.encryption()),
         *(partial(output_of, run), deletion_limit(max_delete), f"--max-delete {max_delete}"),
     )
 

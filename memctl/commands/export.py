@@ -166,8 +166,8 @@ def export(
         )
     if more and output == STDOUT and shape is None:
         raise UsageError(
-            f"unexpected {redact_value(more[0])!r}: memctl export takes STORE, and several only for "
-            "a page",
+            f"unexpected {redact_value(more[0])!r}: memctl export takes STORE, "
+            "and several only for a page",
             "-o FILE to write a file; -o NAME.html for a page of several stores",
         )
     output = output_of(run, output)
