@@ -24,6 +24,7 @@ from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
 from memctl.registry import SUFFIXES
 from memctl.reports import search as reports
+from memctl.reports.report import named
 from memctl.selection import Selection
 from memctl.text.numbers import count
 
@@ -221,9 +222,7 @@ def _row(hit: Hit) -> reports.HitRow:
     around = bool(hit.before or hit.after)
     return reports.HitRow(
         store=hit.store,
-        user=hit.key.user,
-        session=hit.key.session,
-        path=hit.key.part or UNSET,
+        **named(hit.key),
         id=hit.id,
         position=hit.position,
         time=hit.time,

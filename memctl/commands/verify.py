@@ -26,7 +26,7 @@ from memctl.output import tables
 from memctl.output.printout import CsvRows, Listing, Printout, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
-from memctl.reports.report import Maybe
+from memctl.reports.report import Maybe, named
 from memctl.reports.verify import (
     ArchiveRow,
     ComparedMemories,
@@ -192,9 +192,7 @@ def difference_row(difference: Difference, diff: Maybe[list[str]] = UNSET) -> Di
     """Return a difference of two stores as a row of the report."""
     key = difference.key
     return DifferenceRow(
-        user=key.user,
-        session=key.session,
-        path=key.part or UNSET,
+        **named(key),
         code=difference.code,
         id=difference.id,
         message=difference.message,
