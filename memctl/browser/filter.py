@@ -25,7 +25,7 @@ _WORD = re.compile(
 
 
 class Filter(NamedTuple):
-    """A filter: the fields as they were typed, what they choose, and the other words."""
+    """A filter: its typed fields, the selection that they make, and its other words."""
 
     fields: str
     where: Selection

@@ -145,11 +145,6 @@ def compress(
         refuse_unasked(yes)
     prompt = None if prompt_file is None else _text(prompt_file)
     made = named_summarizer(run, summarizer, prompt)
-    if max_cost is not None and made.prices is None:
-        raise UsageError(
-            f"--max-cost needs the prices of {summarizer!r}",
-            f"set input_price and output_price in [summarizers.{summarizer}]",
-        )
     location = changeable(run, store, where, path)
     location = wait_for(located(location))
     wanted = CompressOptions(

@@ -69,7 +69,7 @@ def read_last_report(path: Path) -> LastReport | None:
 
 
 def changes_since(last: LastReport, report: ReportReport) -> Since:
-    """Return what changed from the last report to this one.
+    """Return the changes between the last report and a new one.
 
     Raises:
         UsageError: the last report is about something else.

@@ -538,3 +538,14 @@ def test_library_prunes_blobs_that_nothing_refers_to(tmp_path: Path) -> None:
     tried = memctl.sync.prune_blobs([store], str(blobs), grace=now, run=RunOptions(dry_run=True))
     assert memctl.sync.prune_blobs([store], str(blobs), grace=now) == tried != {}
     assert memctl.sync.prune_blobs([store], str(blobs), grace=now) == {}
+
+
+def test_library_compress_with_a_limit_needs_prices(source: Path) -> None:
+    before = contents(f"sqlite:///{source}")
+    options = memctl.CompressOptions(memctl.CompressMode.REPLACE, max_cost=1.0)
+    with (
+        memctl.sync.open_store(str(source), change=True) as store,
+        pytest.raises(memctl.UsageError, match="needs the prices of 'extractive'"),
+    ):
+        memctl.sync.compress(store, options=options)
+    assert contents(f"sqlite:///{source}") == before

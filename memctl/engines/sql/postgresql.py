@@ -133,7 +133,7 @@ SELECT DISTINCT b.pid, b.application_name, b.usename FROM unnest($1::int[]) AS o
 LATERAL unnest(pg_blocking_pids(own.pid)) AS other(pid) JOIN pg_stat_activity b USING (pid)
 WHERE b.pid <> ALL ($1) ORDER BY 1
 """
-"""The other sessions for whose locks some sessions wait; every login may ask."""
+"""The sessions that hold locks for which the sessions ``$1`` wait; every login may ask."""
 _LACKS = "has_any_column_privilege(to_regclass({}), '{}') IS FALSE"
 LACKS_INSERT = _LACKS.format("{}", "INSERT")
 """SQL that is true if the login may not insert rows into a table with this quoted name.

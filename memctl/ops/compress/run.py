@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
-from memctl.errors import Failure, Lost, MemctlError, Unavailable
+from memctl.errors import Failure, Lost, MemctlError, Unavailable, UsageError
 from memctl.inference.errors import ModelError, Unreachable
 from memctl.inference.settings import Usage
 from memctl.inference.summary import Summary, render_free
@@ -721,7 +721,11 @@ class CompressionPipeline:
 
 @dataclass(eq=False)
 class CompressRun(ChangeRun):
-    """A run that summarizes old messages, and commits a memory as soon as its summary is ready."""
+    """A run that summarizes old messages, and commits a memory as soon as its summary is ready.
+
+    Raises:
+        UsageError: the cost is limited, and the summarizer has no prices.
+    """
 
     wanted: CompressOptions
     summarizer: Summarizer
@@ -730,6 +734,12 @@ class CompressRun(ChangeRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.wanted.max_cost is not None and self.summarizer.prices is None:
+            name = self.summarizer.name
+            raise UsageError(
+                f"--max-cost needs the prices of {name!r}",
+                f"set input_price and output_price in [summarizers.{name}]",
+            )
         self.compressed = CompressReport(self.report, self.summarizer.counted_by)
         if self.summarizer.prices is not None:
             self.compressed.cost = 0.0

@@ -1,4 +1,4 @@
-"""What a followed copy left in the target, to tell it from what others wrote there."""
+"""The target of a followed copy as the copy left it: a memory that differs was changed by others."""
 
 from __future__ import annotations
 
