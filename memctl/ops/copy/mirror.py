@@ -1,4 +1,4 @@
-"""The target of a followed copy as the copy left it: a memory that differs was changed by others."""
+"""The target of a followed copy as the copy left it: another memory was changed by others."""
 
 from __future__ import annotations
 
