@@ -23,6 +23,7 @@ from memctl import plugins
 from memctl.commands._context import Run
 from memctl.commands._help import Helpful, Rows
 from memctl.commands._mistakes import ARGUMENTS, options_of, unknown_command, usage_error
+from memctl.commands._parameters import option
 from memctl.errors import MemctlError, Unavailable, UsageError
 from memctl.location import visible
 from memctl.machine import signals, streams
@@ -464,57 +465,45 @@ def _show_completion(shell: Shell | None) -> None:
 def _globals(
     context: typer.Context,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Read the configuration from FILE."),
+        Path | None, option("--config FILE", "Read the configuration from FILE.")
     ] = None,
     quiet: Annotated[
         bool,
-        typer.Option(
-            "-q", "--quiet", help="Print no notes, no progress and no table of a successful change."
-        ),
+        option("-q --quiet", "Print no notes, no progress and no table of a successful change."),
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more details.")] = False,
-    color: Annotated[
-        Color, typer.Option("--color", metavar="WHEN", help="Colour the output")
-    ] = Color.AUTO,
+    verbose: Annotated[bool, option("-v --verbose", "Print more details.")] = False,
+    color: Annotated[Color, option("--color WHEN", "Colour the output")] = Color.AUTO,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="Format of messages on stderr")
+        LogFormat, option("--log-format", "Format of messages on stderr")
     ] = LogFormat.TEXT,
     progress_interval: Annotated[
         float | None,
-        typer.Option(
-            "--progress-interval",
-            metavar="SECONDS",
+        option(
+            "--progress-interval SECONDS",
+            "Print a line of progress on stderr every SECONDS.",
             min=0.1,
-            help="Print a line of progress on stderr every SECONDS.",
         ),
     ] = None,
     ping: Annotated[
-        str | None,
-        typer.Option(
-            "--ping", metavar="URL", help="Call URL after success, and URL/fail after failure."
-        ),
+        str | None, option("--ping URL", "Call URL after success, and URL/fail after failure.")
     ] = None,
     metrics_file: Annotated[
         Path | None,
-        typer.Option(
-            "--metrics-file",
-            metavar="FILE",
-            help="Write the result for the textfile collector of node_exporter.",
+        option(
+            "--metrics-file FILE", "Write the result for the textfile collector of node_exporter."
         ),
     ] = None,
     show_completion: Annotated[  # noqa: ARG001 - acted on by its callback
         Shell | None,
-        typer.Option(
-            "--show-completion",
-            metavar="SHELL",
-            help="Print the completion script of a shell",
+        option(
+            "--show-completion SHELL",
+            "Print the completion script of a shell",
             callback=_show_completion,
             is_eager=True,
         ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acted on by its callback
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, option("--version", "Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     monitoring = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
 from rich.console import RenderableType
 
 from memctl.commands._context import Run
@@ -20,7 +19,7 @@ from memctl.reports.change import (
     RewrittenMessages,
     RewrittenRow,
 )
-from memctl.reports.report import Report
+from memctl.reports.report import Report, named
 
 
 class RewriteOutcome(ChangeOutcome[RewriteRun]):
@@ -42,9 +41,7 @@ class RewriteOutcome(ChangeOutcome[RewriteRun]):
         if self.dry_run:
             fields["plan"] = [
                 RewrittenRow(
-                    user=key.user,
-                    session=key.session,
-                    path=key.part or UNSET,
+                    **named(key),
                     messages=sizes.messages,
                     bytes=BeforeAfter(sizes.before, sizes.after),
                 )

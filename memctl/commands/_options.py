@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from memctl.commands._context import Run, run_as_it_is, this_run
 from memctl.commands._help import CONNECTION, OUTPUT, PARTS, SAFETY, SELECTION, Helpful
+from memctl.commands._parameters import argument, option
 from memctl.commands._values import rate
 from memctl.engines import objects
 from memctl.errors import UsageError
@@ -30,93 +31,69 @@ from memctl.text.values import period
 if TYPE_CHECKING:
     from memctl.commands._part_line import Work
 
-selecting = partial(typer.Option, rich_help_panel=SELECTION)
+selecting = partial(option, rich_help_panel=SELECTION)
 """An option that selects memories or messages."""
-connecting = partial(typer.Option, rich_help_panel=CONNECTION)
+connecting = partial(option, rich_help_panel=CONNECTION)
 """An option for the connection to a store."""
-guarding = partial(typer.Option, rich_help_panel=SAFETY)
+guarding = partial(option, rich_help_panel=SAFETY)
 """An option that protects data, or lifts a protection."""
-dividing = partial(typer.Option, rich_help_panel=PARTS)
+dividing = partial(option, rich_help_panel=PARTS)
 """An option that divides a run into parts."""
-printing = partial(typer.Option, rich_help_panel=OUTPUT)
+printing = partial(option, rich_help_panel=OUTPUT)
 """An option for the output."""
 
 STORE_HELP = "A URL, a path, an alias or - (see memctl help stores)."
-StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help=STORE_HELP)]
+StoreArgument = Annotated[str, argument("STORE", STORE_HELP)]
 
-UserOption = Annotated[
-    list[str] | None, selecting("--user", metavar="NAME", help="Only this user.")
-]
-SessionOption = Annotated[
-    list[str] | None, selecting("--session", metavar="NAME", help="Only this session.")
-]
+UserOption = Annotated[list[str] | None, selecting("--user NAME", "Only this user.")]
+SessionOption = Annotated[list[str] | None, selecting("--session NAME", "Only this session.")]
 PathOption = Annotated[
-    str | None,
-    selecting(
-        "--path", metavar="PATH", help="Only this memory of a session, such as agent.memory."
-    ),
+    str | None, selecting("--path PATH", "Only this memory of a session, such as agent.memory.")
 ]
-DryRunOption = Annotated[bool, guarding("-n", "--dry-run", help="Preview changes; write nothing.")]
-YesOption = Annotated[bool, guarding("-y", "--yes", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[bool, guarding("-n --dry-run", "Preview changes; write nothing.")]
+YesOption = Annotated[bool, guarding("-y --yes", "Do not ask for confirmation.")]
 BackupOption = Annotated[
-    bool,
-    guarding("--backup/--no-backup", help="Do not record the changes; no undo is possible then."),
+    bool, guarding("--backup/--no-backup", "Do not record the changes; no undo is possible then.")
 ]
 MaxDeleteOption = Annotated[
     str | None,
     guarding(
-        "--max-delete",
-        metavar="N|N%",
-        help="Delete nothing if more than N messages, or N percent, are selected.",
+        "--max-delete N|N%", "Delete nothing if more than N messages, or N percent, are selected."
     ),
 ]
 EncryptOption = Annotated[
     list[str] | None,
     guarding(
-        "--encrypt-to",
-        metavar="RECIPIENT",
-        help="Encrypt a file that ends in .age, or stdout, for this public key of age or SSH.",
+        "--encrypt-to RECIPIENT",
+        "Encrypt a file that ends in .age, or stdout, for this public key of age or SSH.",
     ),
 ]
 LossyOption = Annotated[
-    bool, guarding("--lossy", help="Drop what the target cannot store, and report it.")
+    bool, guarding("--lossy", "Drop what the target cannot store, and report it.")
 ]
 AllMessagesOption = Annotated[
     bool,
     guarding(
         "--all-messages",
-        help="Copy messages that the framework does not read as messages that it reads.",
+        "Copy messages that the framework does not read as messages that it reads.",
     ),
 ]
 ConflictOption = Annotated[
     OnConflict,
-    guarding(
-        "--on-conflict",
-        metavar="ACTION",
-        help="Action if the target holds other messages in a memory",
-    ),
+    guarding("--on-conflict ACTION", "Action if the target holds other messages in a memory"),
 ]
 JobsOption = Annotated[
-    int,
-    connecting("--jobs", metavar="N", min=1, max=64, help="Write N memories at the same time."),
+    int, connecting("--jobs N", "Write N memories at the same time.", min=1, max=64)
 ]
 EmbedderOption = Annotated[
     str | None,
-    connecting(
-        "--embedder",
-        metavar="NAME",
-        help="Make missing vectors with this embedder of the configuration.",
-    ),
+    connecting("--embedder NAME", "Make missing vectors with this embedder of the configuration."),
 ]
 TokenizerOption = Annotated[
-    str,
-    typer.Option(
-        "--summarizer", metavar="NAME", help="Count tokens with the tokenizer of this summarizer."
-    ),
+    str, option("--summarizer NAME", "Count tokens with the tokenizer of this summarizer.")
 ]
 PagerOption = Annotated[
-    bool,
-    printing("--pager/--no-pager", help="Print long output at once, without PAGER or less."),
+    bool, printing("--pager/--no-pager", "Print long output at once, without PAGER or less.")
 ]
 
 
@@ -124,66 +101,49 @@ def _selection(
     user: UserOption = None,
     session: SessionOption = None,
     mark: Annotated[
-        list[str] | None,
-        selecting("--mark", metavar="MARK", help="Only messages with this mark."),
+        list[str] | None, selecting("--mark MARK", "Only messages with this mark.")
     ] = None,
     exclude_mark: Annotated[
-        list[str] | None,
-        selecting("--exclude-mark", metavar="MARK", help="Only messages without this mark."),
+        list[str] | None, selecting("--exclude-mark MARK", "Only messages without this mark.")
     ] = None,
     role: Annotated[
-        list[str] | None,
-        selecting("--role", metavar="ROLE", help="Only messages with this role."),
+        list[str] | None, selecting("--role ROLE", "Only messages with this role.")
     ] = None,
     name: Annotated[
-        list[str] | None,
-        selecting("--name", metavar="NAME", help="Only messages from this sender."),
+        list[str] | None, selecting("--name NAME", "Only messages from this sender.")
     ] = None,
-    id_: Annotated[
-        list[str] | None, selecting("--id", metavar="ID", help="Only the message with this id.")
-    ] = None,
+    id_: Annotated[list[str] | None, selecting("--id ID", "Only the message with this id.")] = None,
     older_than: Annotated[
         str | None,
         selecting(
-            "--older-than",
-            metavar="AGE",
-            help="Only messages older than AGE, such as 7d or 12h; units: s, m (minutes), h, d, w.",
+            "--older-than AGE",
+            "Only messages older than AGE, such as 7d or 12h; units: s, m (minutes), h, d, w.",
         ),
     ] = None,
     newer_than: Annotated[
-        str | None,
-        selecting("--newer-than", metavar="AGE", help="Only messages no older than AGE."),
+        str | None, selecting("--newer-than AGE", "Only messages no older than AGE.")
     ] = None,
     since: Annotated[
         str | None,
         selecting(
-            "--since",
-            metavar="TIME",
-            help="Only messages from TIME on: 2026-01-31, 2026-01-31T12:00, yesterday.",
+            "--since TIME", "Only messages from TIME on: 2026-01-31, 2026-01-31T12:00, yesterday."
         ),
     ] = None,
-    until: Annotated[
-        str | None,
-        selecting("--until", metavar="TIME", help="Only messages before TIME."),
-    ] = None,
+    until: Annotated[str | None, selecting("--until TIME", "Only messages before TIME.")] = None,
     last: Annotated[
-        int | None,
-        selecting("--last", metavar="N", min=1, help="Only the newest N messages of each memory."),
+        int | None, selecting("--last N", "Only the newest N messages of each memory.", min=1)
     ] = None,
     match: Annotated[
-        str | None,
-        selecting(
-            "--match", metavar="TEXT", help="Only messages that contain TEXT, case-sensitive."
-        ),
+        str | None, selecting("--match TEXT", "Only messages that contain TEXT, case-sensitive.")
     ] = None,
     ignore_case: Annotated[
-        bool, selecting("--ignore-case", help="Find the TEXT of --match in any case.")
+        bool, selecting("--ignore-case", "Find the TEXT of --match in any case.")
     ] = False,
     live: Annotated[
         bool | None,
         selecting(
             "--live/--not-live",
-            help="Only messages that the framework reads, or that it leaves out.",
+            "Only messages that the framework reads, or that it leaves out.",
             show_default=False,
         ),
     ] = None,
@@ -232,11 +192,10 @@ def _limit_buckets(seconds: float) -> float:
 TimeoutOption = Annotated[
     float,
     connecting(
-        "--timeout",
+        "--timeout SECONDS",
+        "Treat a connection as lost after SECONDS without an answer.",
         callback=_limit_buckets,
-        metavar="SECONDS",
         min=1,
-        help="Treat a connection as lost after SECONDS without an answer.",
     ),
 ]
 
@@ -248,19 +207,15 @@ def _time_limit(timeout: TimeoutOption = SECONDS) -> float:
 RateOption = Annotated[
     str | None,
     connecting(
-        "--rate-limit",
-        metavar="RATE",
-        help="Read no faster than RATE: 500 (messages a second) or 2MB (bytes a second).",
+        "--rate-limit RATE",
+        "Read no faster than RATE: 500 (messages a second) or 2MB (bytes a second).",
     ),
 ]
 
 
 def _transfer(
     retries: Annotated[
-        int,
-        connecting(
-            "--retries", metavar="N", min=0, help="Retry a lost connection N times in a row."
-        ),
+        int, connecting("--retries N", "Retry a lost connection N times in a row.", min=0)
     ] = 5,
     timeout: TimeoutOption = SECONDS,
     rate_limit: RateOption = None,
@@ -287,27 +242,20 @@ class Division(NamedTuple):
 def _division(
     shard: Annotated[
         str | None,
-        dividing(
-            "--shard",
-            metavar="K/N",
-            help="Do part K of N, numbered from 0: all memories of some sessions.",
-        ),
+        dividing("--shard K/N", "Do part K of N, numbered from 0: all memories of some sessions."),
     ] = None,
     shards: Annotated[
-        int | None,
-        dividing("--shards", metavar="N", min=1, max=MOST, help="Do the whole in N parts."),
+        int | None, dividing("--shards N", "Do the whole in N parts.", min=1, max=MOST)
     ] = None,
     on: Annotated[
-        On,
-        dividing("--on", metavar="ENGINE", help="Run the parts as processes or as Ray tasks"),
+        On, dividing("--on ENGINE", "Run the parts as processes or as Ray tasks")
     ] = On.LOCAL,
     workers: Annotated[
         int | None,
         dividing(
-            "--workers",
-            metavar="M",
+            "--workers M",
+            "Run at most M parts at the same time.",
             min=1,
-            help="Run at most M parts at the same time.",
             show_default="the number of CPUs",
         ),
     ] = None,
@@ -326,11 +274,7 @@ _JOB = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 def _job(
     job: Annotated[
         str | None,
-        dividing(
-            "--job",
-            metavar="NAME",
-            help="Name the divided run, for memctl history and memctl undo.",
-        ),
+        dividing("--job NAME", "Name the divided run, for memctl history and memctl undo."),
     ] = None,
 ) -> str:
     if job is not None and not _JOB.fullmatch(job):
@@ -341,8 +285,8 @@ def _job(
 
 
 def _report_format(
-    format_: Annotated[Format, printing("--format", help="Format of the report")] = Format.TABLE,
-    json: Annotated[bool, printing("--json", help="Short for --format json.")] = False,
+    format_: Annotated[Format, printing("--format", "Format of the report")] = Format.TABLE,
+    json: Annotated[bool, printing("--json", "Short for --format json.")] = False,
 ) -> Format:
     return Format.JSON if json else format_
 

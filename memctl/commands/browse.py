@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._options import (
@@ -27,6 +25,7 @@ from memctl.commands._options import (
     guarding,
     opens_stores,
 )
+from memctl.commands._parameters import option
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import (
     interrupted,
@@ -59,13 +58,10 @@ def browse(
     store: StoreArgument,
     user: UserOption = None,
     session: SessionOption = None,
-    ascii_: Annotated[
-        bool, typer.Option("--ascii", help="Draw with ASCII characters alone.")
-    ] = False,
+    ascii_: Annotated[bool, option("--ascii", "Draw with ASCII characters alone.")] = False,
     path: PathOption = None,
     write: Annotated[
-        bool,
-        guarding("--write", help="Mark, delete, export and offload what is selected; undo runs."),
+        bool, guarding("--write", "Mark, delete, export and offload what is selected; undo runs.")
     ] = False,
     max_delete: MaxDeleteOption = None,
 ) -> None:

@@ -28,6 +28,7 @@ from memctl.commands._options import (
     guarding,
     selecting,
 )
+from memctl.commands._parameters import option
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, named_summarizer, wait_for
 from memctl.errors import Failure, UsageError
@@ -58,81 +59,61 @@ def compress(
     context: typer.Context,
     store: StoreArgument,
     where: Selection,
-    all_: Annotated[bool, selecting("--all", help="Select every memory of the store.")] = False,
+    all_: Annotated[bool, selecting("--all", "Select every memory of the store.")] = False,
     mode: Annotated[
         CompressMode | None,
-        typer.Option(
+        option(
             "--mode",
-            help="Put the summary into the session state, into a message, or into a message that "
+            "Put the summary into the session state, into a message, or into a message that "
             "replaces the old ones",
             show_default="mark if the store holds summaries, else message",
         ),
     ] = None,
     summarizer: Annotated[
-        str,
-        typer.Option(
-            "--summarizer", metavar="NAME", help="Use this summarizer of the configuration."
-        ),
+        str, option("--summarizer NAME", "Use this summarizer of the configuration.")
     ] = "extractive",
     keep_recent: Annotated[
         int,
         selecting(
-            *("--keep-recent", "--keep-last"),
-            metavar="N",
-            min=1,
-            help="Keep the newest N messages of each memory.",
+            "--keep-recent --keep-last N", "Keep the newest N messages of each memory.", min=1
         ),
     ] = 3,
     trigger_tokens: Annotated[
         int | None,
         selecting(
-            "--trigger-tokens",
-            metavar="N",
-            min=0,
-            help="Only memories with more than N tokens to summarize.",
+            "--trigger-tokens N", "Only memories with more than N tokens to summarize.", min=0
         ),
     ] = None,
     trigger_messages: Annotated[
         int | None,
         selecting(
-            "--trigger-messages",
-            metavar="N",
-            min=0,
-            help="Only memories with more than N messages to summarize; with both triggers, "
+            "--trigger-messages N",
+            "Only memories with more than N messages to summarize; with both triggers, "
             "either limit is enough.",
+            min=0,
         ),
     ] = None,
     prompt_file: Annotated[
         Path | None,
-        typer.Option(
-            "--prompt-file",
-            metavar="FILE",
-            help="Give the model these instructions instead of memctl's.",
-        ),
+        option("--prompt-file FILE", "Give the model these instructions instead of memctl's."),
     ] = None,
     template_file: Annotated[
-        Path | None,
-        typer.Option("--template-file", metavar="FILE", help="Write summaries with this template."),
+        Path | None, option("--template-file FILE", "Write summaries with this template.")
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
+        option(
+            "--jobs N",
+            "Summarize N memories at the same time (default from the summarizer).",
             min=1,
             max=256,
-            help="Summarize N memories at the same time (default from the summarizer).",
         ),
     ] = None,
     max_cost: Annotated[
-        float | None,
-        guarding(
-            "--max-cost", metavar="X", min=0.0, help="Stop before the model costs more than X."
-        ),
+        float | None, guarding("--max-cost X", "Stop before the model costs more than X.", min=0.0)
     ] = None,
     max_memories: Annotated[
-        int | None,
-        guarding("--max-memories", metavar="N", min=1, help="Compress at most N memories."),
+        int | None, guarding("--max-memories N", "Compress at most N memories.", min=1)
     ] = None,
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,

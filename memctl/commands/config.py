@@ -20,6 +20,7 @@ from memctl.commands._defaults import (
     options,
 )
 from memctl.commands._options import group, takes_options
+from memctl.commands._parameters import option
 from memctl.commands._run import wait_for
 from memctl.config import Config, write_sample
 from memctl.config.holds import read_holds
@@ -56,7 +57,7 @@ def _config() -> None:
 @app.command("init")
 def init(
     context: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, option("--force", "Replace an existing file.")] = False,
 ) -> None:
     """Write a configuration file with every setting, commented out.
 
@@ -77,9 +78,7 @@ def init(
 def show(
     context: typer.Context,
     run: Run,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Show every option of every command.")
-    ] = False,
+    all_: Annotated[bool, option("--all", "Show every option of every command.")] = False,
 ) -> None:
     """Show each setting and where it comes from.
 
@@ -108,16 +107,11 @@ def check(
     context: typer.Context,
     run: Run,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0.1, help="Wait at most this long for each."
-        ),
+        float, option("--timeout SECONDS", "Wait at most this long for each.", min=0.1)
     ] = 20.0,
     no_model: Annotated[
         bool,
-        typer.Option(
-            "--no-model", help="Check the settings of summarizers and embedders without a request."
-        ),
+        option("--no-model", "Check the settings of summarizers and embedders without a request."),
     ] = False,
 ) -> None:
     """Try every store, summarizer, embedder and key of the configuration.
@@ -207,15 +201,15 @@ def _options(run: Run, root: Any, commands: Mapping[str, Any], *, every: bool) -
             config.summarizer(str(setting.raw))
         if (setting := said.get("embedder")) is not None:
             config.embedder(str(setting.raw))
-        for option in options(words, command):
-            setting = said.get(option.name)
-            if not words and is_given(root, option.parameter.name):
-                value = root.params[option.parameter.name]
-                rows.append(_row(option.key, _plain(value), Origin.COMMAND_LINE))
+        for one in options(words, command):
+            setting = said.get(one.name)
+            if not words and is_given(root, one.parameter.name):
+                value = root.params[one.parameter.name]
+                rows.append(_row(one.key, _plain(value), Origin.COMMAND_LINE))
             elif setting is not None and setting.where not in told:
-                rows.append(_row(option.key, _plain(setting.raw), setting.source, setting.where))
-            elif setting is None and option.settable and (every or not words):
-                rows.append(_row(option.key, _plain(option.parameter.default), Origin.DEFAULT))
+                rows.append(_row(one.key, _plain(setting.raw), setting.source, setting.where))
+            elif setting is None and one.settable and (every or not words):
+                rows.append(_row(one.key, _plain(one.parameter.default), Origin.DEFAULT))
     return rows
 
 
@@ -257,8 +251,8 @@ def _warn_of_variables(run: Run, root: Any, commands: Mapping[str, Any]) -> None
     """Warn of unknown environment variables that resemble the variable of an option."""
     known = set(OWN_VARIABLES)
     for words, command in _commands(root, commands):
-        for option in options(words, command):
-            known.update(option.variables)
+        for one in options(words, command):
+            known.update(one.variables)
     for name in configuration.environment():
         if name.startswith(f"{PREFIX}_") and name not in known:
             near = nearest(name, known, 0.85)

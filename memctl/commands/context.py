@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
-import typer
 from rich.text import Text
 
 from memctl.commands._context import Run
@@ -22,6 +21,7 @@ from memctl.commands._options import (
     UserOption,
     opens_stores,
 )
+from memctl.commands._parameters import option
 from memctl.commands._run import readable, token_counter, wait_for
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED, CallNames
@@ -59,8 +59,7 @@ def context(
     user: UserOption = None,
     session: SessionOption = None,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="Show all messages, also those that are not sent."),
+        bool, option("--all", "Show all messages, also those that are not sent.")
     ] = False,
     summarizer: TokenizerOption = "extractive",
     path: PathOption = None,

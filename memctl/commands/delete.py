@@ -38,24 +38,18 @@ def delete(
     run: Run,
     store: StoreArgument,
     where: Selection,
-    all_: Annotated[bool, selecting("--all", help="Select every message of the store.")] = False,
+    all_: Annotated[bool, selecting("--all", "Select every message of the store.")] = False,
     keep_last: Annotated[
-        int | None,
-        selecting(
-            "--keep-last", metavar="N", min=1, help="Keep the newest N messages of each memory."
-        ),
+        int | None, selecting("--keep-last N", "Keep the newest N messages of each memory.", min=1)
     ] = None,
     keep_tool_pairs: Annotated[
         bool,
-        selecting(
-            "--keep-tool-pairs", help="Keep a tool call if its result stays, and the reverse."
-        ),
+        selecting("--keep-tool-pairs", "Keep a tool call if its result stays, and the reverse."),
     ] = False,
     with_tool_pairs: Annotated[
         bool,
         selecting(
-            "--with-tool-pairs",
-            help="Also delete the other half of each tool call, and its reasoning.",
+            "--with-tool-pairs", "Also delete the other half of each tool call, and its reasoning."
         ),
     ] = False,
     max_delete: MaxDeleteOption = None,

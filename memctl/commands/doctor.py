@@ -9,7 +9,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
-import typer
 from msgspec import UNSET
 from rich.console import RenderableType
 
@@ -28,6 +27,7 @@ from memctl.commands._options import (
     YesOption,
     divisible_change,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
 from memctl.config.offload import read_offload
@@ -58,40 +58,23 @@ class FailOn(StrEnum):
 def doctor(
     run: Run,
     store: StoreArgument,
-    codes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CODE", help="Only findings with this code."),
-    ] = None,
+    codes: Annotated[list[str] | None, argument("CODE", "Only findings with this code.")] = None,
     user: UserOption = None,
     session: SessionOption = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ignore", metavar="CODE", help="Neither report nor repair findings with this code."
-        ),
+        option("--ignore CODE", "Neither report nor repair findings with this code."),
     ] = None,
     fail_on: Annotated[
-        FailOn,
-        typer.Option(
-            "--fail-on", metavar="SEVERITY", help="End with exit code 6 from this severity on"
-        ),
+        FailOn, option("--fail-on SEVERITY", "End with exit code 6 from this severity on")
     ] = FailOn.WARNING,
     max_result: Annotated[
-        int,
-        typer.Option(
-            "--max-result", metavar="BYTES", min=1, help="Report tool results larger than BYTES."
-        ),
+        int, option("--max-result BYTES", "Report tool results larger than BYTES.", min=1)
     ] = MAX_RESULT,
     quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Do not compare the indexes of a SQLite file with its tables."
-        ),
+        bool, option("--quick", "Do not compare the indexes of a SQLite file with its tables.")
     ] = False,
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Repair what can be repaired; asks first."),
-    ] = False,
+    repair: Annotated[bool, option("--repair", "Repair what can be repaired; asks first.")] = False,
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     backup: BackupOption = True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked
@@ -21,6 +20,7 @@ from memctl.commands._options import (
     printing,
     selecting,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._run import files_of, narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
@@ -39,30 +39,23 @@ from memctl.text.numbers import count
 @opens_stores
 def erase(
     run: Run,
-    stores: Annotated[list[str] | None, typer.Argument(metavar="STORE", help=STORE_HELP)] = None,
-    user: Annotated[
-        str | None, selecting("--user", metavar="NAME", help="The user to erase.")
-    ] = None,
+    stores: Annotated[list[str] | None, argument("STORE", STORE_HELP)] = None,
+    user: Annotated[str | None, selecting("--user NAME", "The user to erase.")] = None,
     session: Annotated[
-        str | None,
-        selecting(
-            "--session", metavar="NAME", help="Only this session of the user, or of no user."
-        ),
+        str | None, selecting("--session NAME", "Only this session of the user, or of no user.")
     ] = None,
     archives: Annotated[
         list[str] | None,
         selecting(
-            "--archives",
-            metavar="FILE",
-            help="Also erase from this archive, or all files of a rotation; they are rewritten.",
+            "--archives FILE",
+            "Also erase from this archive, or all files of a rotation; they are rewritten.",
         ),
     ] = None,
     blobs: Annotated[
         str | None,
-        typer.Option(
-            "--blobs",
-            metavar="DIR|URL",
-            help="Also remove offloaded contents here that only erased messages refer to.",
+        option(
+            "--blobs DIR|URL",
+            "Also remove offloaded contents here that only erased messages refer to.",
         ),
     ] = None,
     yes: YesOption = False,
@@ -70,13 +63,11 @@ def erase(
     receipt: Annotated[
         str | None,
         printing(
-            "--receipt",
-            metavar="FILE",
-            help="Write the receipt to FILE, or s3://...: JSON, or a page (.html).",
+            "--receipt FILE", "Write the receipt to FILE, or s3://...: JSON, or a page (.html)."
         ),
     ] = None,
     force: Annotated[
-        bool, guarding("--force", help="Replace the file of --receipt if it exists.")
+        bool, guarding("--force", "Replace the file of --receipt if it exists.")
     ] = False,
 ) -> None:
     """Erase a user or a session. Cannot be undone.

@@ -93,8 +93,7 @@ def export(
     min_memories: Annotated[
         int | None,
         guarding(
-            "--min-memories",
-            metavar="N",
+            "--min-memories N",
             min=0,
             help="Write nothing if fewer than N memories are selected.",
             show_default="1 with --rotate",
@@ -103,8 +102,7 @@ def export(
     min_messages: Annotated[
         int | None,
         guarding(
-            "--min-messages",
-            metavar="N",
+            "--min-messages N",
             min=0,
             help="Write nothing if fewer than N messages are selected.",
         ),

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from memctl.commands._context import this_run
 from memctl.commands._help import WIDEST, columns
+from memctl.commands._parameters import argument
 from memctl.commands._topics import TEXTS, TOPICS
 from memctl.errors import UsageError, exit_codes
 from memctl.reports import schema_names
@@ -21,8 +22,7 @@ from memctl.text.words import did_you_mean
 def help_(
     context: typer.Context,
     topic: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC", help=f"A command, or a topic: {', '.join(TOPICS)}."),
+        list[str] | None, argument("TOPIC", f"A command, or a topic: {', '.join(TOPICS)}.")
     ] = None,
 ) -> None:
     """Explain a command or a topic.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
-
 from memctl.commands._context import Run as ThisRun
 from memctl.commands._options import takes_options
+from memctl.commands._parameters import argument, option
 from memctl.commands._reports import run_row
 from memctl.journal.runs import Run
 from memctl.ops.history import RunList, list_runs
@@ -21,24 +20,15 @@ from memctl.text.values import moment
 @takes_options
 def history(
     run: ThisRun,
-    store: Annotated[
-        str | None, typer.Argument(metavar="STORE", help="Only runs that changed this store.")
-    ] = None,
+    store: Annotated[str | None, argument("STORE", "Only runs that changed this store.")] = None,
     command: Annotated[
-        list[str] | None,
-        typer.Option("--command", metavar="NAME", help="Only runs of this command."),
+        list[str] | None, option("--command NAME", "Only runs of this command.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only runs since TIME, such as 2026-01-31, or an age such as 30d.",
-        ),
+        option("--since TIME", "Only runs since TIME, such as 2026-01-31, or an age such as 30d."),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="Show the newest N runs, 0 for all.")
-    ] = 20,
+    limit: Annotated[int, option("--limit N", "Show the newest N runs, 0 for all.", min=0)] = 20,
 ) -> None:
     """List the runs that can be undone.
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import YesOption, group, selecting, takes_options
+from memctl.commands._parameters import argument, option
 from memctl.commands._run import wait_for
 from memctl.errors import UsageError
 from memctl.holds import Hold
@@ -51,24 +51,14 @@ def _hold() -> None:
 @takes_options
 def add(
     run: Run,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why the memories must stay.")
-    ],
-    user: Annotated[
-        str | None, selecting("--user", metavar="NAME", help="Hold the memories of this user.")
-    ] = None,
-    session: Annotated[
-        str | None, selecting("--session", metavar="NAME", help="Hold this session.")
-    ] = None,
+    reason: Annotated[str, option("--reason TEXT", "Why the memories must stay.")],
+    user: Annotated[str | None, selecting("--user NAME", "Hold the memories of this user.")] = None,
+    session: Annotated[str | None, selecting("--session NAME", "Hold this session.")] = None,
     store: Annotated[
-        str | None,
-        selecting("--store", metavar="STORE", help="Hold memories of this store only."),
+        str | None, selecting("--store STORE", "Hold memories of this store only.")
     ] = None,
     until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="DATE", help="The last day of the hold, such as 2027-06-30."
-        ),
+        str | None, option("--until DATE", "The last day of the hold, such as 2027-06-30.")
     ] = None,
 ) -> None:
     """Hold the memories of a user, a session or a store.
@@ -85,9 +75,9 @@ def add(
             "the hold names no user, session or store", "add --user, --session or --store"
         )
     _refuse_text("--reason", reason, empty=False)
-    for option, text in (("--user", user), ("--session", session)):
+    for name, text in (("--user", user), ("--session", session)):
         if text is not None:
-            _refuse_text(option, text)
+            _refuse_text(name, text)
     hold = Hold(reason, user, session, until=_last_day(until))
     if store is not None:
         argument, place = _place(run, store)
@@ -105,7 +95,7 @@ def add(
 def list_(
     run: Run,
     all_: Annotated[
-        bool, typer.Option("--all", help="List holds that have ended or were removed, too.")
+        bool, option("--all", "List holds that have ended or were removed, too.")
     ] = False,
 ) -> None:
     """List the holds of the configuration and of memctl hold add.
@@ -123,12 +113,9 @@ def list_(
 @takes_options
 def remove(
     run: Run,
-    id_: Annotated[str, typer.Argument(metavar="HOLD", help="The id of the hold.")],
+    id_: Annotated[str, argument("HOLD", "The id of the hold.")],
     reason: Annotated[
-        str,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Why the hold is removed.", show_default=False
-        ),
+        str, option("--reason TEXT", "Why the hold is removed.", show_default=False)
     ] = "",
     yes: YesOption = False,
 ) -> None:

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
@@ -28,6 +26,7 @@ from memctl.commands._options import (
     YesOption,
     takes_options,
 )
+from memctl.commands._parameters import argument
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import (
     named_embedder,
@@ -54,10 +53,7 @@ from memctl.text.values import deletion_limit
 def import_(
     run: Run,
     file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="A .json state, a folder of them, an archive, or - for stdin."
-        ),
+        str, argument("FILE", "A .json state, a folder of them, an archive, or - for stdin.")
     ],
     store: StoreArgument,
     where: Selection,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, group, opens_stores, takes_options
+from memctl.commands._parameters import argument, option
 from memctl.commands._run import named_embedder, wait_for
 from memctl.errors import NotFound, UsageError
 from memctl.index import folder
@@ -29,9 +29,7 @@ from memctl.text.numbers import count, size
 
 app = group()
 
-StoresArgument = Annotated[
-    list[str], typer.Argument(metavar="STORE", help="URLs, paths or aliases.")
-]
+StoresArgument = Annotated[list[str], argument("STORE", "URLs, paths or aliases.")]
 
 
 @app.callback()
@@ -70,7 +68,7 @@ def update(
     run: Run,
     stores: StoresArgument,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Compare texts, too: read all messages.")
+        bool, option("--checksum", "Compare texts, too: read all messages.")
     ] = False,
     embedder: EmbedderOption = None,
 ) -> None:
@@ -100,10 +98,8 @@ def update(
 @takes_options
 def remove(
     run: Run,
-    stores: Annotated[
-        list[str] | None, typer.Argument(metavar="STORE", help="URLs, paths or aliases.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove all indexes.")] = False,
+    stores: Annotated[list[str] | None, argument("STORE", "URLs, paths or aliases.")] = None,
+    everything: Annotated[bool, option("--all", "Remove all indexes.")] = False,
 ) -> None:
     """Remove indexes; the next search of a store makes a new one.
 

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from msgspec import UNSET
 
 from memctl.commands._context import Run
 from memctl.commands._options import PagerOption, PathOption, StoreArgument, divisible
+from memctl.commands._parameters import option
 from memctl.commands._run import readable, rotation, wait_for
 from memctl.dialects.view import CallNames
 from memctl.errors import UsageError
@@ -57,24 +57,14 @@ def inspect(
     run: Run,
     store: StoreArgument,
     where: Selection,
-    messages: Annotated[
-        bool, typer.Option("--messages", help="Show the messages themselves.")
-    ] = False,
-    ids: Annotated[bool, typer.Option("--ids", help="Show the ids of messages.")] = False,
-    by: Annotated[
-        GroupBy | None, typer.Option("--by", metavar="FIELD", help="Count messages by")
-    ] = None,
-    sort: Annotated[
-        Sort, typer.Option("--sort", metavar="FIELD", help="Sort memories by")
-    ] = Sort.MESSAGES,
+    messages: Annotated[bool, option("--messages", "Show the messages themselves.")] = False,
+    ids: Annotated[bool, option("--ids", "Show the ids of messages.")] = False,
+    by: Annotated[GroupBy | None, option("--by FIELD", "Count messages by")] = None,
+    sort: Annotated[Sort, option("--sort FIELD", "Sort memories by")] = Sort.MESSAGES,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=0,
-            help="Show at most N rows, 0 for all.",
-            show_default="50 on a terminal",
+        option(
+            "--limit N", "Show at most N rows, 0 for all.", min=0, show_default="50 on a terminal"
         ),
     ] = None,
     path: PathOption = None,

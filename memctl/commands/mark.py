@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from memctl.commands._change import change, refuse_unclear
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
@@ -19,6 +17,7 @@ from memctl.commands._options import (
     opens_stores,
     selecting,
 )
+from memctl.commands._parameters import argument
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable, readable, wait_for
 from memctl.errors import UsageError
@@ -40,7 +39,7 @@ from memctl.store import refuse_facts
 
 app = group()
 
-MarkArgument = Annotated[str, typer.Argument(metavar="MARK", help="The name of the mark.")]
+MarkArgument = Annotated[str, argument("MARK", "The name of the mark.")]
 
 
 @app.callback()
@@ -62,7 +61,7 @@ def add(
     store: StoreArgument,
     mark_name: MarkArgument,
     where: Selection,
-    all_: Annotated[bool, selecting("--all", help="Select every message of the store.")] = False,
+    all_: Annotated[bool, selecting("--all", "Select every message of the store.")] = False,
     backup: BackupOption = True,
     path: PathOption = None,
     dry_run: DryRunOption = False,
@@ -106,8 +105,8 @@ def remove(
 def rename(
     run: Run,
     store: StoreArgument,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The mark to replace.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The new mark.")],
+    old: Annotated[str, argument("OLD", "The mark to replace.")],
+    new: Annotated[str, argument("NEW", "The new mark.")],
     where: Selection,
     backup: BackupOption = True,
     path: PathOption = None,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._copy import carry_out
@@ -28,6 +26,7 @@ from memctl.commands._options import (
     guarding,
     takes_options,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import (
     encrypting,
@@ -47,36 +46,29 @@ from memctl.text.values import deletion_limit
 @partial(takes_options, divisible=True, changes=True)
 def migrate(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="SRC", help=f"The source. {STORE_HELP}")],
-    target: Annotated[str, typer.Argument(metavar="DST", help=f"The target. {STORE_HELP}")],
+    source: Annotated[str, argument("SRC", f"The source. {STORE_HELP}")],
+    target: Annotated[str, argument("DST", f"The target. {STORE_HELP}")],
     where: Selection,
     on_conflict: ConflictOption = OnConflict.FAIL,
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     verify: Annotated[
-        bool, guarding("--verify/--no-verify", help="Do not compare source and target afterwards.")
+        bool, guarding("--verify/--no-verify", "Do not compare source and target afterwards.")
     ] = True,
     checksum: Annotated[
         bool,
-        typer.Option(
-            "--checksum",
-            help="Compare contents too, to find changed messages whose ids are the same.",
+        option(
+            "--checksum", "Compare contents too, to find changed messages whose ids are the same."
         ),
     ] = False,
     encrypt_to: EncryptOption = None,
     lossy: LossyOption = False,
     all_messages: AllMessagesOption = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep copying until Ctrl-C, also what agents delete.")
+        bool, option("--follow", "Keep copying until Ctrl-C, also what agents delete.")
     ] = False,
     interval: Annotated[
-        float,
-        typer.Option(
-            "--interval",
-            metavar="SECONDS",
-            min=0.1,
-            help="Look for changes this often, with --follow.",
-        ),
+        float, option("--interval SECONDS", "Look for changes this often, with --follow.", min=0.1)
     ] = 5.0,
     embedder: EmbedderOption = None,
     jobs: JobsOption = 1,

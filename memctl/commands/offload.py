@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-import typer
-
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
@@ -24,6 +22,7 @@ from memctl.commands._options import (
     opens_stores,
     selecting,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._run import changeable, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
@@ -42,37 +41,27 @@ from memctl.text.values import age, deletion_limit
 @opens_stores
 def offload(
     run: Run,
-    stores: Annotated[list[str], typer.Argument(metavar="STORE", help=STORE_HELP)],
+    stores: Annotated[list[str], argument("STORE", STORE_HELP)],
     where: Selection,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="DIR|URL", help="The folder for the contents, or s3://..."),
+        str | None, option("--to DIR|URL", "The folder for the contents, or s3://...")
     ] = None,
     larger: Annotated[
-        str | None,
-        selecting("--larger", metavar="SIZE", help="Only contents larger than SIZE, such as 64kB."),
+        str | None, selecting("--larger SIZE", "Only contents larger than SIZE, such as 64kB.")
     ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option("--keep", metavar="SIZE", help="Keep the first SIZE of each text."),
-    ] = None,
+    keep: Annotated[str | None, option("--keep SIZE", "Keep the first SIZE of each text.")] = None,
     url_prefix: Annotated[
         str | None,
-        typer.Option(
-            "--url-prefix",
-            metavar="URL",
-            help="Agents read the folder at URL: put URLs of the files in the place of media.",
+        option(
+            "--url-prefix URL",
+            "Agents read the folder at URL: put URLs of the files in the place of media.",
         ),
     ] = None,
     prune: Annotated[
-        bool,
-        typer.Option("--prune", help="Remove the files that no message of the stores refers to."),
+        bool, option("--prune", "Remove the files that no message of the stores refers to.")
     ] = False,
     grace: Annotated[
-        str,
-        typer.Option(
-            "--grace", metavar="AGE", help="With --prune: keep files younger than AGE, such as 12h."
-        ),
+        str, option("--grace AGE", "With --prune: keep files younger than AGE, such as 12h.")
     ] = "7d",
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from memctl.commands._change import change
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
@@ -17,6 +15,7 @@ from memctl.commands._options import (
     StoreArgument,
     opens_stores,
 )
+from memctl.commands._parameters import option
 from memctl.commands._run import changeable
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
@@ -31,8 +30,7 @@ def rehydrate(
     store: StoreArgument,
     where: Selection,
     source: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DIR|URL", help="The folder that offload wrote to."),
+        str | None, option("--from DIR|URL", "The folder that offload wrote to.")
     ] = None,
     backup: BackupOption = True,
     path: PathOption = None,

@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
 
-import typer
 from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
@@ -24,6 +23,7 @@ from memctl.commands._options import (
     TokenizerOption,
     opens_stores,
 )
+from memctl.commands._parameters import option
 from memctl.commands._reports import run_row
 from memctl.commands._run import readable, token_counter, wait_for
 from memctl.errors import Failure, UsageError
@@ -68,54 +68,35 @@ def report(
     store: StoreArgument,
     where: Selection,
     output: Annotated[
-        str,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Write to this file.", show_default="stdout"
-        ),
+        str, option("-o --output FILE", "Write to this file.", show_default="stdout")
     ] = STDOUT,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, option("--force", "Replace an existing file.")] = False,
     title: Annotated[
         str | None,
-        typer.Option(
-            "--title",
-            metavar="TEXT",
-            help="Heading of the page.",
-            show_default="the name of the store",
-        ),
+        option("--title TEXT", "Heading of the page.", show_default="the name of the store"),
     ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="N", min=1, help="Show at most N rows of each list.")
-    ] = TOP,
+    top: Annotated[int, option("--top N", "Show at most N rows of each list.", min=1)] = TOP,
     context_limit: Annotated[
         int | None,
-        typer.Option(
-            "--context-limit",
-            metavar="N",
-            min=1,
-            help="Count the memories whose agents send more than N tokens.",
+        option(
+            "--context-limit N", "Count the memories whose agents send more than N tokens.", min=1
         ),
     ] = None,
     summarizer: TokenizerOption = "extractive",
     findings: Annotated[
-        bool,
-        typer.Option("--findings/--no-findings", help="Leave out the findings of memctl doctor."),
+        bool, option("--findings/--no-findings", "Leave out the findings of memctl doctor.")
     ] = True,
     pseudonyms: Annotated[
-        bool,
-        typer.Option(
-            "--pseudonyms", help="Show numbers instead of the store, users, sessions and ids."
-        ),
+        bool, option("--pseudonyms", "Show numbers instead of the store, users, sessions and ids.")
     ] = False,
     form: Annotated[
-        Form | None,
-        typer.Option("--as", metavar="KIND", help="Kind of the output", show_default="html"),
+        Form | None, option("--as KIND", "Kind of the output", show_default="html")
     ] = None,
     since_last: Annotated[
         Path | None,
-        typer.Option(
-            "--since-last",
-            metavar="FILE",
-            help="Say what changed since this report: a page, or what --json printed.",
+        option(
+            "--since-last FILE",
+            "Say what changed since this report: a page, or what --json printed.",
         ),
     ] = None,
     path: PathOption = None,

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from memctl import api
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
@@ -24,6 +22,7 @@ from memctl.commands._options import (
     YesOption,
     takes_options,
 )
+from memctl.commands._parameters import argument
 from memctl.commands._reports import CopyOutcome
 from memctl.commands._run import narrowed, readable, wait_for
 from memctl.errors import UsageError
@@ -41,10 +40,7 @@ from memctl.text.numbers import count
 @partial(takes_options, changes=True)
 def restore(
     run: Run,
-    archive: Annotated[
-        str,
-        typer.Argument(metavar="ARCHIVE", help="An archive, such as nightly@2026-11-25."),
-    ],
+    archive: Annotated[str, argument("ARCHIVE", "An archive, such as nightly@2026-11-25.")],
     store: StoreArgument,
     user: UserOption = None,
     session: SessionOption = None,

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-import typer
-
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._journal import record, run_options
 from memctl.commands._options import DryRunOption, YesOption, opens_stores
+from memctl.commands._parameters import argument
 from memctl.commands._run import changeable, named_summarizer, wait_for
 from memctl.location import Location
 from memctl.ops.retain.actions import Surroundings
@@ -30,8 +29,7 @@ from memctl.text.numbers import count
 def retain(
     run: Run,
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="POLICY", help="A policy of the configuration; without names, all."),
+        list[str] | None, argument("POLICY", "A policy of the configuration; without names, all.")
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -7,12 +7,12 @@ import sys
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from msgspec import UNSET
 
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import EmbedderOption, PagerOption, PathOption, opens_stores
+from memctl.commands._parameters import argument, option
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.index.query import field_of
@@ -24,6 +24,7 @@ from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
 from memctl.registry import SUFFIXES
 from memctl.reports import search as reports
+from memctl.reports.report import named
 from memctl.selection import Selection
 from memctl.text.numbers import count
 
@@ -35,31 +36,19 @@ if TYPE_CHECKING:
 def search(
     run: Run,
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="STORE... QUERY", help="Stores, and what to look for in them."),
+        list[str], argument("STORE... QUERY", "Stores, and what to look for in them.")
     ],
     where: Selection,
     by: Annotated[
-        By,
-        typer.Option(
-            "--by",
-            metavar="WAY",
-            help="Rank by words, by meaning, by both, or by the store's service",
-        ),
+        By, option("--by WAY", "Rank by words, by meaning, by both, or by the store's service")
     ] = By.WORDS,
-    top: Annotated[
-        int, typer.Option("--top", "--limit", metavar="N", min=1, help="Show the best N messages.")
-    ] = 10,
+    top: Annotated[int, option("--top --limit N", "Show the best N messages.", min=1)] = 10,
     around: Annotated[
-        int,
-        typer.Option("--around", metavar="N", min=0, help="Show N messages before and after each."),
+        int, option("--around N", "Show N messages before and after each.", min=0)
     ] = 0,
-    ids: Annotated[
-        bool, typer.Option("--ids", help="Print only the ids, one a line, best first.")
-    ] = False,
+    ids: Annotated[bool, option("--ids", "Print only the ids, one a line, best first.")] = False,
     index: Annotated[
-        bool,
-        typer.Option("--index/--no-index", help="Read all messages, and keep no index."),
+        bool, option("--index/--no-index", "Read all messages, and keep no index.")
     ] = True,
     embedder: EmbedderOption = None,
     path: PathOption = None,
@@ -233,9 +222,7 @@ def _row(hit: Hit) -> reports.HitRow:
     around = bool(hit.before or hit.after)
     return reports.HitRow(
         store=hit.store,
-        user=hit.key.user,
-        session=hit.key.session,
-        path=hit.key.part or UNSET,
+        **named(hit.key),
         id=hit.id,
         position=hit.position,
         time=hit.time,

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-import typer
 from msgspec import UNSET
 from rich.text import Text
 
 from memctl.commands._context import Run
 from memctl.commands._options import takes_options
+from memctl.commands._parameters import argument
 from memctl.commands._run import wait_for
 from memctl.errors import NotFound, UsageError
 from memctl.layouts.foreign import ForeignFormat
@@ -41,12 +41,9 @@ class Action(StrEnum):
 def stores(
     run: Run,
     action: Annotated[
-        Action | None,
-        typer.Argument(metavar="detect", help="Look for tables of messages in a SQL database."),
+        Action | None, argument("detect", "Look for tables of messages in a SQL database.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Argument(metavar="STORE", help="URL, path or alias of the database.")
-    ] = None,
+    store: Annotated[str | None, argument("STORE", "URL, path or alias of the database.")] = None,
 ) -> None:
     """List the kinds of store, or the tables of messages in a SQL database.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from memctl.commands._context import Run
 from memctl.commands._options import PathOption, StoreArgument, opens_stores
+from memctl.commands._parameters import option
 from memctl.commands._run import readable, wait_for
 from memctl.commands.inspect import print_messages
 from memctl.location import Location
@@ -25,12 +24,9 @@ def tail(
     store: StoreArgument,
     where: Selection,
     interval: Annotated[
-        float,
-        typer.Option(
-            "--interval", metavar="SECONDS", min=0.1, help="Look for new messages this often."
-        ),
+        float, option("--interval SECONDS", "Look for new messages this often.", min=0.1)
     ] = 2.0,
-    ids: Annotated[bool, typer.Option("--ids", help="Show the ids of messages.")] = False,
+    ids: Annotated[bool, option("--ids", "Show the ids of messages.")] = False,
     path: PathOption = None,
 ) -> None:
     """Show new messages as they come.

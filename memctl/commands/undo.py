@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from memctl.commands._change import confirm, perform, refuse_unasked
 from memctl.commands._context import Run as ThisRun
@@ -22,6 +21,7 @@ from memctl.commands._options import (
     YesOption,
     divisible_change,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._part_line import LEFT_OUT, Work
 from memctl.commands._parts_report import merged_report, of_job
 from memctl.commands._reports import ChangeOutcome
@@ -101,17 +101,13 @@ def undo(
     this: ThisRun,
     run_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="The id of a run or of a job, or its start or end; see memctl history.",
-        ),
+        argument("RUN", "The id of a run or of a job, or its start or end; see memctl history."),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(
-            "--store",
-            metavar="STORE",
-            help="Undo the last run on this store; with RUN, undo that run in this store.",
+        option(
+            "--store STORE",
+            "Undo the last run on this store; with RUN, undo that run in this store.",
         ),
     ] = None,
     user: UserOption = None,

@@ -7,13 +7,13 @@ import sys
 from contextlib import aclosing
 from typing import Annotated
 
-import typer
 from msgspec import UNSET
 from rich.text import Text
 
 from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._options import STORE_HELP, PathOption, divisible
+from memctl.commands._parameters import argument, option
 from memctl.commands._receipt import verify_receipt
 from memctl.commands._run import readable, wait_for
 from memctl.errors import Different, UsageError
@@ -26,7 +26,7 @@ from memctl.output import tables
 from memctl.output.printout import CsvRows, Listing, Printout, columns
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
-from memctl.reports.report import Maybe
+from memctl.reports.report import Maybe, named
 from memctl.reports.verify import (
     ArchiveRow,
     ComparedMemories,
@@ -44,23 +44,15 @@ from memctl.text.numbers import count
 def verify(
     run: Run,
     where: Selection,
-    left: Annotated[str | None, typer.Argument(metavar="A", help=f"A store. {STORE_HELP}")] = None,
-    right: Annotated[
-        str | None, typer.Argument(metavar="B", help="The store to compare it with.")
-    ] = None,
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="STORE", help="More stores, with --receipt.")
-    ] = None,
+    left: Annotated[str | None, argument("A", f"A store. {STORE_HELP}")] = None,
+    right: Annotated[str | None, argument("B", "The store to compare it with.")] = None,
+    more: Annotated[list[str] | None, argument("STORE", "More stores, with --receipt.")] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show the differences line by line, as git diff does.")
+        bool, option("--show", "Show the differences line by line, as git diff does.")
     ] = False,
     receipt: Annotated[
         str | None,
-        typer.Option(
-            "--receipt",
-            metavar="FILE",
-            help="Look for data that the erase with this receipt removed.",
-        ),
+        option("--receipt FILE", "Look for data that the erase with this receipt removed."),
     ] = None,
     path: PathOption = None,
 ) -> None:
@@ -200,9 +192,7 @@ def difference_row(difference: Difference, diff: Maybe[list[str]] = UNSET) -> Di
     """Return a difference of two stores as a row of the report."""
     key = difference.key
     return DifferenceRow(
-        user=key.user,
-        session=key.session,
-        path=key.part or UNSET,
+        **named(key),
         code=difference.code,
         id=difference.id,
         message=difference.message,

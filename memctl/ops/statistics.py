@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import astuple
@@ -42,6 +42,7 @@ from memctl.ops.retry import leaving_damaged
 from memctl.registry import title_of
 from memctl.reports import statistics as rows
 from memctl.reports.history import RunRow
+from memctl.reports.report import named
 from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
 from memctl.selection import Selection
 from memctl.store import Store
@@ -807,7 +808,7 @@ def report_of(
         sizes=rows.MessageSizes(
             has.size_bins,
             [
-                rows.LargeMessage(**_key(row.key), id=row.id, role=row.role, bytes=row.bytes)
+                rows.LargeMessage(**named(row.key), id=row.id, role=row.role, bytes=row.bytes)
                 for row in has.largest_messages
             ],
         ),
@@ -816,12 +817,12 @@ def report_of(
         ages=[rows.AgeRow(*one) for one in zip((*AGES, None), has.ages, strict=True)],
         idle=[_memory(row) for row in has.idle],
         expiring=[_memory(row) for row in has.expiring],
-        damaged=[rows.DamagedRow(**_key(key), message=why) for key, why in has.damaged.items()],
+        damaged=[rows.DamagedRow(**named(key), message=why) for key, why in has.damaged.items()],
         runs=runs,
         findings=UNSET if has.findings is None else [_finding(row) for row in has.findings],
     )
     if (facts := has.facts) is not None:
-        owners = [rows.OwnerRow(**_key(key), facts=number) for key, number in facts.owners]
+        owners = [rows.OwnerRow(**named(key), facts=number) for key, number in facts.owners]
         report.facts = rows.Facts(
             owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
         )
@@ -836,13 +837,9 @@ def report_of(
     return report
 
 
-def _key(key: MemoryKey) -> dict[str, Any]:
-    return {"user": key.user, "session": key.session, "path": key.part or UNSET}
-
-
 def _memory(row: MemoryRow) -> rows.MemoryTokens:
     return rows.MemoryTokens(
-        **_key(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
+        **named(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
     )
 
 

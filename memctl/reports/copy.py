@@ -6,19 +6,16 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET
 
-from memctl.model import MemoryKey
 from memctl.reports.report import (
     Count,
     Divisible,
     DryRun,
     FailureRow,
     Maybe,
-    Path,
+    OfMemory,
     Place,
     Row,
     RunId,
-    Session,
-    User,
     added,
     one_of,
 )
@@ -111,12 +108,9 @@ class MigrateReport(CopiedReport, kw_only=True):
     follow: Maybe[Followed] = UNSET
 
 
-class RestoredMemory(Row, kw_only=True):
+class RestoredMemory(OfMemory, kw_only=True):
     """What a memory gets back from a restore, or gets from an import."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     whole: bool
     """True if the store lacks the memory: all of it comes back."""
     back: Count
@@ -127,11 +121,6 @@ class RestoredMemory(Row, kw_only=True):
     """The messages of the store that the archive lacks, which stay."""
     summary: bool
     """True if the summary of the archive replaces that of the store."""
-
-    @property
-    def key(self) -> MemoryKey:
-        """The name of the memory."""
-        return MemoryKey(self.user, self.session, "" if self.path is UNSET else self.path)
 
 
 class ImportReport(CopiedReport, kw_only=True):

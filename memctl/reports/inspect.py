@@ -14,6 +14,7 @@ from memctl.reports.report import (
     First,
     Last,
     Maybe,
+    OfMemory,
     Path,
     Place,
     Positive,
@@ -159,12 +160,9 @@ class InspectByReport(Divisible, tag="memctl/inspect/1", kw_only=True):
     groups: list[GroupRow]
 
 
-class InspectedMessage(Row, kw_only=True):
+class InspectedMessage(OfMemory, kw_only=True):
     """A message, with --messages."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     position: Positive
     """The position in the memory, whatever is selected."""
     id: str

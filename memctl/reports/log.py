@@ -10,23 +10,17 @@ from memctl.reports.report import (
     Amount,
     Count,
     Maybe,
-    Path,
+    OfMemory,
     Place,
     Positive,
     Row,
     RunId,
-    Session,
-    User,
     one_of,
 )
 
 
-class LoggedMemory(Row):
+class LoggedMemory(OfMemory):
     """A memory."""
-
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
 
 
 class LoggedTotal(Row):

@@ -165,6 +165,24 @@ def _cell(value: Any) -> Any:
     return len(value) if isinstance(value, list) else value
 
 
+class OfMemory(Row, kw_only=True):
+    """A row about a memory."""
+
+    user: User
+    session: Session
+    path: Maybe[Path] = UNSET
+
+    @property
+    def key(self) -> MemoryKey:
+        """The memory."""
+        return MemoryKey(self.user, self.session, self.path or "")
+
+
+def named(key: MemoryKey) -> dict[str, Any]:
+    """Return the fields that name a memory in a row."""
+    return {"user": key.user, "session": key.session, "path": key.part or UNSET}
+
+
 class Error(Row):
     """Why the run did not end with exit code 0."""
 
@@ -194,13 +212,7 @@ class FailureRow(Row, kw_only=True):
     def of(cls, failures: Iterable[tuple[MemoryKey, Failure]]) -> list[FailureRow]:
         """Return a row for each memory that failed."""
         return [
-            cls(
-                user=key.user,
-                session=key.session,
-                code=failure.code,
-                path=key.part or UNSET,
-                message=failure.message,
-            )
+            cls(**named(key), code=failure.code, message=failure.message)
             for key, failure in failures
         ]
 

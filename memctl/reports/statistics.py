@@ -14,14 +14,12 @@ from memctl.reports.report import (
     First,
     Last,
     Maybe,
-    Path,
+    OfMemory,
     Place,
     Report,
     Row,
-    Session,
     Unread,
     Untimed,
-    User,
 )
 
 Counts = dict[str, Count]
@@ -105,12 +103,9 @@ class Bin(Row):
     count: Count
 
 
-class MemoryTokens(Row, kw_only=True):
+class MemoryTokens(OfMemory, kw_only=True):
     """A memory."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     messages: Count
     tokens: Count
     """The tokens of its context."""
@@ -150,12 +145,9 @@ class Day(Row):
         return self.user + self.assistant + self.other
 
 
-class LargeMessage(Row, kw_only=True):
+class LargeMessage(OfMemory, kw_only=True):
     """A large message."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     id: str
     role: str
     bytes: Count
@@ -230,12 +222,9 @@ class FoundRow(Row):
     remedy: str
 
 
-class OwnerRow(Row, kw_only=True):
+class OwnerRow(OfMemory, kw_only=True):
     """A scope of facts."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     facts: Count
 
 
@@ -254,12 +243,9 @@ class Facts(Row):
     """Facts whose expiration date has passed."""
 
 
-class DamagedRow(Row, kw_only=True):
+class DamagedRow(OfMemory, kw_only=True):
     """A damaged memory."""
 
-    user: User
-    session: Session
-    path: Maybe[Path] = UNSET
     message: str
     """What is wrong."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -60,50 +60,6 @@ class Lag:
     memories: int
     messages: int
     seconds: float
-
-
-async def follow(
-    source: Store,
-    target: Store,
-    where: Selection,
-    options: CopyOptions,
-    report: CopyReport,
-    stop: Stop,
-    interval: float,
-    tell: Callable[[Lag], None],
-    mirror: Mirror,
-    recorder: Recording | None,
-) -> Lag:
-    """Copy from source to target every ``interval`` seconds, until ``stop``; return the last lag.
-
-    After the stop was asked for, a copy begins, and another one if that still found something.
-    ``tell`` is called after each copy.  ``mirror`` and ``recorder`` are as for ``copy``.
-
-    Raises:
-        MemctlError: as ``copy``.
-    """
-    left = _LAST_COPIES
-    async with aclosing(stop.rounds(interval)) as rounds:
-        async for asked in rounds:
-            left -= asked
-            began = time.monotonic()
-            memories, messages = report.memories.written, report.messages.written
-            report.try_again()
-            about = source, target, where, options, report
-            await copy(*about, mirror=mirror, recorder=recorder)
-            lag = Lag(
-                report.memories.written - memories,
-                report.messages.written - messages,
-                time.monotonic() - began,
-            )
-            tell(lag)
-            if asked and not (left and lag.memories):
-                break
-    return lag
-
-
-_LAST_COPIES = 2
-"""The largest number of copies after a stop: the last one shows whether more is coming."""
 
 
 def refuse_to_follow(
@@ -327,7 +283,7 @@ class CopyRun:
         """Copy the selected memories that no earlier attempt has finished.
 
         After a complete copy, do nothing.  ``phase`` names the phase in the progress.
-        ``following`` is True if ``follow`` will be called afterwards.
+        ``following`` is True if the copy will be repeated.
 
         Raises:
             Loss: ``replace`` would remove more messages from the target than ``options.limit``.
@@ -374,18 +330,6 @@ class CopyRun:
                 "nothing was removed; preview with --dry-run",
             )
 
-    async def follow(
-        self, source: Store, target: Store, interval: float, tell: Callable[[Lag], None]
-    ) -> Lag:
-        """Copy every ``interval`` seconds until a stop is asked for; return the last lag.
-
-        ``tell`` is called after each copy.
-        """
-        return await follow(
-            *(source, self._fitted or target, self.where, self.options, self.report, self.stop),
-            *(interval, tell, self._mirror, self._recorder),
-        )
-
     @property
     def _recorder(self) -> Recording | None:
         return self.recording if self.recording is not None and self.recording.begun else None
@@ -401,6 +345,8 @@ def make_target(location: Location, *, dry_run: bool) -> Store:
     return make_store(location, OpenMode.CREATE)
 
 
+_LAST_COPIES = 2
+"""The largest number of copies after a stop: the last one shows whether more is coming."""
 _NAMED_MEMORIES = 10
 """The largest number of memories of which ``--follow`` warns by name."""
 
@@ -443,7 +389,7 @@ class Migration(CopyRun):
         self._retries = Retries(self.transfer.retries if named else 0, self.observer.retry)
         self._passes = 0
         self._named: set[MemoryKey] = set()
-        """The memories left unchanged of which ``follow`` has warned, and the first one more."""
+        """The memories left unchanged of which the run has warned, and the first one more."""
 
     async def run(self, *, verify: bool = False, interval: float | None = None) -> None:
         """Copy once; with an ``interval`` in seconds, repeat the copy until a stop is asked for.
@@ -514,7 +460,7 @@ class Migration(CopyRun):
                 lag, grown = None, 0
                 if interval is not None:
                     self._warn_of_failures()
-                    lag = await self.follow(source, target, interval, self._tell)
+                    lag = await self._follow(source, target, interval)
                 if verify and not self.dry_run and self.report.memories.written:
                     grown = await self._verify(source, target)
                 if lag is not None:
@@ -567,6 +513,30 @@ class Migration(CopyRun):
                 async for _ in found:
                     return
             await refuse_absent_in(self.where, 0, source)
+
+    async def _follow(self, source: Store, target: Store, interval: float) -> Lag:
+        """Copy every ``interval`` seconds until a stop is asked for; return the last lag.
+
+        After the stop was asked for, a copy begins, and another one if that still found something.
+        """
+        about = source, self._fitted or target, self.where, self.options, self.report
+        report, left = self.report, _LAST_COPIES
+        async with aclosing(self.stop.rounds(interval)) as rounds:
+            async for asked in rounds:
+                left -= asked
+                began = time.monotonic()
+                memories, messages = report.memories.written, report.messages.written
+                report.try_again()
+                await copy(*about, mirror=self._mirror, recorder=self._recorder)
+                lag = Lag(
+                    report.memories.written - memories,
+                    report.messages.written - messages,
+                    time.monotonic() - began,
+                )
+                self._tell(lag)
+                if asked and not (left and lag.memories):
+                    break
+        return lag
 
     def _tell(self, lag: Lag) -> None:
         self._passes += 1

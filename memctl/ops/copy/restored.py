@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from msgspec import UNSET
-
 from memctl.model import MemoryKey
 from memctl.ops.copy.compare import Difference
 from memctl.reports.copy import RestoredMemory
+from memctl.reports.report import named
 from memctl.text.words import natural
 
 _STAY = frozenset({"message-extra", "memory-extra", "settings", "path", "expiry"})
@@ -35,9 +34,7 @@ def _restored(key: MemoryKey, differences: list[Difference]) -> RestoredMemory:
     codes = Counter(one.code for one in differences)
     changed = {one.id for one in differences if one.code in ("content", "marks", "order")}
     return RestoredMemory(
-        user=key.user,
-        session=key.session,
-        path=key.part or UNSET,
+        **named(key),
         whole=bool(codes["memory-missing"]),
         back=codes["message-missing"],
         changed=len(changed),

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from msgspec import UNSET
-
 from memctl.encryption import is_encrypted, read_identities, read_recipients
 from memctl.errors import (
     BadData,
@@ -44,7 +42,7 @@ from memctl.ops.retain.ledger import ABSENT, ACTED, BEGUN, LEFT, Ledger, LedgerE
 from memctl.ops.retain.offload import OffloadAction
 from memctl.ops.retain.prune import PruneAction
 from memctl.registry import file_of
-from memctl.reports.report import Error
+from memctl.reports.report import Error, named
 from memctl.reports.retain import PolicyRow, RetainFailure, RetainReport
 from memctl.retention import Policy, PolicyAction
 from memctl.storekit.files import refuse_shared
@@ -314,9 +312,7 @@ class Retention:
         failures = [
             RetainFailure(
                 policy=task.policy.name,
-                user=key.user,
-                session=key.session,
-                path=key.part or UNSET,
+                **named(key),
                 code=failure.code,
                 message=failure.message,
             )
