@@ -184,14 +184,14 @@ def test_erase_takes_the_user_out_of_what_a_migrate_replaced(
 ) -> None:
     asyncio.run(fill(target, {ADA: messages(), BOB: messages(3)}))
     asyncio.run(fill(database, {ADA: others(2), BOB: others(2)}))
-    done = run("migrate", database, target, "--on-conflict", "replace", "--yes")
-    assert done.exit_code == 0, done.stderr
+    done = report(run("migrate", database, target, "--on-conflict", "replace", "--yes", "--json"))
     assert kept_text().count(SECRET) == 9
     found = report(run("erase", "--user", "quokka", target, "--yes", "--json"))
     assert len(found["stores"][0]["runs"]["rewritten"]) == 1
     assert kept_text().count(SECRET) == 3
     assert '"quokka"' not in kept_text()
-    assert run("undo", "--yes", "--store", target).exit_code == 0
+    fails(run("undo", "--yes", "--store", target), 2, "erase", "has no undo record", done["run"])
+    assert run("undo", done["run"], "--store", target).exit_code == 0
     assert {key: len(found) for key, found in contents(target).items()} == {BOB: 3}
 
 
