@@ -86,8 +86,8 @@ TABLE_LAYOUTS = ("table", "langchain", "openai-agents", "llamaindex", "adk")
 """The layouts of a mapped table: a mapping by the user (``table``), and the built-in mappings."""
 
 
-class SqlEngine(NamedTuple):
-    """A SQL database: its kind, the form of its URLs, and its names in texts."""
+class Engine(NamedTuple):
+    """A database: its kind, the form of its URLs, and its names in texts."""
 
     kind: str
     url: str
@@ -98,27 +98,28 @@ class SqlEngine(NamedTuple):
     extra: str | None = None
 
 
-class SqlLayout(NamedTuple):
-    """The layout of a framework's tables in any SQL database."""
+class Layout(NamedTuple):
+    """The layout of a framework's data in a database."""
 
     name: str
     """The end of the names of the kinds, which begin with the engine."""
-    query: str
     summary: str
     title: str
     factory: str
     """The store class as ``"module:Class"``, with ``{}`` for an engine's name in class names."""
     options: tuple[str, ...]
+    query: str = ""
+    """What follows ``?layout=`` in lists; ``name`` if empty."""
     engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
     layouts: tuple[str, ...] = ()
     """The values of ``?layout=``; ``name`` if empty."""
     extra: str | None = None
 
-    def on(self, engine: SqlEngine) -> StoreSpec:
+    def on(self, engine: Engine) -> StoreSpec:
         """Return the registration of the kind of store with this layout on an engine."""
         return StoreSpec(
             kind=f"{engine.kind}-{self.name}",
-            syntax=f"{engine.url}?layout={self.query}",
+            syntax=f"{engine.url}?layout={self.query or self.name}",
             summary=self.summary.format(engine.place),
             factory=self.factory.format(engine.kind.capitalize()),
             options=engine.options.union(self.options),
@@ -132,12 +133,17 @@ class SqlLayout(NamedTuple):
 _SQL_OPTIONS = frozenset({"layout", "side_effects"})
 _POSTGRESQL_OPTIONS = _SQL_OPTIONS | {"row_security"}
 SQL_ENGINES = (
-    SqlEngine("sqlite", "sqlite:///PATH", "a SQLite file", "SQLite", _SQL_OPTIONS),
-    SqlEngine("postgresql", "postgresql://...", "PostgreSQL", "PostgreSQL", _POSTGRESQL_OPTIONS),
-    SqlEngine("mysql", "mysql://...", "MySQL or MariaDB", "MySQL", _SQL_OPTIONS, "mysql"),
+    Engine("sqlite", "sqlite:///PATH", "a SQLite file", "SQLite", _SQL_OPTIONS),
+    Engine("postgresql", "postgresql://...", "PostgreSQL", "PostgreSQL", _POSTGRESQL_OPTIONS),
+    Engine("mysql", "mysql://...", "MySQL or MariaDB", "MySQL", _SQL_OPTIONS, "mysql"),
+)
+_REDIS = Engine("redis", "redis://...", "Redis", "Redis", frozenset({"prefix", "ttl", "layout"}))
+_TABLESTORE = Engine(
+    *("tablestore", "tablestore://...", "Tablestore", "Tablestore"),
+    *(frozenset({"instance", "layout"}), "tablestore"),
 )
 SQL_LAYOUTS = (
-    SqlLayout(
+    Layout(
         name="agentscope2",
         query="agentscope2, &agent=",
         summary="AgentScope 2.x sessions in {}",
@@ -145,7 +151,7 @@ SQL_LAYOUTS = (
         factory="memctl.stores.agentscope2.sql:SqlAgentscope2Store",
         options=("agent", "tz"),
     ),
-    SqlLayout(
+    Layout(
         name="table",
         query="langchain, openai-agents, llamaindex, adk, table",
         summary="messages of other frameworks, and tables of your own, in {}",
@@ -157,7 +163,7 @@ SQL_LAYOUTS = (
         ),
         layouts=TABLE_LAYOUTS,
     ),
-    SqlLayout(
+    Layout(
         name="agno",
         query="agno, &table= &agent=",
         summary="the sessions of Agno in {}",
@@ -165,7 +171,7 @@ SQL_LAYOUTS = (
         factory="memctl.stores.agno.store:AgnoStore",
         options=("table", "agent"),
     ),
-    SqlLayout(
+    Layout(
         name="langgraph",
         query="langgraph, &namespace=, &summary=",
         summary="the messages in LangGraph's checkpoints in {}, read, pruned and erased",
@@ -175,7 +181,7 @@ SQL_LAYOUTS = (
         engines=("sqlite", "postgresql"),
         extra="langgraph",
     ),
-    SqlLayout(
+    Layout(
         name="openai-branches",
         query="openai-branches, &table=",
         summary="the branches of the OpenAI Agents SDK's AdvancedSQLiteSession",
@@ -240,66 +246,48 @@ BUILT_IN = (
         engine="redis",
         layouts=("memory",),
     ),
-    StoreSpec(
-        "redis-session",
-        "redis://...?layout=session",
+    Layout(
+        "session",
         "RedisSession's states",
+        "AgentScope 1.x session states",
         "memctl.stores.states.redis:RedisSessionStore",
-        title="AgentScope 1.x session states in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "path", "tz"}),
-        engine="redis",
-        layouts=("session",),
-    ),
-    StoreSpec(
-        "redis-runtime",
-        "redis://...?layout=runtime",
+        ("path", "tz"),
+    ).on(_REDIS),
+    Layout(
+        "runtime",
         "agentscope-runtime's histories and memories, read and erased",
+        "agentscope-runtime histories and memories",
         "memctl.stores.runtime.redis:RuntimeStore",
-        title="agentscope-runtime histories and memories in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "path"}),
-        engine="redis",
-        layouts=("runtime",),
-    ),
-    StoreSpec(
-        "redis-runtime-state",
-        "redis://...?layout=runtime-state",
+        ("path",),
+    ).on(_REDIS),
+    Layout(
+        "runtime-state",
         "the states of agentscope-runtime, read and erased",
+        "agentscope-runtime states",
         "memctl.stores.states.runtime:RuntimeStateStore",
-        title="agentscope-runtime states in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "path", "tz"}),
-        engine="redis",
-        layouts=("runtime-state",),
-    ),
-    StoreSpec(
-        "redis-agentscope2",
-        "redis://...?layout=agentscope2",
+        ("path", "tz"),
+    ).on(_REDIS),
+    Layout(
+        "agentscope2",
         "AgentScope 2.x's sessions",
+        "AgentScope 2.x sessions",
         "memctl.stores.agentscope2.redis:RedisAgentScope2Store",
-        title="AgentScope 2.x sessions in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "agent", "tz"}),
-        engine="redis",
-        layouts=("agentscope2",),
-    ),
-    StoreSpec(
-        "redis-langchain",
-        "redis://...?layout=langchain",
+        ("agent", "tz"),
+    ).on(_REDIS),
+    Layout(
+        "langchain",
         "LangChain's histories in Redis",
+        "LangChain histories",
         "memctl.stores.langchain.redis:LangChainListStore",
-        title="LangChain histories in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "owner"}),
-        engine="redis",
-        layouts=("langchain",),
-    ),
-    StoreSpec(
-        "redis-openai-agents",
-        "redis://...?layout=openai-agents",
+        ("owner",),
+    ).on(_REDIS),
+    Layout(
+        "openai-agents",
         "the sessions of the OpenAI Agents SDK in Redis",
+        "OpenAI Agents SDK sessions",
         "memctl.stores.openai.redis:OpenAIAgentsListStore",
-        title="OpenAI Agents SDK sessions in Redis",
-        options=frozenset({"prefix", "ttl", "layout", "owner"}),
-        engine="redis",
-        layouts=("openai-agents",),
-    ),
+        ("owner",),
+    ).on(_REDIS),
     StoreSpec(
         "tablestore",
         "tablestore://INSTANCE.ENDPOINT, ?table= ?instance=",
@@ -312,28 +300,20 @@ BUILT_IN = (
         engine="tablestore",
         layouts=("memory",),
     ),
-    StoreSpec(
-        "tablestore-session",
-        "tablestore://...?layout=session",
+    Layout(
+        "session",
         "TablestoreSession's states",
+        "AgentScope 1.x session states",
         "memctl.stores.states.tablestore:TablestoreSessionStore",
-        title="AgentScope 1.x session states in Tablestore",
-        options=frozenset({"instance", "table", "layout", "path", "tz"}),
-        extra="tablestore",
-        engine="tablestore",
-        layouts=("session",),
-    ),
-    StoreSpec(
-        "tablestore-runtime",
-        "tablestore://...?layout=runtime",
+        ("table", "path", "tz"),
+    ).on(_TABLESTORE),
+    Layout(
+        "runtime",
         "agentscope-runtime's histories and memories in Tablestore, read and erased",
+        "agentscope-runtime histories and memories",
         "memctl.stores.runtime.tablestore:TablestoreRuntimeStore",
-        title="agentscope-runtime histories and memories in Tablestore",
-        options=frozenset({"instance", "layout", "path"}),
-        extra="tablestore",
-        engine="tablestore",
-        layouts=("runtime",),
-    ),
+        ("path",),
+    ).on(_TABLESTORE),
     StoreSpec(
         "langchain",
         'an alias with factory = "MODULE:FUNCTION"',
