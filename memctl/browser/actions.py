@@ -46,8 +46,8 @@ class Operation(Background):
     """An action that goes on in a thread of its own, once.
 
     ``ask`` shows a plan with a question in the thread of the caller, and sets the answer; ``tell``
-    shows a text there.  At the end, ``told`` says what was done, and ``failed`` whether that is an
-    error.
+    shows a text there.  At the end, ``told`` says what was done, ``complete`` is True if that is
+    all, and ``failed`` if there was an error; neither is if the user stopped it or said no.
     """
 
     patience = None
@@ -61,7 +61,7 @@ class Operation(Background):
     ) -> None:
         super().__init__()
         self.source, self.writing = source, writing
-        self.told, self.failed = "", False
+        self.told, self.complete, self.failed = "", False, False
         self._ask, self._caller = ask, asyncio.get_running_loop()
         listener = self.progress(lambda messages: tell(f"working… {messages:,}; Esc stops"))
         self.observer = Notices(source.notices.timeout, listener)
@@ -99,6 +99,7 @@ class Operation(Background):
             told = [*([raised.message] if raised else []), *_outcome(run)]
         elif error is not None:
             told = [f"{error.message}; {error.hint}" if error.hint else error.message]
+        self.complete = error is None
         self.failed = error is not None and not isinstance(error, Interrupted)
         self.told = " · ".join([*told, *self.observer.warnings])
 
@@ -216,7 +217,7 @@ async def _export(at: Operation, where: Selection, name: str) -> list[str]:
     if file in ("", STDOUT):
         raise UsageError("the browser is on the terminal", "name a file")
     about = at.source.location, file, where
-    done = await api.export(*about, options=at.writing.export, observer=at.observer)
+    done = await api.export(*about, options=at.writing.export(), observer=at.observer)
     written = f"{count(done.copied.memories.written, 'memory')} written to {visible(done.file)}"
     failures = [f"{key}: {why.message}" for key, why in done.copied.failures]
     if failures:

@@ -347,7 +347,7 @@ class Browser(App[None]):
             self._draw_lines()
 
     def _tell_whole(self, text: str, *, error: bool = False) -> None:
-        """Show a text, of several lines if it is long: until a key, or an error until Esc."""
+        """Show a text, of several lines if it is long, until the next key."""
         self._whole = Pane.Told(text, error) if text else None
         self._draw_lines()
 
@@ -356,8 +356,10 @@ class Browser(App[None]):
         if isinstance(event, events.Key) and not event.is_forwarded:
             if not self._is_error:
                 self._tell("")
-            if self._whole is not None and not self._whole.error:
+            if (told := self._whole) is not None:
                 self._tell_whole("")
+                if told.error and event.key == "escape":
+                    return
         await super().on_event(event)
 
     def on_pane_told(self, event: Pane.Told) -> None:
@@ -365,7 +367,10 @@ class Browser(App[None]):
         self._tell(event.text, error=event.error)
 
     def on_pane_asked(self, event: Pane.Asked) -> None:
-        """Let the user type a text."""
+        """Let the user type a text, but not while a question of an action may come."""
+        if self._operation is not None:
+            self._tell("an action goes on; Esc stops it")
+            return
         self._answer = event.answer
         self._label.update(Text(f" {event.label}: ", "cyan"))
         self._prompt.value = event.text
@@ -411,9 +416,6 @@ class Browser(App[None]):
         pane = self._conversation
         if self._operation is not None:
             self.run_worker(self._operation.stop())
-            return
-        if self._whole is not None:
-            self._tell_whole("")
             return
         self._tell("")
         if pane.workers.cancel_group(pane, "seek"):
@@ -561,9 +563,9 @@ class Browser(App[None]):
             self._operation = None
         self._tell_whole(operation.told, error=operation.failed)
         self._list_again()
-        if not operation.failed:
+        if operation.complete:
             self.names.picked.clear()
-        self._conversation.read_anew(acted=not operation.failed)
+        self._conversation.read_anew(acted=operation.complete)
         if self.left is not self.names and not self._inside:
             self.left.read_anew()
 

@@ -615,12 +615,9 @@ class Conversation(Drawn):
         entry = self._entry()
         if entry is None or self.document is None or isinstance(self.document, Context):
             return None
-        whole = self.source.shown.only(frozenset({self.document.key}))
-        return (
-            whole
-            if self.picks_all
-            else replace(whole, ids=frozenset(self.picked or (entry.message.id,)))
-        )
+        ids = () if self.picks_all else self.picked or (entry.message.id,)
+        keys = frozenset({self.document.key})
+        return replace(self.source.shown, keys=keys, ids=frozenset(ids))
 
     def _entry(self) -> Entry | None:
         """Return the message under the cursor; None if there is none."""

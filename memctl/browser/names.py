@@ -245,9 +245,8 @@ class Names(Folded[User | MemoryKey]):
 
     def selected(self) -> Selection | None:
         """Return the picked memories, or those of the row under the cursor."""
-        row = self.chosen
-        keys = self.picked & self._shown()
-        if not keys and row is not None:
+        row, keys = self.chosen, self.picked & self._shown()
+        if not self.picked and row is not None:
             keys = {row} if isinstance(row, MemoryKey) else self._shown(row.name)
         return self.source.shown.only(frozenset(keys)) if keys else None
 

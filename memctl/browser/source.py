@@ -278,15 +278,15 @@ class Writing:
     ``record`` returns the record of a new run of a command, and ``options`` the options of a run
     with an observer.  ``error`` returns the error if a run left memories unchanged.  ``offload``
     returns the settings of an offload to a folder; without its name, to the configured one.
-    ``export`` are the options of exports, and ``output`` returns the file of a name, which may be
-    an alias.  ``limit`` is that of deletions, which the user wrote as ``limit_name``.
+    ``export`` returns the options of an export, and ``output`` the file of a name, which may be an
+    alias.  ``limit`` is that of deletions, which the user wrote as ``limit_name``.
     """
 
     record: Callable[[str], Run]
     options: Callable[[Observer], RunOptions]
     error: Callable[[ChangeRun], MemctlError | None]
     offload: Callable[[str], OffloadSettings]
-    export: ExportOptions
+    export: Callable[[], ExportOptions]
     output: Callable[[str], str]
     limit: tuple[float, bool] | None
     limit_name: str

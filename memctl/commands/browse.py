@@ -65,7 +65,7 @@ def browse(
     ] = False,
     max_delete: MaxDeleteOption = None,
 ) -> None:
-    """Look through a store in the terminal; change it only with --write.
+    """Look through a store in the terminal; --write changes it.
 
     Shows memories, conversations, hits of searches, marks, findings and runs. The key ? lists the
     keys, x shows the commands for what is selected, q quits. With --write, keys do what the
@@ -123,7 +123,7 @@ def _writing(run: Run, store: str, location: Location, max_delete: str | None) -
         lambda observer: run_options(run, dry_run=False, observer=observer),
         lambda change: ChangeOutcome(change, location).error(),
         lambda to: read_offload(run.configuration(), {"to": to or None}),
-        ExportOptions(must_exist=True, encryption=run.encryption()),
+        lambda: ExportOptions(must_exist=True, encryption=run.encryption()),
         *(partial(output_of, run), deletion_limit(max_delete), f"--max-delete {max_delete}"),
     )
 

@@ -25,7 +25,7 @@ from memctl.commands._reports import CopyOutcome, copied_fields
 from memctl.commands._run import files_of, output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
-from memctl.location import Location, visible
+from memctl.location import Location, redact_value, visible
 from memctl.ops.export.collection import Collection
 from memctl.ops.export.destination import STDOUT, Shape, shape_of
 from memctl.ops.export.run import Export, ExportOptions
@@ -161,6 +161,12 @@ def export(
     if output == STDOUT and run.output.format is not Format.TABLE and not dry_run:
         raise UsageError(
             "stdout cannot hold both the export and its report", "name a file: -o FILE"
+        )
+    if more and output == STDOUT and shape is None:
+        raise UsageError(
+            f"unexpected {redact_value(more[0])!r}: memctl export takes STORE, "
+            "and several only for a page",
+            "-o FILE to write a file; -o NAME.html for a page of several stores",
         )
     output = output_of(run, output)
     options = ExportOptions(

@@ -30,16 +30,7 @@ from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers, referred
-from memctl.ops.receipt import (
-    BEGUN,
-    ERASED,
-    FAILED,
-    NOTHING,
-    PARTIAL,
-    Digests,
-    ErasedStore,
-    Receipt,
-)
+from memctl.ops.receipt import Digests, ErasedStore, Receipt, State
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.report import DOCTOR
 from memctl.ops.retry import leaving_damaged
@@ -148,7 +139,7 @@ class EraseRun:
             self.error = error
             self.entry.failures.append(error.code)
             if not self.begun:
-                self.entry.state = FAILED
+                self.entry.state = State.FAILED
 
     @property
     def only_held(self) -> bool:
@@ -239,17 +230,17 @@ class EraseRun:
         await self.plan(store, digests)
         if self.report.nothing:
             await self._erase_runs(store)  # an erase that was killed may have left witnesses
-            self.entry.state = NOTHING
+            self.entry.state = State.NOTHING
             return
         report = self.report
         report.found = self._leave_held(store, report.found)  # a hold may be new since the plan
         report.failures = [*self._held.items()]
         self.entry.held = [digests.of(*key[:2]) for key in self._held]
         if report.all_held:
-            self.entry.state = FAILED
+            self.entry.state = State.FAILED
             self.entry.failures = [failure.code for _, failure in report.failures]
             return
-        self.entry.state = BEGUN
+        self.entry.state = State.BEGUN
         save()
         self.begun = True
         report.runs = ErasedRuns()
@@ -271,7 +262,7 @@ class EraseRun:
         finally:
             self._settle()
         if not self.entry.failures:
-            self.entry.state = ERASED
+            self.entry.state = State.ERASED
 
     async def _remove_indexes(self, store: Store) -> None:
         await in_thread(partial(remove_of, await store.identity()))
@@ -324,8 +315,8 @@ class EraseRun:
         entry.runs = {"removed": removed, "rewritten": rewritten}
         entry.failures = [failure.code for _, failure in report.failures]
         entry.failures += ["run"] * len(report.runs.failures)
-        if entry.state == BEGUN:
-            entry.state = PARTIAL
+        if entry.state == State.BEGUN:
+            entry.state = State.PARTIAL
 
     async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
         eraser = RunEraser(Runs(), partial(self._concerns, store.kind))
@@ -471,8 +462,9 @@ class Erasure:
         except MemctlError as error:
             self._blobs_error = error
         self.blobs = sorted(removed)
-        receipt.blobs = [receipt.digests.of(name) for name in self.blobs]
-        receipt.blobs_kept_for = list(self._referrers.failed)
+        receipt.blobs += [receipt.digests.of(name) for name in self.blobs]
+        kept_for = dict.fromkeys((*receipt.blobs_kept_for, *self._referrers.failed))
+        receipt.blobs_kept_for = list(kept_for)
 
     def error(self) -> MemctlError | None:
         """Return the error if the erase of a store is incomplete; else None."""

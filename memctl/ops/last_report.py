@@ -62,7 +62,7 @@ def read_last_report(path: Path) -> LastReport | None:
         text = page[1]
     try:
         return msgspec.json.decode(text, type=LastReport)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadData(
             f"{path} is no report of memctl: {error}", "name a page, or what report --json printed"
         ) from error

@@ -21,9 +21,13 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
 
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.journal.erase import RunEraser
@@ -46,10 +50,16 @@ LEAST_ID = 16
 _SIZE = 8
 """The bytes of the kept digest of an id."""
 
-PENDING, BEGUN, ERASED, PARTIAL, FAILED, NOTHING = (
-    *("pending", "begun", "erased", "partial", "failed", "nothing-there"),
-)
-"""The states of a store in a receipt."""
+
+class State(StrEnum):
+    """The state of a store in a receipt."""
+
+    PENDING = "pending"
+    BEGUN = "begun"
+    ERASED = "erased"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    NOTHING = "nothing-there"
 
 
 @dataclass(slots=True)
@@ -63,7 +73,7 @@ class ErasedStore:
     store: str
     argument: str
     kind: str
-    state: str = PENDING
+    state: State = State.PENDING
     memories: int = 0
     messages: int = 0
     runs: dict[str, int] = field(default_factory=lambda: {"removed": 0, "rewritten": 0})
@@ -76,11 +86,11 @@ class ErasedStore:
 
     def after(self, before: ErasedStore) -> ErasedStore:
         """Return the outcome together with ``before``, that of an earlier run on the store."""
-        if self.state == PENDING:
+        if self.state == State.PENDING:
             return before
-        state = self.state
+        state: State = self.state
         if before.messages or before.memories:
-            state = {NOTHING: ERASED, FAILED: PARTIAL}.get(state, state)
+            state = {State.NOTHING: State.ERASED, State.FAILED: State.PARTIAL}.get(state, state)
         return replace(
             self,
             state=state,
@@ -216,7 +226,8 @@ class Receipt:
     @property
     def complete(self) -> bool:
         """True if the erase has ended, and erased the user or session from all its stores."""
-        return bool(self.ended) and all(one.state in (ERASED, NOTHING) for one in self.outcomes)
+        done = State.ERASED, State.NOTHING
+        return bool(self.ended) and all(one.state in done for one in self.outcomes)
 
     def end(self) -> None:
         """Set the end of the erase to the present time."""
@@ -264,6 +275,26 @@ class Receipt:
             self.file.remove()
 
 
+class _RecordedDigests(Struct):
+    key: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    subject: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    messages: bytes
+
+
+class _Record(Struct):
+    """The JSON of a receipt."""
+
+    schema: Annotated[str, Meta(pattern=f"^{SCHEMA}$")]
+    memctl: str
+    created: datetime
+    ended: datetime | None
+    scope: Literal["user", "session"]
+    digests: _RecordedDigests
+    stores: Annotated[list[ErasedStore], Meta(min_length=1)]
+    blobs: list[str]
+    blobs_kept_for: list[str] = []
+
+
 def read_receipt(place: str) -> Receipt:
     """Read a receipt from its file; ``place`` is a path or the URL of an object.
 
@@ -282,25 +313,23 @@ def read_receipt(place: str) -> Receipt:
     with system_errors(file.on_disk, "read"), os.fdopen(handle, "rb") as source:
         text = source.read()
     try:
-        if _is_page(file):
+        if text.startswith(b"<") or _is_page(file):
             from memctl.ops.receipt_page import attachment  # loads templates
 
             text = attachment(text)
-        record: dict[str, Any] = json.loads(text)
-        if record["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {record['schema']}")
-        kept = record["digests"]
-        digests = Digests(bytes.fromhex(kept["key"]))
-        digests.packed = base64.b64decode(kept["messages"])
-        return Receipt(
-            *(file, record["memctl"], record["scope"], kept["subject"], digests),
-            stores=[ErasedStore(**one) for one in record["stores"]],
-            blobs=record["blobs"],
-            created=record["created"],
-            ended=record["ended"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadData(f"{name} is not a receipt of memctl erase: {error}") from error
+        record = msgspec.json.decode(text, type=_Record)
+        digests = Digests(bytes.fromhex(record.digests.key))
+        digests.packed = record.digests.messages
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise BadData(f"{name} is not a receipt of memctl erase: {error}", hint) from error
+    return Receipt(
+        *(file, record.memctl, record.scope, record.digests.subject, digests),
+        stores=record.stores,
+        blobs=record.blobs,
+        blobs_kept_for=record.blobs_kept_for,
+        created=_as_text(record.created),
+        ended=None if record.ended is None else _as_text(record.ended),
+    )
 
 
 def default_path() -> Path:
@@ -325,7 +354,11 @@ def _is_page(file: NamedFile) -> bool:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return _as_text(datetime.now(UTC))
+
+
+def _as_text(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")
 
 
 class Trace(NamedTuple):

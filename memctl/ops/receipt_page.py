@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
+from memctl.errors import UsageError
 from memctl.registry import is_object, spec_of
 from memctl.storekit.named_file import NamedFile
 from memctl.text.html import environment
@@ -32,7 +33,7 @@ def page(record: dict[str, Any], text: bytes, file: NamedFile, messages: int) ->
     of digests of message ids.
     """
     made = environment("memctl.ops")
-    made.filters |= {"kind": lambda kind: spec_of(kind).title, "moment": _moment}
+    made.filters |= {"kind": _title, "moment": _moment}
     written = made.get_template("receipt.html").render(
         record,
         attached=base64.b64encode(text).decode(),
@@ -54,6 +55,13 @@ def attachment(page: bytes) -> bytes:
     if found is None:
         raise ValueError("it has no record attached")
     return base64.b64decode(found[1])
+
+
+def _title(kind: str) -> str:
+    try:
+        return spec_of(kind).title
+    except UsageError:  # of a plugin that is gone
+        return kind
 
 
 def _moment(time: str) -> str:

@@ -177,10 +177,13 @@ def _changes(since: Since, noun: str) -> str:
 
 
 def _plain(text: str) -> Markup:
-    """Return what HTML says as lines of text."""
-    from markupsafe import Markup  # as slow to load as the templates
+    """Return what HTML says, or a stored text, as lines of text with visible escapes."""
+    from markupsafe import Markup, escape  # as slow to load as the templates
 
-    return Markup(textwrap.fill(Markup(text).striptags(), _LINE, break_long_words=False))
+    from memctl.text.html import shown
+
+    said = escape(shown(text)).striptags()
+    return Markup(textwrap.fill(said, _LINE, break_long_words=False))
 
 
 def _cut(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,6 +152,9 @@ async def test_action_takes_only_memories_that_the_filter_shows(store: str) -> N
         await driver.press("a", "/")
         screen = (await driver.answer("lis"), await driver.press("d"))[1]
         assert "delete 3 messages in 1 memory" in screen
+        await driver.press("n", "a", "a", "/")
+        screen = (await driver.answer("bob"), await driver.press("d"))[1]
+        assert "Delete needs memories or messages" in screen, "what is selected is not shown"
 
 
 @pytest.mark.slow
@@ -321,6 +324,21 @@ async def test_action_stops_with_whole_memories(tmp_path: Path, key: str) -> Non
         assert set(sizes) <= {0, 2}
         assert f"{60 * 2 - sum(sizes)} messages deleted" in screen
         assert name in await driver.press("5")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_slow")
+async def test_action_lets_no_text_be_typed_into_its_question(tmp_path: Path) -> None:
+    path = f"{tmp_path}/many.db"
+    await fill(path, {MemoryKey("ada", f"s{n:02}"): samples.entries(2) for n in range(60)})
+    async with browsing(make_browser(path, write=True)) as driver:
+        await driver.press("a", "d")
+        await driver.pilot.press("y")
+        await driver.until("working… ")
+        await driver.pilot.press("f")
+        await driver.pilot.press("d")
+        await driver.until("an action goes on; Esc stops it")
+        assert "stopped as asked" in await driver.press("escape")
 
 
 @pytest.mark.slow

@@ -94,7 +94,8 @@ def test_collection_that_is_not_whole_says_so(run: Run, stores: Path) -> None:
     ("words", "code", "said", "hint"),
     [
         ("prod other -o ada.csv", 2, "several stores fit in a page of HTML", "-o NAME.zip"),
-        ("prod other", 2, "several stores fit in a page of HTML", "each store by itself"),
+        ("prod other", 2, "unexpected 'other': memctl export takes STORE", "-o NAME.html"),
+        ("prod other --as csv", 2, "several stores fit in a page of HTML", "each store by itself"),
         ("@all -o all.ndjson", 2, "several stores fit in a page of HTML", "--shards N"),
         ("prod other --as html -o pages", 2, "several stores", "-o NAME.html"),
         ("prod - -o ada.html", 2, "stdin cannot be one of several stores", "name a file"),

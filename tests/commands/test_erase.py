@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -696,6 +696,46 @@ def test_erase_receipt_as_a_page(
     fails(run("verify", "--receipt", receipt), 6, "1 trace")
     receipt.write_text("<!doctype html>")
     fails(run("verify", "--receipt", receipt), 8, "is not a receipt", "no record attached")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"messages": 1,', '"messages": "one",', "Expected `int`"),
+        ('"argument": "', '"argument": 5, "was": "', "Expected `str`"),
+        ('"created": "20', '"created": "in 20', "datetime"),
+        ('"scope": "user"', '"scope": "galaxy"', "galaxy"),
+        ('"state": "erased"', '"state": "gone"', "gone"),
+        ('"stores": [', '"stores": [], "others": [', "length >= 1"),
+        ('"key": "', '"key": "", "was": "', "$.digests.key"),
+        ('"schema"', '"more": ' + "[" * 5000 + '], "schema"', "is not a receipt"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["json", "html"])
+def test_erase_receipt_edited_by_hand_is_refused(
+    run: Run, filled: str, tmp_path: Path, ending: str, old: str, new: str, why: str
+) -> None:
+    receipt, copy = tmp_path / "receipt.json", tmp_path / f"edited.{ending}"
+    words = ("erase", "--user", "user1", filled, "--yes", "--receipt")
+    asyncio.run(fill(filled, {MemoryKey("user1", "one more"): messages(1)}))
+    assert run(*words, receipt).exit_code == 0
+    text = re.sub(r'"messages": \d+,', '"messages": 1,', receipt.read_text())
+    edited = text.replace('"complete": true', '"complete": false').replace(old, new, 1)
+    assert edited != text
+    attached = b64encode(edited.encode()).decode()
+    page = f'<!doctype html><a href="data:application/json;base64,{attached}">'
+    copy.write_text(page if ending == "html" else edited)
+    fails(run("verify", "--receipt", copy), 8, "is not a receipt", why, "prints the path")
+    before = copy.read_bytes()
+    fails(run(*words, copy), 2, "exists", "--force")
+    assert copy.read_bytes() == before
+
+
+def test_erase_receipt_that_was_renamed_is_read(run: Run, filled: str, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.html"
+    assert run("erase", "--user", "user1", filled, "--yes", "--receipt", receipt).exit_code == 0
+    saved = receipt.rename(tmp_path / "receipt.html.txt")
+    assert run("verify", "--receipt", saved).exit_code == 0
 
 
 def test_erase_needs_a_user_and_a_store(run: Run, filled: str, tmp_path: Path) -> None:

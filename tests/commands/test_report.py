@@ -420,6 +420,25 @@ def test_report_says_what_changed_since_the_last(run: Run, talks: str, tmp_path:
     fails(run("report", talks, "--json", "--since-last", other), 8, "is no report of memctl")
 
 
+def test_report_as_text_shows_names_and_never_obeys_them(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "<i>&\x1b[31m\u202e"
+    store = "a<i>&b.db"
+    asyncio.run(fill(store, {MemoryKey(name, "s"): entries(HEALTHY)}))
+    last = json.loads(run("report", store, "--json").stdout)
+    last |= {"selection": f"session {name}", "findings": [{"code": name, "count": 1}]}
+    Path("last.json").write_text(json.dumps(last))
+    text = run("report", store, "--user", name, "--as", "text", "--since-last", "last.json").stdout
+    assert text.splitlines()[0] == store
+    assert text.count("<i>&\\x1b[31m\\u202e") == 4, "selection, last selection, finding, user"
+    assert not {"\x1b", "\u202e"} & {*text}
+    nested = '{"more":' + "[" * 100_000
+    Path("last.json").write_text(nested)
+    fails(run("report", store, "--since-last", "last.json", "--json"), 8, "is no report of memctl")
+
+
 def test_report_as_text_says_what_the_page_says(run: Run, talks: str, tmp_path: Path) -> None:
     text = run("report", talks, "--as", "text").stdout
     assert run("report", talks, "-o", tmp_path / "page.txt").exit_code == 0

@@ -1,4 +1,4 @@
-"""The target of a followed copy as the copy left it: another memory was changed by others."""
+"""The target of a followed copy as the copy left it: others changed a memory that differs."""
 
 from __future__ import annotations
 
