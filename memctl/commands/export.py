@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from msgspec import UNSET, UnsetType
 
 from memctl.commands._context import Run
@@ -21,6 +20,7 @@ from memctl.commands._options import (
     divisible,
     guarding,
 )
+from memctl.commands._parameters import argument, option
 from memctl.commands._reports import CopyOutcome, copied_fields
 from memctl.commands._run import files_of, output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
@@ -48,93 +48,73 @@ def export(
     store: StoreArgument,
     where: Selection,
     more: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STORE", help="More stores, for a page or a ZIP file of all."),
+        list[str] | None, argument("STORE", "More stores, for a page or a ZIP file of all.")
     ] = None,
     output: Annotated[
         str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write to this file, folder or object (s3://BUCKET/KEY).",
+        option(
+            "-o --output FILE",
+            "Write to this file, folder or object (s3://BUCKET/KEY).",
             show_default="stdout",
         ),
     ] = "-",
     shape: Annotated[
         Shape | None,
-        typer.Option(
-            "--as",
-            metavar="KIND",
-            help="Kind of the output",
-            show_default="from the file extension",
-        ),
+        option("--as KIND", "Kind of the output", show_default="from the file extension"),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace an existing file, or the same sessions in a folder."),
+        bool, option("--force", "Replace an existing file, or the same sessions in a folder.")
     ] = False,
     rotate: Annotated[
         str | None,
-        typer.Option(
-            "--rotate",
-            metavar="KEEP",
-            help="Add the time to the file name, and delete older files except KEEP, such as "
+        option(
+            "--rotate KEEP",
+            "Add the time to the file name, and delete older files except KEEP, such as "
             "daily:7,weekly:4 (also last, hourly, monthly, yearly).",
         ),
     ] = None,
     prune: Annotated[
         bool,
-        typer.Option(
+        option(
             "--prune",
-            help="In a folder of Markdown or HTML, delete the files of memories that are gone.",
+            "In a folder of Markdown or HTML, delete the files of memories that are gone.",
         ),
     ] = False,
     min_memories: Annotated[
         int | None,
         guarding(
             "--min-memories N",
+            "Write nothing if fewer than N memories are selected.",
             min=0,
-            help="Write nothing if fewer than N memories are selected.",
             show_default="1 with --rotate",
         ),
     ] = None,
     min_messages: Annotated[
         int | None,
-        guarding(
-            "--min-messages N",
-            min=0,
-            help="Write nothing if fewer than N messages are selected.",
-        ),
+        guarding("--min-messages N", "Write nothing if fewer than N messages are selected.", min=0),
     ] = None,
     encrypt_to: EncryptOption = None,
     clean: Annotated[
         bool,
         guarding(
             "--clean",
-            help="Write only what the format itself has, without memctl's notes; implies --lossy.",
+            "Write only what the format itself has, without memctl's notes; implies --lossy.",
         ),
     ] = False,
     lossy: LossyOption = False,
     all_messages: AllMessagesOption = False,
     title: Annotated[
         str,
-        typer.Option(
-            "--title",
-            metavar="TEXT",
-            help="The title of a page of HTML.",
-            show_default="the user and session",
-        ),
+        option("--title TEXT", "The title of a page of HTML.", show_default="the user and session"),
     ] = "",
     unfolded: Annotated[
-        bool,
-        typer.Option("--open", help="Open calls, results and thinking in a page of HTML."),
+        bool, option("--open", "Open calls, results and thinking in a page of HTML.")
     ] = False,
     pseudonyms: Annotated[
         bool,
-        typer.Option(
+        option(
             "--pseudonyms",
-            help="In a page, show numbers instead of users and sessions, and roles for speakers.",
+            "In a page, show numbers instead of users and sessions, and roles for speakers.",
         ),
     ] = False,
     path: PathOption = None,
