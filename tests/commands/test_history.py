@@ -329,9 +329,8 @@ def test_history_run_of_the_meantime_is_before_the_one_that_asked(
         fails(nothing, 4, "no run can be undone")
         between.append(report(run("mark", "add", "--all", filled, "cron", "--json"))["run"])
 
-    for name in ("_change.at_terminal", "delete.at_terminal"):
-        monkeypatch.setattr(f"memctl.commands.{name}", lambda: True)
-    monkeypatch.setattr("memctl.commands.delete.confirm", answer)
+    monkeypatch.setattr("memctl.commands._change.at_terminal", lambda: True)
+    monkeypatch.setattr("memctl.commands._change.confirm", answer)
     asked = report(run("delete", filled, "--mark", "hint", "--json"))["run"]
     assert order(run) == [asked, *between]
     assert report(run("undo", "--yes", "--json"))["undoes"] == asked

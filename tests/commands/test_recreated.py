@@ -163,10 +163,10 @@ def test_recreated_store_that_is_named_is_accepted(run: Run, target: Target) -> 
 
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 def test_recreated_store_is_told_without_erased_users(run: Run, target: Target) -> None:
-    undo(run, target, ("--user", "ada"))
+    undoing = undo(run, target, ("--user", "ada"))
     [path] = runs_folder().rglob("run.json")
     assert "bob" in path.read_text()
     assert run("erase", target.url, "--user", "bob", "--yes").exit_code == 0
     assert "bob" not in path.read_text()
     assert json.loads(path.read_text())["witnesses"] == []
-    assert run("undo", "--store", target.url, "--yes").exit_code == 0
+    assert run(*undoing).exit_code == 0
