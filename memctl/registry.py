@@ -815,6 +815,11 @@ def _parse_path(text: str) -> Location:
                 "but does not read them",
                 "export an archive, which memctl reads: memctl export STORE -o FILE.ndjson",
             )
+        if path.suffix.lower() == ".zip":
+            raise UsageError(
+                f"{visible(text)} is a ZIP file, not a store",
+                "unpack it: a ZIP file of memctl export has an archive of each store, NAME.ndjson",
+            )
         raise UsageError(
             f"{visible(text)} is neither a SQLite database, a JSON state nor a memctl archive",
             EXTENSIONS,

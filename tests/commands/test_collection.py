@@ -76,6 +76,7 @@ def test_collection_in_a_zip_has_the_data_for_programs(run: Run, stores: Path) -
         assert run("verify", store, f"unpacked/{name}").exit_code == 0
         assert name in (stores / "unpacked/all.html").read_text()
     assert (stores / "all.zip").stat().st_mode & 0o777 == 0o600
+    fails(run("import", "all.zip", "new.db"), 2, "is a ZIP file, not a store", "unpack it")
     single = report(run("export", "nightly", *ADA, "-o", "nightly.zip", "--json"))
     assert told(single) == [("nightly", 2, 7, 0)]
 
