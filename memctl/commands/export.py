@@ -191,7 +191,10 @@ def _sources(run: Run, names: list[str]) -> dict[str, Location]:
         for name, place in files_of(run, text)
     }
     if any(place.kind == "stdio" for _, place in found.values()):
-        raise UsageError("stdin cannot be one of several stores", "name a file or a URL")
+        raise UsageError(
+            "stdin fits neither in a page of several stores nor in a ZIP file",
+            "name a file or a URL",
+        )
     return dict(found.values())
 
 

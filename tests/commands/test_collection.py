@@ -99,7 +99,7 @@ def test_collection_that_is_not_whole_says_so(run: Run, stores: Path) -> None:
         ("prod other --as csv", 2, "several stores fit in a page of HTML", "each store by itself"),
         ("@all -o all.ndjson", 2, "several stores fit in a page of HTML", "--shards N"),
         ("prod other --as html -o pages", 2, "several stores", "-o NAME.html"),
-        ("prod - -o ada.html", 2, "stdin cannot be one of several stores", "name a file"),
+        ("prod - -o ada.html", 2, "stdin fits neither in a page", "name a file"),
         ("prod other -o ada.html --shards 2", 2, "--shards divides one store", "other stores"),
         ("prod -o ada.zip --shard 0/2", 2, "all parts", "{shard}"),
         ("prod -o ada-{shard}.zip --shard 0/2", 2, "a ZIP file cannot be divided", "archive"),
