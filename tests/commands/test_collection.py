@@ -138,3 +138,19 @@ def test_collection_on_paper_and_in_a_browser(run: Run, stores: Path, chromium: 
         found = chromium.violations()
         assert [one for one in found if one.startswith(("serious", "critical"))] == []
         assert chromium.sideways() == 0
+
+
+def test_collection_of_facts_and_conversations(run: Run, stores: Path) -> None:
+    vault = stores / "vault"
+    vault.mkdir()
+    (vault / "MEMORY.md").write_text("# Ada\n\n- likes tea\n")
+    text = f"vault:{vault}"
+    facts = report(run("inspect", text, "--json"))["totals"]["messages"]
+    assert facts
+    assert run("export", "prod", text, "-o", "mixed.html").exit_code == 0
+    mixed = Path("mixed.html").read_text()
+    assert "<h1><bdi>Conversations</bdi></h1>" in mixed
+    assert mixed.count("<article") == 8 + facts
+    assert run("export", text, "-o", "facts.zip").exit_code == 0
+    with ZipFile("facts.zip") as whole:
+        assert f"{facts} fact" in whole.read("facts.html").decode()

@@ -120,7 +120,7 @@ class HtmlFile(PageWriter):
             "cover": self._cover,
             "memories": self._memories,
             "messages": self._messages,
-            "noun": self._dialect.noun,
+            "noun": "fact" if self._holds_facts() else "message",
             "list": _read(self._list),
             "body": _read(self._body),
         }
@@ -132,7 +132,10 @@ class HtmlFile(PageWriter):
             return _plain_title(self._first)
         if self._one_user and self._first.user:
             return self._first.user
-        return "Facts" if self._dialect.facts else "Conversations"
+        return "Facts" if self._holds_facts() else "Conversations"
+
+    def _holds_facts(self) -> bool:
+        return self._dialect.facts
 
     def discard(self) -> None:
         end(self._list)
@@ -211,8 +214,10 @@ class HtmlCollection(HtmlFile):
         self._list.write(_template("repeated.html").render(id=seen[0], key=key, source=seen[1]))
 
     def _told(self) -> dict[str, Any]:
-        facts = all(source.dialect.facts for source in self.sources)
-        return super()._told() | {"sources": self.sources, "noun": "fact" if facts else "message"}
+        return super()._told() | {"sources": self.sources}
+
+    def _holds_facts(self) -> bool:
+        return all(source.dialect.facts for source in self.sources)
 
 
 def _spool() -> IO[str]:
