@@ -109,7 +109,7 @@ class Layout(NamedTuple):
     """The store class as ``"module:Class"``, with ``{}`` for an engine's name in class names."""
     options: tuple[str, ...]
     query: str = ""
-    """What follows ``?layout=`` in lists; ``name`` if empty."""
+    """The value of ``?layout=`` in lists; ``name`` if empty."""
     engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
     layouts: tuple[str, ...] = ()
     """The values of ``?layout=``; ``name`` if empty."""

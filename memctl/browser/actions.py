@@ -239,7 +239,7 @@ async def _undo(at: Operation, undone: Run, _: str) -> list[str]:
 
 
 class Action(NamedTuple):
-    """What a key does with what is selected.
+    """An action of a key on the selected messages or memories.
 
     ``label`` asks for a text first, unless it is empty; ``suggest`` returns the text that is there
     already.  With ``of_run``, the action is about a run, else about a selection of messages.

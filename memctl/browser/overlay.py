@@ -118,7 +118,7 @@ class Help(Sheet):
 
 
 class Asking(Sheet):
-    """What would change, with a question."""
+    """A planned change, with a question."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y", "agree"), ("n", "leave")]
 

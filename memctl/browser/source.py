@@ -273,7 +273,7 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What actions take from the command line and the configuration.
+    """The parts of the command line and the configuration that actions need.
 
     ``record`` returns the record of a new run of a command, and ``options`` the options of a run
     with an observer.  ``error`` returns the error if a run left memories unchanged.  ``offload``

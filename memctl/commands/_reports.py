@@ -61,7 +61,7 @@ class CopyOutcome:
     dry_run: bool
     copied: CopyReport = field(default_factory=CopyReport)
     plan: list[RestoredMemory] | None = None
-    """What the memories of the target get, if both sides were compared before."""
+    """The changes of memories of the target, if both sides were compared before."""
     ended: bool = False
     """True if the run reached its end: it is then reported even if it copied nothing."""
 

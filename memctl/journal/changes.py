@@ -243,7 +243,7 @@ def _outdated(path: Path) -> frozenset[int]:
     outdated: set[int] = set()
     counting: dict[MemoryKey, list[int]] = {}
     before: dict[MemoryKey, tuple[list[int], int]] = {}
-    """What counts again if the last changes of a memory become void: so many first numbers."""
+    """The number of first entries that count again if the last changes of a memory become void."""
     with path.open("rb") as file:
         for number, record in enumerate(_memories(_lines(file, unfinished=True))):
             key = _key(record)

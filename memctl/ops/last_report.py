@@ -37,7 +37,7 @@ class _Finding(Struct):
 
 
 class LastReport(Struct):
-    """What is compared of the last report."""
+    """The parts of the last report that are compared."""
 
     store: _Store
     time: str

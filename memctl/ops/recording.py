@@ -20,7 +20,7 @@ from memctl.store import OpenMode, Store
 
 @dataclass(slots=True)
 class _Written:
-    """What a followed copy has recorded of a memory of the target."""
+    """The record of a memory of the target in a followed copy."""
 
     kept: int
     """The number of first messages that the memory had before the run, not in an archive yet."""

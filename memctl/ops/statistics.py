@@ -121,7 +121,7 @@ class Statistics:
     kind: str = ""
     """The kind of the store."""
     what: str = ""
-    """What the store is, in words."""
+    """The kind of the store, in words."""
     noun: str = "message"
     """What the store calls a message: "message" or "fact"."""
     users: int = 0

@@ -109,7 +109,7 @@ class MigrateReport(CopiedReport, kw_only=True):
 
 
 class RestoredMemory(OfMemory, kw_only=True):
-    """What a memory gets back from a restore, or gets from an import."""
+    """The changes of a memory by a restore or an import."""
 
     whole: bool
     """True if the store lacks the memory: all of it comes back."""
@@ -143,7 +143,7 @@ _SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif o
 
 
 class CollectedStore(Row, kw_only=True):
-    """What a page or a ZIP file has of one of several stores."""
+    """The part of a store in a page or a ZIP file of several."""
 
     store: Place
     memories: Count
@@ -174,4 +174,4 @@ class ExportReport(Divisible, kw_only=True, rename={"as_": "as"}):
     removed: list[str]
     """Removed files; with --dry-run, files to remove."""
     stores: Maybe[list[CollectedStore]] = UNSET
-    """What is from which store, if there are several or the output is a ZIP file."""
+    """The part of each store, if there are several or the output is a ZIP file."""

@@ -91,7 +91,7 @@ class Tokens(Row):
     """The tokens of what agents send to their models, as context counts them."""
     by_kind: Sent
     cost: Maybe[float] = UNSET
-    """What one request of each memory costs; only for a summarizer with an input price."""
+    """The cost of one request of each memory; only for a summarizer with an input price."""
 
 
 class Bin(Row):
@@ -251,7 +251,7 @@ class DamagedRow(OfMemory, kw_only=True):
 
 
 class FoundSince(Row):
-    """How much more of something doctor finds than before; below 0, how much less."""
+    """The change in the number of a finding; below 0, there are fewer."""
 
     code: str
     """Stable."""
@@ -259,7 +259,7 @@ class FoundSince(Row):
 
 
 class Since(Row):
-    """What changed since the last report; differences below 0 are losses."""
+    """The changes since the last report; numbers below 0 are losses."""
 
     time: str
     """The time of the last report."""
@@ -271,7 +271,7 @@ class Since(Row):
     """The tokens that agents send."""
     findings: Maybe[list[FoundSince]]
     selection: Maybe[str] = UNSET
-    """What the last report selected, in words, if that is something else."""
+    """The selection of the last report, in words, if that is another one."""
 
 
 class ReportReport(Report, kw_only=True):

@@ -1,4 +1,4 @@
-"""What ``browse --write`` does with what is selected: as the commands, with preview and undo."""
+"""The actions of ``browse --write``: those of the commands, with preview and undo."""
 
 from __future__ import annotations
 

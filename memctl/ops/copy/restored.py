@@ -1,4 +1,4 @@
-"""What a restore or an import changes in a store, memory by memory."""
+"""The changes that a restore or an import makes in a store, memory by memory."""
 
 from __future__ import annotations
 

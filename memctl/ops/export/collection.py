@@ -53,7 +53,7 @@ class Collection(Export):
     stores: Mapping[str, Location]
     """All stores, ``source`` first, by the names that the page shows."""
     collected: list[Source] = field(default_factory=list)
-    """What the page has of each store."""
+    """The part of each store in the page."""
 
     async def prepare(self) -> None:
         shape = self.shape or shape_of(self.output)
