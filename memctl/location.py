@@ -18,8 +18,11 @@ SECRET_QUERY = re.compile(
 )
 """The names of options with secrets; ``passfile`` and ``sslkey`` are paths."""
 _URL_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)(?=/|(?<=unix:))(/*)(.*)", re.DOTALL)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(?:(?!:\s)[^\s'\"])*")
-"""A URL in a text.  A colon at the end, as before the words of an error, is not part of the URL."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,63}:/(?:(?!:\s)[^\s'\"])*")
+"""A URL in a text.  A colon at the end, as before the words of an error, is not part of the URL.
+
+A scheme has a limit, so that a search in a long word takes a time that is linear.
+"""
 _PAIRS = re.compile("[&;]")
 _USER = re.compile(r"[^/?#@\[\]\s]*")
 _LOGIN = re.compile(r":.*@", re.DOTALL)

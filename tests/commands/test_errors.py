@@ -489,3 +489,10 @@ def test_error_shows_the_port_that_cannot_be_reached(run: Run, url: str) -> None
     result = run("inspect", url)
     fails(result, 3, f"{url}: ")
     assert "***" not in result.stderr
+
+
+def test_errors_with_a_very_long_word_hide_passwords() -> None:
+    """A name of a user may be as long as a message; its error is looked through for URLs."""
+    word = "x" * 1_000_000
+    shown = redact_text(f"{word} of postgresql://ada:secret@db/agents")
+    assert shown == f"{word} of postgresql://ada:***@db/agents"
