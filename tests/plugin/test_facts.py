@@ -14,6 +14,7 @@ from typer.testing import Result
 from memctl.dialects.fact import FACT, build, decode_vector, vector_of, without_vector
 from memctl.model import Embedding, Memory, MemoryKey, Page, StoredMessage, WriteMode
 from memctl.ops.copy.copy import CopyOptions, copy
+from memctl.ops.copy.mirror import Mirror
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
@@ -154,7 +155,7 @@ def test_facts_are_copied_once(run: Run, notes: str, target: str) -> None:
 @pytest.mark.slow
 def test_facts_are_followed(notes: str, target: str) -> None:
     """A change of the source between two rounds of ``--follow`` reaches the target."""
-    mirror: dict[MemoryKey, bytes] = {}
+    mirror = Mirror()
 
     async def copied() -> None:
         source, copy_ = make_store(parse(notes)), make_store(parse(target), OpenMode.CREATE)
