@@ -25,7 +25,6 @@ A scheme has a limit, so that a search in a long word takes a time that is linea
 """
 _PAIRS = re.compile("[&;]")
 _USER = re.compile(r"[^/?#@\[\]\s]*")
-_LOGIN = re.compile(r":.*@", re.DOTALL)
 _WITH_AT = frozenset(
     ["state", "state_path", "path", "prefix", "user", "session", "host", "options"]
 )
@@ -93,7 +92,7 @@ def redact(url: str) -> str:
     if ":" in where and "@" not in where and "@" in "".join(pairs):
         where = f"{where.partition(':')[0]}:***"  # may be a password, not a port
         pairs = [pair for pair in pairs if "@" not in pair]
-    where = _hide_login(where) if slashes == "//" else _LOGIN.sub(":***@", where)
+    where = _hide_login(where) if slashes == "//" else _hide_password(where)
     shown = "&".join(_shown(pair) for pair in pairs)
     return visible(f"{start}{slashes}{where}{mark if shown else ''}{shown}")
 
@@ -107,6 +106,13 @@ def without_secrets(label: str, *names: str) -> str:
     pairs = [pair for pair in query.split("&") if not pair.endswith("=***")]
     kept = "&".join(pair for pair in pairs if pair.partition("=")[0] not in names)
     return place + (mark if kept or not query else "") + kept
+
+
+def _hide_password(text: str) -> str:
+    """Return a text with ``***`` between its first colon and the last ``@`` after this colon."""
+    before, _, rest = text.partition(":")
+    _, at, after = rest.rpartition("@")
+    return f"{before}:***@{after}" if at else text
 
 
 def _hide_login(where: str) -> str:
@@ -137,7 +143,7 @@ def redact_value(text: str) -> str:
     """Return a text typed by a user, without the password of a URL in the text."""
     found = _URL.search(text)
     if found is None:
-        return visible(_LOGIN.sub(":***@", text))
+        return visible(_hide_password(text))
     return visible(text[: found.start()]) + redact(text[found.start() :])
 
 

@@ -25,7 +25,7 @@ _WORD = re.compile(
 
 
 class Filter(NamedTuple):
-    """A filter: its typed fields, the selection that they make, and its other words."""
+    """A filter as a user types it: fields, the selection by these fields, and other words."""
 
     fields: str
     where: Selection

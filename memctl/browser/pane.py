@@ -254,7 +254,7 @@ class Drawn(Pane):
         """Ask for what the key / looks for."""
 
     def action_pick(self) -> None:
-        """Pick what is under the cursor, where that is possible; else move down by a page."""
+        """Pick the row or message under the cursor; a pane without picks moves down by a page."""
         self.action_move(0, 1)
 
     def redraw(self) -> None:

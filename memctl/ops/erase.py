@@ -59,7 +59,7 @@ class EraseReport:
     runs: ErasedRuns = field(default_factory=ErasedRuns)
     """The undo runs that contain data of the user."""
     noun: str = "message"
-    """What the store calls a message: "message" or "fact"."""
+    """The noun for a message of the store: "message" or "fact"."""
 
     @property
     def nothing(self) -> bool:

@@ -123,7 +123,7 @@ class Statistics:
     what: str = ""
     """The kind of the store, in words."""
     noun: str = "message"
-    """What the store calls a message: "message" or "fact"."""
+    """The noun for a message of the store: "message" or "fact"."""
     users: int = 0
     without_user: int = 0
     """The number of memories that belong to no user."""

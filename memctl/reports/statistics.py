@@ -283,7 +283,7 @@ class ReportReport(Report, kw_only=True):
     time: str
     """The local time of the report, with its zone."""
     noun: str
-    """What the store calls a message: message or fact."""
+    """The noun for a message of the store: message or fact."""
     selection: str
     """What is selected, in words; empty for everything."""
     pseudonyms: bool

@@ -15,7 +15,7 @@ from memctl.model import Change, Edit, Memory, MemoryKey
 ONE, TWO = MemoryKey("ada", "one"), MemoryKey("bob", "two")
 
 Steps = list[tuple[str, MemoryKey, str]]
-"""What is done (``add``, ``whole`` or ``void``), the memory, and ids of messages, a letter each."""
+"""A record (``add``, ``whole`` or ``void``), its memory, and ids of messages, a letter each."""
 
 
 def record(path: Path, steps: Steps) -> None:

@@ -90,7 +90,7 @@ class ChangeReport:
     """The numbers of planned and made changes of a run, and the memories that failed."""
 
     noun: str = "message"
-    """What the store calls a message: "message" or "fact"."""
+    """The noun for a message of the store: "message" or "fact"."""
     planned: ChangeCounts = field(default_factory=ChangeCounts)
     planned_by_memory: dict[MemoryKey, int] = field(default_factory=dict)
     """The number of messages to change in each memory; without a dry run, of ten memories only."""

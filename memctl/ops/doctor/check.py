@@ -825,7 +825,7 @@ class Diagnosis:
     kind: str
     """The kind of the store."""
     noun: str = "message"
-    """What the store calls a message: "message" or "fact"."""
+    """The noun for a message of the store: "message" or "fact"."""
     memories: int = 0
     messages: int = 0
     faults: list[Finding] = field(default_factory=list)
@@ -837,7 +837,7 @@ class Diagnosis:
 
     @property
     def seen(self) -> int:
-        """The number of examined memories; without any, of findings that show what is there."""
+        """The number of examined memories; if there are none, of findings about existing data."""
         return self.memories or sum(
             fault.key is not None or fault.code == DAMAGED_FILE for fault in self.faults
         )

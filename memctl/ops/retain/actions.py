@@ -100,7 +100,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of an action: the options of its runs, their stop, and their records.
+    """The surroundings of an action: the options, the stop and the records of its runs.
 
     ``options`` are those of all policies; each policy has its ``backup``.  ``record`` returns the
     record of a new run on the store for the history.  ``stop`` ends an action early, when no memory
