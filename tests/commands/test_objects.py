@@ -176,11 +176,12 @@ def test_objects_receipt_of_a_rotation_names_its_alias(
 
 
 @pytest.mark.slow
-def test_objects_receipt(run: Run, bucket: Bucket, store: Path) -> None:
-    place = bucket.url("receipts/ada.json")
+@pytest.mark.parametrize("name", ["receipts/ada.json", "receipts/ada.html"])
+def test_objects_receipt(run: Run, bucket: Bucket, store: Path, name: str) -> None:
+    place = bucket.url(name)
     words = ("erase", "--user", "ada", store, "--yes", "--receipt", place, "--json")
     assert report(run(*words))["receipt"] == place
-    assert bucket.files() == ["receipts/ada.json"]
+    assert bucket.files() == [name]
     assert report(run("verify", "--receipt", place, "--json"))["differences"] == []
     fails(run("erase", "--user", "bob", *words[3:]), 2, "exists", "--force")
     fails(run("verify", "--receipt", bucket.url("receipts/none.json")), 4, "does not exist")
