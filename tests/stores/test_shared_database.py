@@ -490,6 +490,7 @@ def _leave_out(engine: str, event: str, table: str) -> list[str]:
 
 
 AGENTSCOPE2 = [("sqlite", "agentscope2"), ("postgresql", "agentscope2")]
+BRANCHES = "openai-branches&owner=ada"
 
 
 @pytest.mark.slow
@@ -558,7 +559,7 @@ def test_shared_rules_that_keep_sessions_fail_them(
 LAYOUTS = [
     ("sqlite", "agno", "agno_runs"),
     ("postgresql", "agno", "agno_runs"),
-    ("sqlite", "openai-branches&owner=ada", "agent_messages"),
+    ("sqlite", BRANCHES, "agent_messages"),
     ("sqlite", "langchain&owner=ada", "message_store"),
     ("postgresql", "langchain&owner=ada", "message_store"),
 ]
@@ -587,20 +588,43 @@ def test_shared_triggers_that_keep_rows_fail_their_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_layout", [("sqlite", "openai-branches&owner=ada")], indirect=True)
-@pytest.mark.parametrize("table", ["agent_messages", "message_structure"])
-def test_shared_columns_of_branches_stop_a_deletion(
-    run: Run, in_layout: Shared, table: str
+@pytest.mark.parametrize(
+    "in_layout", [*AGENTSCOPE2, ("mysql", "agentscope2"), ("sqlite", BRANCHES)], indirect=True
+)
+def test_shared_columns_of_sessions_are_restored(
+    run: Run, in_layout: Shared, request: pytest.FixtureRequest, servers: Servers, tmp_path: Path
 ) -> None:
-    url, before = in_layout.url, contents(in_layout.url)
-    in_layout.execute(f"""ALTER TABLE {table} ADD COLUMN "app:note" VARCHAR(80)""")
-    in_layout.execute(f"""UPDATE {table} SET "app:note" = 'mine' WHERE session_id = 'kyoto'""")
-    text = f"the column 'app:note' of the table '{table}'"
-    fails(run("delete", url, "--session", "kyoto", "--yes"), 8, text)
-    assert run("delete", url, "--session", "nara", "--yes").exit_code == 0
-    assert contents(url).keys() == {KYOTO}
+    """An undo gives deleted rows the values that an application stored beside the messages."""
+    engine, layout = request.node.callspec.params["in_layout"]
+    url, execute = in_layout.url, in_layout.execute
+    tables = ["agent_messages", "message_structure"] if layout == BRANCHES else ["messages"]
+    quote = "`" if engine == "mysql" else '"'
+    note = f"{quote}app:note{quote}"
+    for table in tables:
+        execute(f"ALTER TABLE {table} ADD COLUMN {note} VARCHAR(80)")
+        execute(f"ALTER TABLE {table} ADD COLUMN stars DECIMAL(5,2) DEFAULT 1.5")
+        execute(f"UPDATE {table} SET {note} = 'mine', stars = NULL WHERE session_id = 'kyoto'")
+
+    def rows() -> list[object]:
+        query = f"SELECT session_id, {note}, stars FROM {{}} ORDER BY 1, 2, 3"
+        asked = [query.format(table) for table in tables]
+        if engine == "mysql":
+            return [servers.mariadb.rows(url, sql) for sql in asked]
+        return list(map(execute, asked))
+
+    before, held = contents(url), rows()
+    assert run("delete", url, "--last", "3", "--yes").exit_code == 0
+    assert rows() != held
     assert run("undo", "--store", url, "--yes").exit_code == 0
-    assert contents(url) == before
+    assert (contents(url), rows()) == (before, held)
+
+    source = f"sqlite:///{tmp_path}/other.db"
+    asyncio.run(fill(source, {KYOTO: samples.entries(2, start=100)}))
+    words = ("--on-conflict", "replace", "--lossy", "--yes")
+    assert run("migrate", source, url, *words).exit_code == 0
+    assert rows() != held
+    assert run("undo", "--store", url, "--yes").exit_code == 0
+    assert (contents(url), rows()) == (before, held)
 
 
 @pytest.mark.slow

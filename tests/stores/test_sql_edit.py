@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from array import array
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -453,18 +451,3 @@ def test_edit_deletes_where_other_columns_have_no_value_of_their_own(url: str, r
     assert not asyncio.run(rows(url)).get(ALICE)
     assert run("undo", "--store", url, "--yes").exit_code == 0
     assert asyncio.run(rows(url)) == before
-
-
-@pytest.mark.slow
-def test_edit_of_agentscope2_refuses_to_delete_such_values(run: Run, tmp_path: Path) -> None:
-    asyncio.run(fill(f"{tmp_path}/old.db", (ALICE, new("a", "b"))))
-    path = tmp_path / "new.db"
-    url = f"sqlite:///{path}?layout=agentscope2"
-    assert run("migrate", f"{tmp_path}/old.db", url, "--lossy").exit_code == 0
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("ALTER TABLE messages ADD COLUMN extra TEXT DEFAULT 'x'")
-        database.execute("UPDATE messages SET extra = 'y'")
-        database.commit()
-    words = ("--last", "1", "--yes")
-    fails(run("delete", url, *words), 8, "has values in the column 'extra' of the table 'messages'")
-    assert run("delete", url, *words, "--no-backup").exit_code == 0

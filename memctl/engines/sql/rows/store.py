@@ -12,13 +12,15 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from memctl.engines.sql.columns import find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, damage, is_text, shown_name
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, erase_memories
+from memctl.engines.sql.rows.added import AddedColumns, Noted, Restored, with_noted, without_noted
 from memctl.engines.sql.rows.tables import Delta, Key, Rows, RowTable, RowTables
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import (
@@ -213,6 +215,11 @@ class RowStore(SqlStore):
         """The statements on the tables."""
         return RowTables(self.database, self.tables)
 
+    @cached_property
+    def added(self) -> AddedColumns:
+        """The columns that an application added to the tables."""
+        return AddedColumns(self.database, self.tables)
+
     @property
     def changed_tables(self) -> Sequence[str]:
         return [table.name for table in (*self.tables, *self.erased)]
@@ -223,14 +230,14 @@ class RowStore(SqlStore):
         return await self.database.missing_right(inserted, locked=[table.name for table in own])
 
     async def unrestorable(self, where: Selection) -> str:
-        condition = session_condition(where)
         for table in self.tables:
-            found = ""
-            if table.typed:
-                columns = table.typed.values()
-                found = await find_unrestorable(self.database, table.name, columns, *condition)
-            elif table.session and table is not self.head:
-                found = await self.database.find_other_values(table.name, table.columns, condition)
+            if not table.session:
+                continue
+            condition = session_condition(where, table.session)
+            columns = table.typed.values()
+            found = await find_unrestorable(self.database, table.name, columns, *condition)
+            if not found and table is not self.head:
+                found = await self.added.unrestorable(table, condition)
             if found:
                 return found
         return ""
@@ -498,37 +505,63 @@ class RowChanges(Executor[Any, Any]):
     ) -> list[WriteResult]:
         store, results = self._store, list[WriteResult]()
         sessions = {one.memory.key.session for one in batch}
+        if self._deletes(batch[0]):
+            await store.added.find()
+        tasks = [_without_noted(task) for task in batch]
         async with self._database.transaction(connection):
             await self._rows.lock(connection, store.head, sessions)
             counts = await store.count_rows(connection, sessions)
-            around = await store.around(connection, batch)
-            for some in grouped(batch, lambda one: (0, counts.get(one.memory.key.session, 0))):
-                held = await self._load(connection, some)
-                deltas: Group[Delta] = Group(BATCH_BYTES)
-                for task in some:
+            around = await store.around(connection, [task for task, _ in tasks])
+            for some in grouped(tasks, lambda one: (0, counts.get(one[0].memory.key.session, 0))):
+                held = await self._load(connection, [task for task, _ in some])
+                deltas: Group[tuple[Delta, list[Restored]]] = Group(BATCH_BYTES)
+                for task, noted in some:
                     session = task.memory.key.session
                     if session not in held:  # the batch changes another memory of the session
-                        await self._rows.apply(connection, deltas.take())
+                        await self._apply(connection, deltas.take())
                         held |= await self._load(connection, [task])
                     try:
                         rows = held.pop(session) | around
                         new, result = self._changed(task, rows)
                         new = await store.settled(connection, rows, new)
+                        if isinstance(task, Edit):
+                            await self._remove_made(connection, task, rows, new)
+                        restored = self._restored(task, noted, rows, new)
                     except Rejected as error:
                         results.append(WriteResult(task.memory.key, failure=error.failure))
                         continue
-                    if isinstance(task, Edit):
-                        await self._remove_made(connection, task, rows, new)
                     delta = Delta(store.tables, rows, new)
+                    before = with_noted(result.before, await store.added.noted(connection, delta))
                     around |= {name: new[name] for name in around.keys() & new.keys()}
-                    results.append(result)
+                    results.append(replace(result, before=before))
                     del rows, new
-                    if deltas.add(delta, delta.size, 1):
-                        await self._rows.apply(connection, deltas.take())
+                    if deltas.add((delta, restored), delta.size, 1):
+                        await self._apply(connection, deltas.take())
                     del delta
-                await self._rows.apply(connection, deltas.take())
+                await self._apply(connection, deltas.take())
             self._database.about_to_commit(results)
         return results
+
+    def _deletes(self, task: Small | Edit) -> bool:
+        return isinstance(task, Edit) or self._mode is WriteMode.REPLACE
+
+    def _restored(self, task: Small | Edit, noted: Noted, rows: Rows, new: Rows) -> list[Restored]:
+        """Return the values to give back: to new rows, or to all if the rows are back already."""
+        if not noted:
+            return []
+        is_back = isinstance(task, Edit) and not task.changes
+        keys = {
+            name: {key for key in found if is_back or key not in rows.get(name, ())}
+            for name, found in (rows | new).items()
+        }
+        return self._store.added.restoring(noted, keys)
+
+    async def _apply(
+        self, connection: AsyncConnection, changes: list[tuple[Delta, list[Restored]]]
+    ) -> None:
+        await self._rows.apply(connection, [delta for delta, _ in changes])
+        restored = chain.from_iterable(restored for _, restored in changes)
+        await self._store.added.restore(connection, restored)
 
     async def _load(
         self, connection: AsyncConnection, batch: Sequence[Small | Edit]
@@ -575,6 +608,13 @@ def _code(task: Any, code: str) -> str:
     """
     changes = isinstance(task, Edit) and any(one.old is not None for one in task.changes)
     return "changed" if changes else code
+
+
+def _without_noted(task: Small | Edit) -> tuple[Small | Edit, Noted]:
+    if isinstance(task, Small):
+        return task, {}
+    before, noted = without_noted(task.before)
+    return replace(task, before=before), noted
 
 
 def _measure(listed: Listed) -> tuple[int, int]:

@@ -6,7 +6,7 @@ the difference (``Delta``) between the present rows and the wanted rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,7 +16,7 @@ from memctl.engines.sql.columns import Column, types_of
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database
 from memctl.engines.sql.executor import BATCH_MESSAGES
-from memctl.engines.sql.syntax import SMALL_BYTES, pieces
+from memctl.engines.sql.syntax import SMALL_BYTES, Syntax, pieces
 from memctl.json import jsonio
 from memctl.storekit.batching import BATCH_BYTES, grouped
 
@@ -227,17 +227,12 @@ class RowTables:
     async def _delete(
         self, connection: AsyncConnection, table: RowTable, keys: Sequence[Key]
     ) -> None:
-        quoted = self._syntax.quoted
-        *fixed, last = map(quoted, table.key)
-        tests = [f"{name} = :k{at}" for at, name in enumerate(fixed)] + [f"{last} IN :last"]
-        where = " AND ".join([*tests, *filter(None, [table.deletable])])
-        sql = f"DELETE FROM {quoted(table.name)} WHERE {where}"
-        for start, several in groupby(keys, lambda key: key[:-1]):
-            values: dict[str, Any] = {f"k{at}": value for at, value in enumerate(start)}
-            for some in pieces([key[-1] for key in several]):
-                deleted = await self._database.change(connection, sql, values | {"last": some})
-                if not table.deletable:
-                    self._database.check_deleted(table.name, len(some), deleted)
+        more = f" AND {table.deletable}" if table.deletable else ""
+        for where, values in by_key(self._syntax, table, keys):
+            sql = f"DELETE FROM {self._syntax.quoted(table.name)} WHERE {where}{more}"
+            deleted = await self._database.change(connection, sql, values)
+            if not table.deletable:
+                self._database.check_deleted(table.name, len(values["last"]), deleted)
 
     async def _update(
         self, connection: AsyncConnection, table: RowTable, changed: Sequence[tuple[Row, Row]]
@@ -294,3 +289,19 @@ class RowTables:
             return self._syntax.json_place
         place = f":v{table.at(name)}"
         return table.typed[name].placed(place) if name in table.typed else place
+
+
+def by_key(
+    syntax: Syntax, table: RowTable, keys: Sequence[Key]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield conditions that select rows by primary key, each with its parameters.
+
+    The parameter ``last`` has the last column of some keys whose other columns are equal.
+    """
+    *fixed, last = map(syntax.quoted, table.key)
+    tests = [f"{name} = :k{at}" for at, name in enumerate(fixed)] + [f"{last} IN :last"]
+    where = " AND ".join(tests)
+    for start, several in groupby(keys, lambda key: key[:-1]):
+        values: dict[str, Any] = {f"k{at}": value for at, value in enumerate(start)}
+        for some in pieces([key[-1] for key in several]):
+            yield where, values | {"last": some}
