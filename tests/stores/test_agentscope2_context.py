@@ -107,6 +107,34 @@ def test_context_loses_what_is_deleted(
     assert contents(place) == before
 
 
+def test_session_keeps_its_bytes_around_the_context(place: Place, run: Run) -> None:
+    """An edit replaces the context alone: numbers, escapes and spaces of the session stay."""
+
+    def payload(new: str = "") -> str:
+        if place.backend.name.startswith("redis"):
+            key = "agentscope:user:u:session:s"
+            with redis.Redis.from_url(
+                place.text.partition("?")[0], decode_responses=True
+            ) as client:
+                return str(client.set(key, new) if new else client.get(key))
+        with closing(sqlite3.connect(place.folder / "m.db")) as connection, connection:
+            if new:
+                connection.execute("UPDATE sessions SET payload = ?", (new,))
+            [(found,)] = connection.execute("SELECT payload FROM sessions")
+            return str(found)
+
+    value = json.loads(payload())
+    value = {"cost": "1.50", "caf\u00e9": 1, **value}
+    value["state"] = {"context": value["state"].pop("context"), **value["state"]}
+    written = json.dumps(value).replace('"1.50"', "1.50")
+    payload(written)
+    assert run("delete", place.text, "--id", "first", "--id", "last", "--yes").exit_code == 0
+    assert payload().startswith('{"cost": 1.50, "caf\\u00e9": 1, ')
+    assert len(payload()) < len(written)
+    assert run("undo", "--yes").exit_code == 0
+    assert payload() == written
+
+
 CONTRADICTIONS = [
     (["a", "b"], ["b", "x", "a"], ["a"]),
     (["a", "b", "c"], ["c", "x", "b", "y", "a"], ["a", "c"]),

@@ -283,7 +283,7 @@ def test_a_context_is_taken_out_of_any_payload(
     state = text_of(inner, "context", json.dumps(context, ensure_ascii=False, indent=indent))
     text = text_of(outer, "state", state).encode("utf-8", "surrogatepass")
     whole = json.loads(text.decode("utf-8", "surrogatepass"))
-    value, messages = without_context(text)
+    value, messages, _ = without_context(text)
     if messages:
         assert value["state"]["context"] == []
         value["state"]["context"] = [one.value for one in messages]

@@ -238,13 +238,14 @@ class RedisAgentScope2Store(WholeMemoryStore):
         if text is None:
             return self._split(place.key), None, Session()
         try:
-            value, context = without_context(text)
+            value, context, around = without_context(text)
             if not isinstance(value, dict):
                 raise NotASession("it is not a JSON object")
             owner = self._owner(place, value)
             if owner is None:
                 return None, None, Session()
-            session = Session.of(_common(value, self.dialect.zone), _payload(value), context)
+            common = _common(value, self.dialect.zone)
+            session = Session.of(common, _payload(value), context, around)
         except ValueError as error:
             raise BadData(f"{name} is damaged: {error}") from error
         return owner, value, session
@@ -471,6 +472,8 @@ def _record_of(key: MemoryKey, session: Session, zone: tzinfo | None) -> dict[st
 
 def _text(record: dict[str, Any], session: Session, context: Iterable[bytes]) -> bytes:
     """Return a record as JSON, with the state of ``session`` and a new context."""
+    if (spliced := session.spliced(context)) is not None:
+        return spliced
     there = record.get("state") or {}
     token = secrets.token_hex(16)
     found = session.state | {"summary": session.summary, "context": token}

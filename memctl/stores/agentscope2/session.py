@@ -79,6 +79,8 @@ class InContext(NamedTuple):
         return found
 
 
+Around = tuple[bytes, bytes]
+"""The text before and after a context."""
 Entry = str | InContext
 """An entry of a context: the id of a message of the memory, or a message in full."""
 
@@ -116,9 +118,13 @@ class Session:
     """A text, or a list of blocks."""
     unlogged: frozenset[str] = frozenset()
     """The ids of messages that must stay out of the log; for a session from a ``Memory.extra``."""
+    around: Around | None = None
+    """The stored payload around its context; None after another change of the payload."""
 
     @classmethod
-    def of(cls, record: Object, payload: Any, context: list[InContext]) -> Session:
+    def of(
+        cls, record: Object, payload: Any, context: list[InContext], around: Around | None = None
+    ) -> Session:
         """Make a session from its record, its payload, and the messages of its context.
 
         The context inside of ``payload`` must be empty, as ``without_context`` returns it.
@@ -135,7 +141,7 @@ class Session:
             raise NotASession("its context is not a list of messages")
         others = {name: value for name, value in payload.items() if name != "state"}
         kept = {name: value for name, value in state.items() if name not in ("context", "summary")}
-        return cls(record, others, kept, context, state.get("summary", ""))
+        return cls(record, others, kept, context, state.get("summary", ""), around=around)
 
     @property
     def summary_text(self) -> str:
@@ -167,11 +173,23 @@ class Session:
 
         ``context`` has the messages as JSON texts, and is used instead of ``self.context``.
         """
+        if (spliced := self.spliced(context)) is not None:
+            return spliced
         mark = "[]"
         before, _, after = jsonio.dumps(self._state(mark)).rpartition(b'"[]"')
         inside = jsonio.dumps(self.payload).removesuffix(b"}")
         start = b"," if self.payload else b""
         return with_context(inside + start + b'"state":' + before, context, after + b"}")
+
+    def spliced(self, context: Iterable[bytes]) -> bytes | None:
+        """Return the stored text with the context ``context`` and no other change.
+
+        None if the session is not stored, or if more than its context has changed.
+        """
+        if self.around is None:
+            return None
+        before, after = self.around
+        return with_context(before, context, after, b", " if before.endswith(b" ") else b",")
 
     def _state(self, context: Any) -> Object:
         # The context must be last: ``text`` searches its placeholder from the end.
@@ -561,6 +579,7 @@ def with_summary(session: Session, summary: str | None, before: str = "") -> Non
     if summary is not None and summary != session.summary_text:
         blocks = parse_shape(before).get("summary")
         session.summary = blocks if blocks and _text_of(blocks) == summary else summary
+        session.around = None
 
 
 def lost_summary(session: Session, summary: str | None) -> Object:
@@ -586,19 +605,21 @@ def _id(entry: Entry) -> str | None:
     return entry if isinstance(entry, str) else entry.id
 
 
-def with_context(before: bytes, context: Iterable[bytes], after: bytes) -> bytes:
+def with_context(
+    before: bytes, context: Iterable[bytes], after: bytes, separator: bytes = b","
+) -> bytes:
     """Join ``before``, a JSON array of the messages ``context``, and ``after``."""
     texts = list(context) or [b""]
     texts[0] = before + b"[" + texts[0]
     texts[-1] += b"]" + after
-    return b",".join(texts)
+    return separator.join(texts)
 
 
-def without_context(text: bytes) -> tuple[Any, list[InContext]]:
+def without_context(text: bytes) -> tuple[Any, list[InContext], Around | None]:
     """Parse the payload of a session; return it with an empty context, and the context's messages.
 
     A context that is not a list of objects stays in the payload; then the list of messages is
-    empty.
+    empty.  The last value is the text around the context, None if a key is repeated.
 
     Raises:
         ValueError: the text is not JSON.
@@ -607,14 +628,15 @@ def without_context(text: bytes) -> tuple[Any, list[InContext]]:
     try:
         found = _cut_out(text)
         messages = [InContext(jsonio.field(one, "id"), one) for one in found[1:-1]]
-        return jsonio.loads(found[0] + b"[]" + found[-1]), messages
+        around = found[0], found[-1]
+        return jsonio.loads(b"[]".join(around)), messages, around
     except ValueError:  # not JSON, not a session, or a repeated key
         value = jsonio.loads(text)
     match value:
         case {"state": {"context": [*listed]}} if all(isinstance(one, dict) for one in listed):
             messages = [InContext.of(one) for one in listed]
-            return {**value, "state": {**value["state"], "context": []}}, messages
-    return value, []
+            return {**value, "state": {**value["state"], "context": []}}, messages, None
+    return value, [], None
 
 
 def _cut_out(text: bytes) -> list[bytes]:

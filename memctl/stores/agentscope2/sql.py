@@ -553,10 +553,10 @@ def session_of(rows: Rows) -> Session:
     if not jsonio.is_utf8(text):  # the driver of AgentScope cannot read such a text, either
         raise NotASession("its payload is not UTF-8")
     try:
-        payload, context = without_context(text)
+        payload, context, around = without_context(text)
     except ValueError as error:
         raise NotASession(f"its payload is not JSON: {error}") from error
-    return Session.of(record, payload, context)
+    return Session.of(record, payload, context, around)
 
 
 def messages_in(session: Session, log: list[Row]) -> tuple[list[StoredMessage], Comparison]:
