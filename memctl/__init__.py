@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from memctl.embedder import Embedder as Embedder
     from memctl.embedders.registry import make_embedder as make_embedder
     from memctl.encryption import Encryption as Encryption
+    from memctl.engines.sql.rows.store import RowStore as RowStore
+    from memctl.engines.sql.rows.tables import Rows as Rows
+    from memctl.engines.sql.rows.tables import RowTable as RowTable
     from memctl.errors import BadData as BadData
     from memctl.errors import Busy as Busy
     from memctl.errors import Different as Different
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     from memctl.ops.statistics import Statistics as Statistics
     from memctl.ops.statistics import StatisticsOptions as StatisticsOptions
     from memctl.ops.stop import Stop as Stop
+    from memctl.registry import Layout as Layout
     from memctl.registry import StoreSpec as StoreSpec
     from memctl.reports.retain import RetainReport as RetainReport
     from memctl.retention import Policy as Policy
@@ -131,6 +135,8 @@ _HOMES = {
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "encryption": "Encryption",
+    "engines.sql.rows.store": "RowStore",
+    "engines.sql.rows.tables": "RowTable Rows",
     "errors": "BadData Busy Different Failure Interrupted Loss Lost MemctlError NotFound "
     "Unavailable UsageError",
     "holds": "Hold",
@@ -158,7 +164,7 @@ _HOMES = {
     "ops.search": "Hit SearchReport",
     "ops.statistics": "Statistics StatisticsOptions",
     "ops.stop": "Stop",
-    "registry": "StoreSpec",
+    "registry": "Layout StoreSpec",
     "reports.retain": "RetainReport",
     "retention": "Policy PolicyAction",
     "selection": "Selection",

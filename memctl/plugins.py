@@ -3,6 +3,7 @@
 ::
 
     memctl.stores     NAME = "package.module:SPEC", a ``StoreSpec``: NAME://... or PATH.NAME
+    memctl.layouts    NAME = "package.module:LAYOUT", a ``Layout``: ?layout=NAME of SQL databases
     memctl.commands   NAME = "package.module:function", a function for Typer
 
 memctl's own names take precedence.  Plugins are searched for unknown names and for lists only.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 STORES = "memctl.stores"
+LAYOUTS = "memctl.layouts"
 COMMANDS = "memctl.commands"
 
 

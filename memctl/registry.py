@@ -99,7 +99,18 @@ class Engine(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The layout of a framework's data in a database."""
+    """The layout of a framework's data in a database, in memctl or in a plugin.
+
+    A plugin names a ``Layout`` of SQL tables in an entry point of the group ``memctl.layouts``.
+    The name of the entry point is the name of the layout, and the value of ``?layout=``::
+
+        LAYOUT = Layout(
+            name="chats",
+            summary="the chats of Chatter in {}",
+            title="Chatter chats",
+            factory="memctl_chatter:ChatStore",
+        )
+    """
 
     name: str
     """The end of the names of the kinds, which begin with the engine."""
@@ -107,7 +118,8 @@ class Layout(NamedTuple):
     title: str
     factory: str
     """The store class as ``"module:Class"``, with ``{}`` for an engine's name in class names."""
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """The options of a URL, besides those that every layout has."""
     query: str = ""
     """The value of ``?layout=`` in lists; ``name`` if empty."""
     engines: tuple[str, ...] = ("sqlite", "postgresql", "mysql")
@@ -480,8 +492,32 @@ _STATES = {"redis": ("prefix", "ttl"), "tablestore": ("instance",)}
 
 
 def kinds() -> list[str]:
-    """Return the names of the kinds of store: the built-in kinds, then the kinds of plugins."""
-    return [*_BY_KIND, *(kind for kind in plugins.names(plugins.STORES) if kind not in _BY_KIND)]
+    """Return the names of the kinds of store: the built-in kinds, then the kinds of plugins.
+
+    Loads the layouts of plugins, which name their engines.
+    """
+    layouts = [
+        f"{engine}-{name}" for name in plugins.names(plugins.LAYOUTS) for engine in _engines(name)
+    ]
+    offered = [*plugins.names(plugins.STORES), *layouts]
+    return [*_BY_KIND, *(kind for kind in offered if kind not in _BY_KIND)]
+
+
+def _engines(layout: str) -> tuple[str, ...]:
+    """Return the engines of a plugin's layout; the first if its plugin cannot be loaded."""
+    try:
+        found = plugins.load(plugins.LAYOUTS, layout)
+    except UsageError:
+        return SQL_KINDS[:1]
+    return found.engines if isinstance(found, Layout) else SQL_KINDS[:1]
+
+
+def _layouts_on(kind: str) -> dict[str, str]:
+    """Return the kinds of store by the value of ``?layout=``, for a kind of a URL."""
+    built_in = _LAYOUTS.get(kind, {})
+    if kind not in SQL_KINDS:
+        return built_in
+    return {name: f"{kind}-{name}" for name in plugins.names(plugins.LAYOUTS)} | built_in
 
 
 def spec_of(kind: str) -> StoreSpec:
@@ -493,12 +529,34 @@ def spec_of(kind: str) -> StoreSpec:
     """
     if kind in _BY_KIND:
         return _BY_KIND[kind]
+    engine, _, layout = kind.partition("-")
+    if layout and engine in SQL_KINDS:
+        [on] = [one for one in SQL_ENGINES if one.kind == engine]
+        return _layout_of_plugin(layout, on)
     found = plugins.load(plugins.STORES, kind)
     if not isinstance(found, StoreSpec):
         raise UsageError(
             f"the plugin {kind!r} is not a store", "its entry point names a memctl.StoreSpec"
         )
     return found
+
+
+def _layout_of_plugin(name: str, engine: Engine) -> StoreSpec:
+    """Return the registration of a layout of a plugin on a SQL engine.
+
+    Raises:
+        UsageError: as ``spec_of``, or the layout is not for this engine.
+    """
+    found = plugins.load(plugins.LAYOUTS, name)
+    if not isinstance(found, Layout) or found.name != name:
+        raise UsageError(
+            f"the plugin {name!r} is not a layout",
+            "its entry point names a memctl.Layout of this name",
+        )
+    if engine.kind not in found.engines:
+        known = " and ".join(found.engines)
+        raise UsageError(f"layout={name} is not for {engine.name}", f"it is for {known}")
+    return found.on(engine)
 
 
 _FRAMEWORKS = {
@@ -868,6 +926,8 @@ def _parse_url(text: str) -> Location:
     others = [pair for pair in pairs if pair[0] not in URL_OPTIONS]
     url = join_url(parts._replace(query=urlencode(others, quote_via=quote)))
     layouts = _LAYOUTS.get(kind, {})
+    if options.get("layout", "memory") not in (layouts or ["memory"]):
+        layouts = _layouts_on(kind)
     if options.get("layout", "memory") not in (layouts or ["memory"]):
         raise UsageError(
             f"layout={visible(options['layout'])} is unknown",

@@ -193,6 +193,12 @@ def browser_screen() -> str:
     return f"```text\n{(screens / 'both-112.txt').read_text('utf-8').rstrip()}\n```"
 
 
+def layout_of_plugin() -> str:
+    """Return the module of the example plugin with a layout of SQL tables."""
+    module = ROOT / "tests" / "plugin" / "distribution" / "memctl_chats.py"
+    return f"```text\n{module.read_text('utf-8').rstrip()}\n```"
+
+
 def holds(kind: str) -> str:
     """Return a sentence on what a kind of store can hold."""
     held = store_class(kind).features
@@ -210,7 +216,7 @@ def holds(kind: str) -> str:
 def with_blocks() -> list[Path]:
     """The pages that hold generated blocks."""
     docs = ROOT / "docs"
-    pages = ("browse", "output", "speed", "stores")
+    pages = ("browse", "library", "output", "speed", "stores")
     return [ROOT / "README.md", *(docs / f"{name}.md" for name in pages), *docs.glob("stores/*.md")]
 
 
@@ -223,6 +229,7 @@ def renewed(path: Path) -> str:
         ("exit-codes", exit_codes_table),
         ("speed", speed_table),
         ("browser", browser_screen),
+        ("layout-of-plugin", layout_of_plugin),
         *((f"holds-{spec.kind}", partial(holds, spec.kind)) for spec in BUILT_IN),
     ):
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)

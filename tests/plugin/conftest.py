@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -41,4 +42,5 @@ def plugin(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tomllib.loads((DISTRIBUTION / "pyproject.toml").read_text("utf-8"))["project"]
     install(site, project["name"], project["entry-points"])
     monkeypatch.syspath_prepend(DISTRIBUTION)
+    monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{DISTRIBUTION}")  # of other processes
     return site

@@ -28,3 +28,18 @@ class TestNotes(FactSuite):
         """Return a backend with files of the plugin's store."""
         style = Style("fact", frozenset(), dimensions=8)
         return Backend("notes", lambda folder: f"{folder}/m.notes", style=style)
+
+
+@pytest.mark.usefixtures("plugin")
+class TestChats(StoreSuite):
+    """The suite of conversations, for the plugin's layout of SQL tables."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        """Return a backend with SQLite files."""
+        return Backend(
+            "chats",
+            lambda folder: f"sqlite:///{folder}/m.db?layout=chats",
+            refuses_names=True,
+            large=300,
+        )

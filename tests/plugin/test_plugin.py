@@ -42,6 +42,27 @@ def test_plugin_commands_work_on_a_store_of_a_plugin(run: Run, lines: str, tmp_p
 
 
 @pytest.mark.usefixtures("plugin")
+def test_plugin_layout_of_sql_tables(
+    run: Run, postgresql_url: str, mysql_url: str, tmp_path: Path
+) -> None:
+    source, chats = f"{tmp_path}/m.db", f"{postgresql_url}?layout=chats"
+    asyncio.run(fill(source, {samples.key(n): samples.entries(5) for n in range(2)}))
+    assert report(run("migrate", source, chats, "--json"))["messages"]["written"] == 10
+    assert run("verify", source, chats).exit_code == 0
+    found = report(run("inspect", chats, "--json"))
+    assert found["store"]["kind"] == "postgresql-chats"
+    assert "?layout=chats: Chats in PostgreSQL" in run("inspect", chats).stdout
+    assert run("delete", chats, "--mark", "hint", "--yes").exit_code == 0
+    assert run("verify", source, chats).exit_code == 6
+    assert run("undo", "--store", chats, "--yes").exit_code == 0
+    assert run("verify", source, chats).exit_code == 0
+    fails(run("inspect", f"{mysql_url}?layout=chats"), 2, "layout=chats is not for MySQL")
+    fails(run("inspect", f"{postgresql_url}?layout=chat"), 2, "layout=chat is unknown", "chats")
+    kinds = {row["kind"] for row in report(run("stores", "--json"))["stores"]}
+    assert {kind for kind in kinds if "chats" in kind} == {"sqlite-chats", "postgresql-chats"}
+
+
+@pytest.mark.usefixtures("plugin")
 def test_plugin_store_of_a_plugin_is_listed(run: Run) -> None:
     [row] = [row for row in report(run("stores", "--json"))["stores"] if row["kind"] == "lines"]
     assert row["what"] == "memories as lines of JSON"
