@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from memctl.commands._parameters import settle
 from memctl.output.terminal import wrap
 
 SELECTION = "Which messages"
@@ -53,6 +54,18 @@ class Page:
 
 class Helpful:
     """A command, with or without subcommands, that lays out its own help."""
+
+    params: list[Any]
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        settle(self.params)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return ``--help``."""
+        found = super().get_help_option(ctx)  # type: ignore[misc]
+        settle([found] if found else [])
+        return found
 
     def get_help(self, ctx: Any) -> str:
         """Return the help of the command, as wide as the terminal."""
