@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Dialect, Table, create_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from memctl.stores.agentscope1.sql.schema import create_tables
+from memctl.stores.agentscope1.sql.declared import create_tables
 
 MESSAGES = 100_000
 PER_MEMORY = 100

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy.dialects import mysql
 
 from benchmarks.dataset import creation
-from memctl.stores.agentscope1.sql.schema import METADATA
+from memctl.stores.agentscope1.sql.declared import METADATA
 from tests.support.servers.mariadb import Mariadb
 
 DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1", "--sync-frm=1")

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.dialects import registry
 
 from benchmarks import dataset, inputs
-from memctl.stores.agentscope1.sql.schema import METADATA, create_tables
+from memctl.stores.agentscope1.sql.declared import METADATA, create_tables
 from tests.support.servers.postgresql import Postgresql
 from tests.support.servers.redis import Redis
 

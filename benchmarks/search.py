@@ -48,7 +48,7 @@ from memctl.ops.index import Target
 from memctl.ops.search import By, SearchOptions, search
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
-from memctl.stores.agentscope1.sql.schema import create_tables
+from memctl.stores.agentscope1.sql.declared import create_tables
 
 DEPTHS = (1, 5, 10, 50)
 TUNED = 5

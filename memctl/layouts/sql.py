@@ -11,11 +11,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, JSON, Connection, inspect
-from sqlalchemy.engine.interfaces import ReflectedColumn
-from sqlalchemy.engine.reflection import Inspector
-
 from memctl.engines.sql.database import NAMED_TABLES, shown_name
+from memctl.engines.sql.inspector import Inspector, engine_of, has_class, inspect
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.layouts import foreign
 from memctl.layouts.foreign import ForeignFormat
@@ -105,7 +102,7 @@ class BranchTables(NamedTuple):
     messages: str
 
 
-def find_layouts(connection: Connection) -> set[str]:
+def find_layouts(connection: Any) -> set[str]:
     """Return the layouts of AgentScope in the database, as named by ``?layout=``."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
@@ -119,7 +116,7 @@ def find_layouts(connection: Connection) -> set[str]:
     }
 
 
-def has_agentscope_table(connection: Connection) -> bool:
+def has_agentscope_table(connection: Any) -> bool:
     """Return whether the database has a table of AgentScope 1.x, other than ``users``."""
     names = ALL_TABLES["memory"] - {"users"}
     return not names.isdisjoint(inspect(connection).get_table_names())
@@ -141,20 +138,20 @@ def preset_with(columns: set[str]) -> str | None:
     return None
 
 
-def own_layouts(connection: Connection) -> set[str]:
+def own_layouts(connection: Any) -> set[str]:
     """Return the layouts in the database that memctl reads without a mapping."""
     found = find_layouts(connection)
     found |= {"agno"} if AGNO_SESSIONS in inspect(connection).get_table_names() else set()
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
-def has_checkpoints(connection: Connection) -> bool:
+def has_checkpoints(connection: Any) -> bool:
     """Return whether the database has the tables of a LangGraph checkpointer."""
     tables = {
         "sqlite": {"checkpoints": _CHECKPOINT},
         "postgresql": {"checkpoints": _CHECKPOINT, "checkpoint_blobs": _CHANNEL},
     }
-    wanted = tables.get(connection.dialect.name, {})
+    wanted = tables.get(engine_of(connection), {})
     inspector = inspect(connection)
     return bool(wanted) and all(
         inspector.has_table(name)
@@ -163,7 +160,7 @@ def has_checkpoints(connection: Connection) -> bool:
     )
 
 
-def preset_layouts(connection: Connection) -> set[str]:
+def preset_layouts(connection: Any) -> set[str]:
     """Return the layouts of other frameworks in the database, as named by ``?layout=``."""
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
@@ -180,12 +177,12 @@ def preset_layouts(connection: Connection) -> set[str]:
     return found | ({"langgraph"} if has_checkpoints(connection) else set())
 
 
-def branch_tables(connection: Connection) -> BranchTables | None:
+def branch_tables(connection: Any) -> BranchTables | None:
     """Return the tables of the OpenAI Agents SDK's ``AdvancedSQLiteSession``.
 
     Returns None if the database lacks them.
     """
-    if connection.dialect.name != "sqlite":
+    if engine_of(connection) != "sqlite":
         return None
     inspector = inspect(connection)
     if not inspector.has_table(STRUCTURE) or not inspector.has_table(USAGE):
@@ -203,7 +200,7 @@ def branch_tables(connection: Connection) -> BranchTables | None:
     return BranchTables(sessions, messages) if there else None
 
 
-def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
+def foreign_tables(connection: Any) -> dict[str, ForeignFormat]:
     """Return the formats that memctl recognizes but does not read, by the names of their tables."""
     inspector = inspect(connection)
     names = [name for name in inspector.get_table_names() if isinstance(name, str)]
@@ -212,14 +209,14 @@ def foreign_tables(connection: Connection) -> dict[str, ForeignFormat]:
     )
 
 
-def _with_array(column: ReflectedColumn) -> str:
+def _with_array(column: Any) -> str:
     """Return the name of a column, with ``[]`` if the values are arrays of JSON."""
     kind = column["type"]
-    is_array = isinstance(kind, ARRAY) and isinstance(kind.item_type, JSON)
+    is_array = has_class(kind, "ARRAY") and has_class(kind.item_type, "JSON")
     return f"{column['name']}[]" if is_array else column["name"]
 
 
-def refuse_empty(label: str, connection: Connection) -> None:
+def refuse_empty(label: str, connection: Any) -> None:
     """Refuse a database without tables; ``label`` names it.
 
     Raises:
@@ -227,7 +224,7 @@ def refuse_empty(label: str, connection: Connection) -> None:
     """
     if not inspect(connection).get_table_names():
         hint = "check the name of the database"
-        if connection.dialect.name == "postgresql":
+        if engine_of(connection) == "postgresql":
             hint += ", and its schema: ?options=-csearch_path%3DNAME"
         raise Uninitialised(f"{label} has no tables", hint)
 
@@ -238,7 +235,7 @@ def named_tables(tables: Sequence[str]) -> str:
     return ", ".join(map(visible, tables[:NAMED_TABLES])) + more
 
 
-def unknown_database(label: str, connection: Connection) -> BadData:
+def unknown_database(label: str, connection: Any) -> BadData:
     """Return the error for a database without a known layout.
 
     The error names the database by ``label``, and some of its tables.

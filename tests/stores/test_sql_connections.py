@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
+from memctl.engines.sql.alchemy import AlchemyConnection, AlchemyEngine
+from memctl.engines.sql.sqlite_engine import SqliteConnection, SqliteEngine
 from tests.support.backends import SQL_PLACES
 from tests.support.cli import FRIDAY, Run
 from tests.support.servers.pool import Servers
@@ -20,18 +22,18 @@ def test_sql_store_is_inspected_with_one_connection(
 ) -> None:
     url = SQL_PLACES[name](tmp_path, servers)
     made = Counter[str]()
-    connect, close = AsyncEngine.connect, AsyncConnection.close
 
-    async def connecting(engine: AsyncEngine, **options: Any) -> AsyncConnection:
-        made["open"] += 1
-        return await connect(engine, **options)
+    def counting(name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def counted(*args: Any, **options: Any) -> Any:
+            made[name] += 1
+            return await call(*args, **options)
 
-    async def closing(connection: AsyncConnection) -> None:
-        made["closed"] += 1
-        await close(connection)
+        return counted
 
-    monkeypatch.setattr(AsyncEngine, "connect", connecting)
-    monkeypatch.setattr(AsyncConnection, "close", closing)
+    for engine in SqliteEngine, AlchemyEngine:
+        monkeypatch.setattr(engine, "connect", counting("open", engine.connect))
+    for connection in SqliteConnection, AlchemyConnection:
+        monkeypatch.setattr(connection, "close", counting("closed", connection.close))
     place = ("--user", "u", "--session", "s")
     assert run("import", FRIDAY, url, *place, "--lossy").exit_code == 0
     assert made["open"] == made["closed"]

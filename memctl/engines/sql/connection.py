@@ -1,97 +1,101 @@
-"""Connections of SQLAlchemy for asyncio, without its ORM.
-
-``sqlalchemy.ext.asyncio`` imports the ORM, which would take a tenth of the time and of the RAM of a
-short command.
-"""
+"""Connections to a SQL database, whatever the library that makes them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
-
-from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine
-from sqlalchemy.engine.interfaces import Dialect
-from sqlalchemy.pool import NullPool
-from sqlalchemy.util import greenlet_spawn
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+Values = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""The named parameters of a statement; or several, for each of which the statement runs."""
 
-class AsyncConnection:
-    """A ``sqlalchemy.Connection`` whose methods wait without blocking the event loop.
 
-    All rows of a result are read before a method returns the result.
+class Result(Protocol):
+    """The result of a statement, whose rows are all read."""
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows that the statement changed."""
+
+    @property
+    def returns_rows(self) -> bool:
+        """True if the statement returns rows, even none."""
+
+    @property
+    def lastrowid(self) -> Any:
+        """The number of the inserted row, in a database that numbers rows."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def all(self) -> Sequence[Any]:
+        """Return the rows."""
+
+    def one(self) -> Any:
+        """Return the only row."""
+
+    def first(self) -> Any:
+        """Return the first row; None without rows."""
+
+    def scalar(self) -> Any:
+        """Return the first column of the first row; None without rows."""
+
+
+class AsyncConnection(ABC):
+    """A connection whose methods wait without blocking the event loop.
+
+    A statement has named parameters (``:name``), of which a list stands for the values of an IN, or
+    the placeholders of the driver.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
     @property
+    @abstractmethod
     def info(self) -> dict[Any, Any]:
         """Values that last as long as the connection of the driver."""
-        return self._connection.info
 
+    @abstractmethod
     async def driver(self) -> Any:
         """Return the connection of the driver."""
-        raw = await greenlet_spawn(getattr, self._connection, "connection")
-        return raw.driver_connection
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
-        """Call ``work`` with the connection, such as to inspect tables; return its result."""
-        return await greenlet_spawn(work, self._connection)
+    @abstractmethod
+    async def run(self, work: Callable[[Any], T]) -> T:
+        """Call ``work`` with what ``inspector.inspect`` takes; return its result."""
 
-    async def execute(
-        self, statement: Executable, values: dict[str, Any] | list[dict[str, Any]] | None = None
-    ) -> CursorResult[*tuple[Any, ...]]:
-        """Run a statement of SQLAlchemy with its parameters, or with each of a list of them."""
-        return await greenlet_spawn(self._connection.execute, statement, values)
+    @abstractmethod
+    async def execute(self, sql: str, values: Values | None = None) -> Result:
+        """Run a statement with named parameters."""
 
+    @abstractmethod
     async def exec_driver_sql(
         self, sql: str, values: tuple[Any, ...] | Sequence[tuple[Any, ...]] | None = None
-    ) -> CursorResult[*tuple[Any, ...]]:
+    ) -> Result:
         """Run a statement with the driver's placeholders, once or for each of a list of tuples."""
-        return await greenlet_spawn(self._connection.exec_driver_sql, sql, values)
 
-    async def set_options(self, **options: Any) -> None:
-        """Set SQLAlchemy's options of execution, such as the isolation level."""
-        await greenlet_spawn(self._connection.execution_options, **options)
+    async def set_options(self, **options: Any) -> None:  # noqa: B027 - SQLite has none
+        """Set options of the library for the next statements, such as the isolation level."""
 
+    @abstractmethod
     async def commit(self) -> None:
-        await greenlet_spawn(self._connection.commit)
+        """Commit the transaction."""
 
+    @abstractmethod
     async def rollback(self) -> None:
-        await greenlet_spawn(self._connection.rollback)
+        """Roll back the transaction, if there is one."""
 
+    @abstractmethod
     async def close(self) -> None:
-        await greenlet_spawn(self._connection.close)
+        """Roll back the transaction, if there is one, and close the connection of the driver."""
 
 
-class AsyncEngine:
-    """A ``sqlalchemy.Engine`` that makes a connection of the driver for each of its connections."""
+class AsyncEngine(ABC):
+    """Makes connections to a database, each with a connection of the driver of its own."""
 
-    def __init__(self, url: str, connect: Callable[[], Awaitable[Any]], **settings: Any) -> None:
-        """Create an engine of the dialect in ``url``; ``connect`` opens a driver's connection.
-
-        ``settings`` are those of the dialect's adapter, which makes the connection synchronous.
-        """
-
-        def creator() -> Any:
-            adapter = self.sync_engine.dialect.dbapi
-            assert adapter is not None
-            return adapter.connect(async_creator_fn=connect, **settings)
-
-        self.sync_engine: Engine = create_engine(url, creator=creator, poolclass=NullPool)
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.sync_engine.dialect
-
+    @abstractmethod
     async def connect(self, **options: Any) -> AsyncConnection:
-        """Return a new connection with options of execution; the caller closes the connection."""
-        engine = self.sync_engine.execution_options(**options)
-        return AsyncConnection(await greenlet_spawn(engine.connect))
+        """Return a new connection with options of the library; the caller closes the connection."""
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[AsyncConnection]:
@@ -101,3 +105,11 @@ class AsyncEngine:
             yield connection
         finally:
             await asyncio.shield(asyncio.ensure_future(connection.close()))
+
+    @abstractmethod
+    def compile(self, sql: str, values: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
+        """Return a statement with the driver's placeholders, and the values in their order."""
+
+    @abstractmethod
+    def compile_names(self, sql: str) -> tuple[str, Sequence[str]]:
+        """Return a statement with the driver's placeholders, and the names in their order."""

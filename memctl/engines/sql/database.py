@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
@@ -29,9 +28,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
-
-from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 
 from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.schema import TextForm, other_columns
@@ -63,6 +59,8 @@ from memctl.storekit.catalog import span
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from memctl.engines.sql.lock import ConnectionLock
 
 T = TypeVar("T")
@@ -110,8 +108,8 @@ class Database(ABC):
     """True if row-level security may hide rows, and the URL accepts that."""
     parallel: ClassVar[bool] = True
     """True if several connections can write at once."""
-    driver_errors: ClassVar[tuple[type[Exception], ...]] = ()
-    """Exceptions of the driver that SQLAlchemy does not wrap."""
+    driver_errors: tuple[type[Exception], ...] = ()
+    """Exceptions of the driver, and of the library that makes its connections."""
     password_variable: ClassVar[str] = ""
     """The environment variable whose value is the password if the URL has none."""
     lock_class: ClassVar[type[ConnectionLock]]
@@ -166,13 +164,13 @@ class Database(ABC):
 
     @property
     def _caught(self) -> tuple[type[Exception], ...]:
-        return (SQLAlchemyError, OSError, *self.driver_errors)
+        return (OSError, *self.driver_errors)
 
     # Specific to a database
 
     @abstractmethod
     def make_engine(self) -> AsyncEngine:
-        """Return a SQLAlchemy engine for the location, not yet connected.
+        """Return the engine for the location, not yet connected.
 
         Raises:
             NotFound, UsageError: the location names no database, or is not valid.
@@ -330,7 +328,7 @@ class Database(ABC):
 
         The connection is from ``connect_autocommit``.
         """
-        await connection.execute(text(sql))
+        await connection.execute(sql)
 
     async def take_turn(  # noqa: B027 - SQLite has one writer at a time
         self, connection: AsyncConnection, table: str
@@ -376,15 +374,23 @@ class Database(ABC):
         """
         return has_option(self.location, self.label, name, value)
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
-        """Call ``work`` with a connection, such as to inspect tables; return its result."""
+    async def look(self, work: Callable[[Any], T]) -> T:
+        """Call ``work`` with what ``inspector.inspect`` takes; return its result."""
         with self.errors():
             if self._inspecting is not None:
-                found = await run_inspection(self._inspecting, work)
+                found = await self._inspecting.run(work)
                 await self._inspecting.rollback()  # the next call sees what others committed
                 return found
             async with self._inspection() as connection:
-                return await run_inspection(connection, work)
+                return await connection.run(work)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Call ``work`` with a connection of SQLAlchemy; return its result."""
+        return await self.look(work)
+
+    def schema_engine(self) -> AsyncEngine:
+        """Return the engine whose connections create tables, by SQLAlchemy."""
+        return self._engine
 
     @asynccontextmanager
     async def _inspection(self) -> AsyncGenerator[AsyncConnection]:
@@ -421,10 +427,10 @@ class Database(ABC):
         """
         for left in reversed(range(CREATE_ATTEMPTS)):
             try:
-                async with self._engine.connection() as connection:
+                async with self.schema_engine().connection() as connection:
                     await self.prepare_inspection(connection)
                     await self.begin_write(connection)
-                    await run_inspection(connection, work)
+                    await connection.run(work)
                     await connection.commit()
                 return
             except self._caught:
@@ -461,7 +467,7 @@ class Database(ABC):
         except self._caught as error:
             if cut_short():
                 raise asyncio.CancelledError from error
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps errors of the driver
             found = self.translate(cause)
             if found is None:
                 code = "repeated-id" if self.is_duplicate_key(cause) else "refused"
@@ -529,7 +535,7 @@ class Database(ABC):
         The result is a text for messages, such as ``the column 'tag' of the table 'messages'``, or
         empty if there is no such column.
         """
-        columns = await self.run(partial(other_columns, table, known))
+        columns = await self.look(partial(other_columns, table, known))
         if not columns:
             return ""
         async with self.snapshot() as connection:
@@ -557,7 +563,7 @@ class Database(ABC):
         rows to examine, and calls the table ``m``.
         """
         if table not in self._added:
-            columns = await self.run(partial(other_columns, table, known))
+            columns = await self.look(partial(other_columns, table, known))
             self._added[table] = [one.name for one in columns if one.default is None]
         if not self._added[table]:
             return False
@@ -715,10 +721,7 @@ class Database(ABC):
 
         ``sql`` has named parameters such as ``:session``.
         """
-        statement, bound = self.syntax.bind(sql, values)
-        compiled = statement.compile(dialect=self._engine.dialect)
-        state = compiled.construct_expanded_state(bound)
-        return state.statement, state.positional_parameters
+        return self._engine.compile(sql, self.syntax.bound(sql, values))
 
     async def change_each(
         self, connection: AsyncConnection, sql: str, values: Sequence[Mapping[str, Any]]
@@ -734,10 +737,9 @@ class Database(ABC):
         ]
         if len(stored) == 1:
             return await self.change(connection, sql, stored[0])
-        compiled = text(sql).compile(dialect=self._engine.dialect)
-        names = compiled.positiontup or []
+        statement, names = self._engine.compile_names(sql)
         bound = [tuple(one[name] for name in names) for one in stored]
-        return await self.change_many(connection, str(compiled), bound)
+        return await self.change_many(connection, statement, bound)
 
     async def change(self, connection: AsyncConnection, sql: str, values: Mapping[str, Any]) -> int:
         """Run a statement that updates or deletes rows; return the number of changed rows."""
@@ -803,12 +805,6 @@ class Database(ABC):
         elif places:
             found = (await rows(len(places), total - places.stop, backward=True))[::-1]
         return found, places.start, places.stop == total
-
-
-async def run_inspection(connection: AsyncConnection, work: Callable[[Connection], T]) -> T:
-    """Run ``work``, without SQLAlchemy's warnings about types and indexes unknown to it."""
-    with warnings.catch_warnings(action="ignore", category=SAWarning):
-        return await connection.run(work)
 
 
 def make_database(location: Location, label: str) -> Database:

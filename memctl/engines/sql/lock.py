@@ -7,8 +7,6 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
-from sqlalchemy import text
-
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.errors import MemctlError
 from memctl.shard import Shard
@@ -89,7 +87,7 @@ class ConnectionLock(ServerLock):
         ``values`` are the parameters of the query.
         """
         async with asyncio.timeout(self.period + ANSWER_SECONDS):
-            return (await self._connected.execute(text(sql), values)).first()
+            return (await self._connected.execute(sql, values)).first()
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

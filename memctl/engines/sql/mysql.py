@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import aiomysql
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
+from memctl.engines.sql.alchemy import AlchemyEngine
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -239,7 +240,7 @@ class MysqlDatabase(Database):
     syntax_class = MysqlSyntax
     lock_class = MysqlLock
     password_variable = "MYSQL_PWD"
-    driver_errors = (aiomysql.Error, UnicodeEncodeError, RuntimeError)
+    driver_errors = (SQLAlchemyError, aiomysql.Error, UnicodeEncodeError, RuntimeError)
     # The pages of messages are used several times, and InnoDB's buffers are small by default.
     batch_changes = 2_000
     identity_sql = "SELECT 'mysql:', @@hostname, @@port, @@datadir, DATABASE()"
@@ -272,7 +273,7 @@ class MysqlDatabase(Database):
     )
     _packet = 0
 
-    def make_engine(self) -> AsyncEngine:
+    def make_engine(self) -> AlchemyEngine:
         settings = connect_settings(self.location.url)
         self.connect_timeout = settings.pop("connect_timeout")
 
@@ -290,7 +291,7 @@ class MysqlDatabase(Database):
             connection.escape = partial(_literal, connection.escape)
             return connection
 
-        return AsyncEngine("mysql+aiomysql://", connect)
+        return AlchemyEngine("mysql+aiomysql://", connect)
 
     def text_forms(self, connection: Connection, table: str) -> dict[str, TextForm]:
         sql = text(
@@ -444,7 +445,7 @@ class MysqlDatabase(Database):
         """Return a size in bytes: a text of this size fits into a statement, however escaped."""
         if not self._packet:
             result = await connection.exec_driver_sql("SELECT @@max_allowed_packet")
-            self._packet = int(result.scalar_one())
+            self._packet = int(result.scalar())
         return min(CHUNK_BYTES, self._packet // 4)
 
     @asynccontextmanager

@@ -17,8 +17,10 @@ from weakref import WeakSet
 
 import asyncpg
 from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import SQLAlchemyError
 
-from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
+from memctl.engines.sql.alchemy import AlchemyEngine
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import (
     FETCH_ROWS,
     GRANT,
@@ -301,6 +303,7 @@ class PostgresqlDatabase(Database):
     lock_class = PostgresqlLock
     password_variable = "PGPASSWORD"
     driver_errors = (
+        SQLAlchemyError,
         *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
         UnicodeError,
     )
@@ -355,7 +358,7 @@ class PostgresqlDatabase(Database):
         """True if a pooler answers; False also before the first connection."""
         return bool(self._pooled)
 
-    def make_engine(self) -> AsyncEngine:
+    def make_engine(self) -> AlchemyEngine:
         parts = urlsplit(self.location.url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         # The driver would send the limit to the server, as a setting of the session.
@@ -382,7 +385,7 @@ class PostgresqlDatabase(Database):
                 ) from None
 
         # A pooler does not keep statements that the adapter prepared.
-        engine = AsyncEngine("postgresql+asyncpg://", connect, prepared_statement_cache_size=0)
+        engine = AlchemyEngine("postgresql+asyncpg://", connect, prepared_statement_cache_size=0)
         event.listen(engine.sync_engine, "connect", _set_codecs)
         return engine
 
@@ -663,7 +666,7 @@ class PostgresqlDatabase(Database):
         with self.errors():
             turn = self._turns[connection] = await self._engine.connect()
             sql = "SELECT pg_advisory_xact_lock(:space, :number)"
-            await turn.execute(text(sql), values)
+            await turn.execute(sql, values)
 
     async def advance_serial(self, connection: AsyncConnection, table: str, column: str) -> None:
         sequence = "pg_get_serial_sequence(:table, :column)"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Float, MetaData, inspect
+from memctl.engines.sql.inspector import has_class, inspect
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, MetaData
 
 
 class TextForm(NamedTuple):
@@ -58,7 +61,7 @@ def default_of(column: Mapping[str, Any]) -> str | None:
     return None if _NULL.fullmatch(default) else default
 
 
-def other_columns(table: str, known: Collection[str], connection: Connection) -> list[OtherColumn]:
+def other_columns(table: str, known: Collection[str], connection: Any) -> list[OtherColumn]:
     """Return the columns of a table, without ``known`` names and computed columns."""
     found = []
     for one in inspect(connection).get_columns(table):
@@ -66,7 +69,7 @@ def other_columns(table: str, known: Collection[str], connection: Connection) ->
             continue
         default = default_of(one)
         # Different numbers in single precision may have the same text.
-        is_literal = bool(_LITERAL.fullmatch(default or "")) and not isinstance(one["type"], Float)
+        is_literal = bool(_LITERAL.fullmatch(default or "")) and not has_class(one["type"], "Float")
         text = default and default.replace(":", "\\:")
         found.append(OtherColumn(one["name"], text, is_literal))
     return found

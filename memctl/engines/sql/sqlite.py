@@ -6,17 +6,17 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import aiosqlite
 
-from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite_driver import (
@@ -27,6 +27,7 @@ from memctl.engines.sql.sqlite_driver import (
     connect,
     open_driver,
 )
+from memctl.engines.sql.sqlite_engine import SqliteEngine
 from memctl.engines.sql.sqlite_files import (
     HINT,
     LARGE_BYTES,
@@ -46,6 +47,13 @@ from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
 from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
+
+if TYPE_CHECKING:
+    import sqlalchemy
+
+    from memctl.engines.sql.alchemy import AlchemyEngine
+
+T = TypeVar("T")
 
 _CANNOT_OPEN = "check who owns the file and its folder, and the limit of open files (ulimit -n)"
 _IO_ERROR = (
@@ -97,9 +105,11 @@ class SqliteDatabase(Database):
 
     syntax_class = SqliteSyntax
     parallel = False
-    driver_errors = (sqlite3.Error, UnicodeError)
+    driver_errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeError)
 
     _driver: sqlite3.Connection
+    _connected: Callable[[], Awaitable[Connection]]
+    """Opens a connection of the driver."""
 
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
@@ -112,7 +122,7 @@ class SqliteDatabase(Database):
         self._file_lock = FileLock(location.path, label)
         self._decodes_all = False
 
-    def make_engine(self) -> AsyncEngine:
+    def make_engine(self) -> SqliteEngine:
         path = self.location.path
         if not path.name:
             raise UsageError("sqlite:// names no file", "write sqlite:///PATH")
@@ -142,7 +152,22 @@ class SqliteDatabase(Database):
             self._connections.append(connection)
             return await connect(connection)
 
-        return AsyncEngine("sqlite+aiosqlite://", connected)
+        self._connected = connected
+        return SqliteEngine(connected)
+
+    def schema_engine(self) -> AlchemyEngine:
+        from sqlalchemy.exc import SQLAlchemyError  # only to create tables, and for few layouts
+
+        from memctl.engines.sql.alchemy import AlchemyEngine
+
+        self.driver_errors = (*type(self).driver_errors, SQLAlchemyError)
+        return AlchemyEngine("sqlite+aiosqlite://", self._connected)
+
+    async def run(self, work: Callable[[sqlalchemy.Connection], T]) -> T:
+        engine = self.schema_engine()
+        with self.errors():
+            async with engine.connection() as connection:
+                return await connection.run(work)
 
     async def waits_for(self) -> str:
         waits = any(one.waits for one in self._connections)
@@ -442,7 +467,7 @@ def _shard_hash(name: bytes) -> str:
 
 
 async def driver_of(connection: AsyncConnection) -> Connection:
-    """Return the aiosqlite connection that a SQLAlchemy connection uses."""
+    """Return the connection of aiosqlite that a connection uses."""
     driver = await connection.driver()
     assert isinstance(driver, Connection)
     return driver

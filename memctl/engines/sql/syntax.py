@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from sqlalchemy import TextClause, bindparam, text
-
 from memctl.selection import Selection
 from memctl.shard import Shard
 
@@ -203,11 +201,6 @@ class Syntax(ABC):
         """Return a statement to drop a temporary table if present."""
         return f"DROP TABLE IF EXISTS {self.temporary(table)}"
 
-    def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        """Return a statement for SQLAlchemy, and its parameters.
-
-        A parameter that is a list becomes the values of an IN.
-        """
-        lists = (name for name, value in values.items() if isinstance(value, list))
-        statement = text(sql).bindparams(*(bindparam(name, expanding=True) for name in lists))
-        return statement, dict(values)
+    def bound(self, sql: str, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the parameters of a statement, with those that a layout adds."""
+        return values

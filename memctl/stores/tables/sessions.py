@@ -205,7 +205,7 @@ class Sessions:
             [[count]] = await self._database.fetch_all(
                 connection, f"SELECT COUNT(*) {rows}", values
             )
-            done = await connection.execute(*self._database.syntax.bind(f"DELETE {rows}", values))
+            done = await connection.execute(f"DELETE {rows}", values)
             self._database.check_deleted(table.table, count, done.rowcount)
             removed[table.table] = made[table.table]
         return removed
@@ -296,7 +296,7 @@ class Sessions:
                 continue
             condition, values = self._where(self._names(table, key))
             sql = f"DELETE FROM {self._codec.quoted(table.table)} WHERE {condition}"
-            await connection.execute(*self._database.syntax.bind(sql, values))
+            await connection.execute(sql, values)
             left = any(one.user == key.user for one in await self.names(connection))
 
 

@@ -111,7 +111,7 @@ class TableRows:
         condition, values = self.codec.of(key)
         rows = f"FROM {self.codec.table} WHERE {condition}"
         [[count]] = await self.database.fetch_all(connection, f"SELECT COUNT(*) {rows}", values)
-        done = await connection.execute(*self.database.syntax.bind(f"DELETE {rows}", values))
+        done = await connection.execute(f"DELETE {rows}", values)
         self.database.check_deleted(self.table, count, done.rowcount)
         return done.rowcount
 

@@ -537,7 +537,9 @@ class EditTransaction:
         )
         for some in pieces(indexes):
             values = {"sessions": [key.session], "indexes": some}
-            for index, row_id, user in await self.connection.execute(*statements.bind(sql, values)):
+            for index, row_id, user in await self.connection.execute(
+                sql, statements.bound(sql, values)
+            ):
                 if user == key.user:
                     found.setdefault(index, []).append(row_id.encode())
         return found
@@ -837,7 +839,7 @@ async def shift_rows(
         counted = f"SELECT COUNT(*) FROM message m WHERE {condition}"
         [[rows]] = await database.fetch_all(connection, counted, values)
         change = f"UPDATE message AS m SET {_shifted('m', name)} WHERE {condition}"
-        done = await connection.execute(*statements.bind(change, values))
+        done = await connection.execute(change, statements.bound(change, values))
         database.check_updated("message", rows, done.rowcount)
     await connection.exec_driver_sql("DELETE FROM memctl_shifts")
 

@@ -6,11 +6,8 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from sqlalchemy import CursorResult
-
-from memctl.engines.sql.connection import AsyncConnection
+from memctl.engines.sql.connection import AsyncConnection, Result
 from memctl.engines.sql.database import RejectedValue, retry_while_locked
 from memctl.engines.sql.executor import erase_memories
 from memctl.model import MemoryKey, WriteResult
@@ -89,7 +86,7 @@ class SqlEraser:
             deleted = await delete_messages(database, connection, keys)
             sql = "SELECT id, user_id FROM session WHERE id IN :sessions"
             rows = await self._run(connection, sql, sessions=sessions)
-            owned = {MemoryKey(row.user_id, row.id) for row in rows}.intersection(keys)
+            owned = {MemoryKey(user, session) for session, user in rows}.intersection(keys)
             if alone := [key.session for key in owned if key.session not in others]:
                 sql = f"DELETE FROM session WHERE {statements.among('id', 'sessions')}"
                 await self._run(connection, sql, sessions=alone)
@@ -137,8 +134,8 @@ class SqlEraser:
 
     async def _run(
         self, connection: AsyncConnection, sql: str, **values: str | list[str]
-    ) -> CursorResult[Any]:
-        return await connection.execute(*self._statements.bind(sql, values))
+    ) -> Result:
+        return await connection.execute(sql, self._statements.bound(sql, values))
 
     async def _remove_users(self, connection: AsyncConnection, users: set[str]) -> None:
         async with self._database.transaction(connection):

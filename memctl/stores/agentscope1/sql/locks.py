@@ -292,7 +292,8 @@ async def lock_selected(
 
     ``values`` are the parameters of the SELECT.  ``lock`` is SQL at its end.
     """
-    await connection.execute(*database.statements.bind(_counted(f"{sql} {lock}"), values))
+    counted = _counted(f"{sql} {lock}")
+    await connection.execute(counted, database.statements.bound(counted, values))
 
 
 def _counted(sql: str) -> str:
@@ -310,7 +311,7 @@ async def row_pages(
     bound = dict(values)
     while True:
         sql = f"SELECT m.id FROM message m WHERE {condition} {more} ORDER BY m.id LIMIT {PAGE_ROWS}"
-        found = await connection.execute(*database.statements.bind(sql, bound))
+        found = await connection.execute(sql, database.statements.bound(sql, bound))
         row_ids = [row_id for (row_id,) in found]
         if not row_ids:
             return

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, inspect, text
-
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import run_inspection, shown_name
+from memctl.engines.sql.database import shown_name
+from memctl.engines.sql.inspector import inspect
 from memctl.errors import UsageError
 from memctl.json import jsonio
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.agentscope1.sql.locks import lock_rows
-from memctl.stores.agentscope1.sql.statements import COLUMNS, Statements
+from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 from memctl.stores.agentscope1.sql.write import MAX_INDEX
 
@@ -129,7 +127,7 @@ class SqlMaintenance(Maintenance):
         if table == "session":  # messages need a session with an owner
             inner = self._same("c.session_id")
             sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
-        return (await connection.execute(text(sql), {"place": place})).rowcount
+        return (await connection.execute(sql, {"place": place})).rowcount
 
     def _same(self, column: str) -> str:
         exact = f"{self._statements.exact(column)} = {self._statements.exact(':place')}"
@@ -212,7 +210,7 @@ class SqlMaintenance(Maintenance):
     async def _lock(self, connection: AsyncConnection, values: dict[str, list[str]]) -> None:
         lock = self._statements.row_lock
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
-        await connection.execute(*self._statements.bind(sql, values))
+        await connection.execute(sql, self._statements.bound(sql, values))
 
     async def _insert_users(self, where: Selection, note: Note) -> int:
         async with self._transaction() as connection:
@@ -232,8 +230,9 @@ class SqlMaintenance(Maintenance):
             return count
 
     async def _create_index(self, note: Note) -> int:
-        if not await self._database.run(partial(lacks_index, statements=self._statements)):
-            return 0
+        async with self._database.snapshot() as connection:
+            if not await lacks_index(self._database, connection):
+                return 0
         await note({"code": "no-session-index", "index": INDEX})
         async with self._autocommit() as connection:
             for sql in self._statements.create_session_index(INDEX):
@@ -241,7 +240,7 @@ class SqlMaintenance(Maintenance):
         return 1
 
     async def _drop_index(self) -> int:
-        if INDEX in await self._database.run(_index_names):
+        if INDEX in [index["name"] for index in await self._database.look(_indexes)]:
             async with self._autocommit() as connection:
                 sql = self._statements.drop_session_index(INDEX)
                 await self._database.execute_alone(connection, sql)
@@ -287,16 +286,16 @@ class SqlMaintenance(Maintenance):
                 await connection.close()
 
     async def _run(self, connection: AsyncConnection, sql: str) -> int:
-        return (await connection.execute(text(sql))).rowcount
+        return (await connection.execute(sql)).rowcount
 
     async def _collect(
         self, connection: AsyncConnection, rows: str, values: dict[str, list[str]]
     ) -> int:
         await self._run(connection, self._statements.drop_temporary(_NOTED))
         sql = f"CREATE TEMPORARY TABLE {_NOTED} {self._statements.temporary_end} AS {rows}"
-        await connection.execute(*self._statements.bind(sql, values))
-        found = await connection.execute(text(f"SELECT COUNT(*) FROM {self._table}"))
-        return int(found.scalar_one())
+        await connection.execute(sql, self._statements.bound(sql, values))
+        found = await connection.execute(f"SELECT COUNT(*) FROM {self._table}")
+        return int(found.scalar())
 
     async def _fill(
         self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
@@ -308,7 +307,7 @@ class SqlMaintenance(Maintenance):
         await self._collect(connection, empty, {})
         names = ", ".join(columns)
         values = ", ".join(f":{name}" for name in columns)
-        sql = text(f"INSERT INTO {self._table} ({names}) VALUES ({values})")
+        sql = f"INSERT INTO {self._table} ({names}) VALUES ({values})"
         if rows:
             found = [dict(zip(columns, row, strict=True)) for row in rows]
             await connection.execute(sql, found)
@@ -321,21 +320,23 @@ class SqlMaintenance(Maintenance):
                     await note({"code": code, "rows": [list(row) for row in rows]})
 
 
-def lacks_index(connection: Connection, statements: Statements) -> bool:
+async def lacks_index(database: MemoryTables, connection: AsyncConnection) -> bool:
     """Return whether the table ``message`` has no usable index that begins with ``session_id``.
 
     InnoDB always has such an index for the foreign key.
     """
-    unusable = statements.unusable_indexes
-    ignored = set(connection.scalars(text(unusable))) if unusable else set()
+    ignored: set[str] = set()
+    if unusable := database.statements.unusable_indexes:
+        ignored = {name for (name,) in await database.fetch_all(connection, unusable, {})}
     return not any(
         index["column_names"][:1] == ["session_id"] and index["name"] not in ignored
-        for index in inspect(connection).get_indexes("message")
+        for index in await connection.run(_indexes)
     )
 
 
-def _index_names(connection: Connection) -> set[str | None]:
-    return {index["name"] for index in inspect(connection).get_indexes("message")}
+def _indexes(connection: Any) -> list[Any]:
+    found: list[Any] = inspect(connection).get_indexes("message")
+    return found
 
 
 class _Checks:
@@ -492,8 +493,7 @@ class _Checks:
 
     async def missing_index(self) -> AsyncGenerator[Finding]:
         """Find a missing index on ``session_id``, the search column of AgentScope."""
-        lacks = partial(lacks_index, statements=self._database.statements)
-        if await run_inspection(self._connection, lacks):
+        if await lacks_index(self._database, self._connection):
             yield Finding("no-session-index", None)
 
     async def _messages(self, code: str, condition: str) -> AsyncGenerator[Finding]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import text
-
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.mysql import MysqlDatabase, MysqlSyntax, insert_statement
 from memctl.engines.sql.syntax import CHUNK_BYTES
@@ -105,7 +103,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
         # In pieces, because the driver would copy a large value three times.
-        piece = text(
+        piece = (
             f"SELECT SUBSTRING(CAST(msg AS BINARY), :at, {CHUNK_BYTES}) FROM message WHERE id = :id"
         )
         pieces = []
@@ -119,7 +117,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         self, connection: AsyncConnection, sql: str, row_ids: Sequence[str]
     ) -> Sequence[Any]:
         await self._stage_keys(connection, tuple(row_ids))
-        result = await connection.execute(text(sql))
+        result = await connection.execute(sql)
         return result.all() if result.returns_rows else []
 
     async def _stage_keys(self, connection: AsyncConnection, row_ids: tuple[str, ...]) -> None:
@@ -144,7 +142,7 @@ class MysqlTables(MemoryTables, MysqlDatabase):
         found: list[Any] = []
         for start in range(0, len(row_ids), MAX_ROW_IDS):
             values = {"rows": list(row_ids[start : start + MAX_ROW_IDS])}
-            result = await connection.execute(*self.statements.bind(sql, values))
+            result = await connection.execute(sql, self.statements.bound(sql, values))
             found += result.all()
         return found
 

@@ -1,4 +1,4 @@
-"""The tables of AgentScope 1.x's SQL memory, equal to the declarations of AgentScope.
+"""AgentScope 1.x's tables in a database: what is there, and what differs.
 
 Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.12 to 1.0.21.
 """
@@ -7,48 +7,25 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    CHAR,
-    JSON,
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    inspect,
-)
-
-from memctl.engines.sql.schema import create_missing, default_of
+from memctl.engines.sql.inspector import has_class, inspect
+from memctl.engines.sql.schema import default_of
 from memctl.errors import BadData
 
-METADATA = MetaData()
-
 _OWN = "give AgentScope's memory a database (or a schema) of its own"
-
-Table("users", METADATA, Column("id", String(255), primary_key=True))
-Table(
-    "session",
-    METADATA,
-    Column("id", String(255), primary_key=True),
-    Column("user_id", String(255), ForeignKey("users.id"), nullable=False),
-)
-Table(
-    "message",
-    METADATA,
-    Column("id", String(255), primary_key=True),
-    Column("msg", JSON, nullable=False),
-    Column("session_id", String(255), ForeignKey("session.id"), nullable=False),
-    Column("index", BigInteger, nullable=False, index=True),
-)
-Table(
-    "message_mark",
-    METADATA,
-    Column("msg_id", String(255), ForeignKey("message.id", ondelete="CASCADE"), primary_key=True),
-    Column("mark", String(255), primary_key=True),
-)
+_NAME, _JSON, _NUMBER = "VARCHAR(255)", "JSON", "BIGINT"
+TABLES = {
+    "users": {"id": _NAME},
+    "session": {"id": _NAME, "user_id": _NAME},
+    "message": {"id": _NAME, "msg": _JSON, "session_id": _NAME, "index": _NUMBER},
+    "message_mark": {"msg_id": _NAME, "mark": _NAME},
+}
+"""The tables with their columns and types; ``declared`` creates them."""
+PRIMARY_KEYS = {
+    "users": ("id",),
+    "session": ("id",),
+    "message": ("id",),
+    "message_mark": ("msg_id", "mark"),
+}
 
 
 class Schema(NamedTuple):
@@ -66,7 +43,7 @@ class Schema(NamedTuple):
     """The columns without a default that an application added to each table."""
 
 
-def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema:
+def examine_schema(connection: Any, *, typed: bool, keys: bool) -> Schema:
     """Compare the tables of a database with AgentScope's tables; return the differences.
 
     With ``keys``, also compares the primary keys.  With ``typed``, also compares the types of
@@ -79,8 +56,8 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
     inspector = inspect(connection)
     there = set(inspector.get_table_names())
     # In a damaged schema of SQLite, the name of a table may be a blob.
-    found = Schema([], {}, [], sorted(there - METADATA.tables.keys(), key=str), {})
-    for name, table in METADATA.tables.items():
+    found = Schema([], {}, [], sorted(there - TABLES.keys(), key=str), {})
+    for name, declared in TABLES.items():
         if name not in there:
             if name in inspector.get_view_names():
                 raise BadData(f"{name!r} is a view, not AgentScope's table", _OWN)
@@ -88,39 +65,33 @@ def examine_schema(connection: Connection, *, typed: bool, keys: bool) -> Schema
             continue
         columns = {column["name"]: column for column in inspector.get_columns(name)}
         alien = f"the table {name!r} is not AgentScope's: "
-        if "id" in columns and not isinstance(columns["id"]["type"], String):
+        if "id" in columns and not has_class(columns["id"]["type"], "String"):
             raise BadData(f"{alien}its column 'id' is not a string", _OWN)
-        for column in table.columns:
-            if column.name not in columns:
-                raise BadData(f"{alien}it has no column {column.name!r}", _OWN)
-            if typed and not _holds(columns[column.name]["type"], column.type):
+        for column, type_ in declared.items():
+            if column not in columns:
+                raise BadData(f"{alien}it has no column {column!r}", _OWN)
+            if typed and not _holds(columns[column]["type"], type_):
                 raise BadData(
-                    f"the column {column.name!r} of the table {name!r} is of the type "
-                    f"{columns[column.name]['type']}, not {column.type}",
+                    f"the column {column!r} of the table {name!r} is of the type "
+                    f"{columns[column]['type']}, not {type_}",
                     "change it to that type (ALTER TABLE), as AgentScope makes it",
                 )
-        found.nullable[name] = [one.name for one in table.columns if columns[one.name]["nullable"]]
+        found.nullable[name] = [one for one in declared if columns[one]["nullable"]]
         found.added[name] = [
             one["name"]
             for one in columns.values()
-            if not (one["name"] in table.columns or one.get("computed") or default_of(one))
+            if not (one["name"] in declared or one.get("computed") or default_of(one))
         ]
         if keys:
             key = inspector.get_pk_constraint(name)["constrained_columns"]
-            if set(key) != set(table.primary_key.columns.keys()):
+            if set(key) != set(PRIMARY_KEYS[name]):
                 found.keyless.append(name)
     return found
 
 
-def _holds(type_: Any, declared: Any) -> bool:
-    match declared:
-        case JSON():  # in MariaDB a text type
-            return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
-        case String():  # CHAR pads values with spaces
-            return isinstance(type_, String) and not isinstance(type_, CHAR)
-    return isinstance(type_, Integer)
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the missing tables exactly as AgentScope does."""
-    create_missing(connection, METADATA)
+def _holds(type_: Any, declared: str) -> bool:
+    if declared == _JSON:  # in MariaDB a text type
+        return type(type_).__name__ in ("JSON", "LONGTEXT", "MEDIUMTEXT")
+    if declared == _NAME:  # CHAR pads values with spaces
+        return has_class(type_, "String") and not has_class(type_, "CHAR")
+    return has_class(type_, "Integer")

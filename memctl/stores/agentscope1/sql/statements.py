@@ -9,8 +9,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from sqlalchemy import TextClause
-
 from memctl.engines.sql.syntax import (
     ALWAYS,
     EVERY,
@@ -499,10 +497,11 @@ class Statements(Syntax):
         """Return the statement that drops an index on ``message``."""
         return f"DROP INDEX {name}"
 
-    def bind(self, sql: str, values: Mapping[str, Any]) -> tuple[TextClause, dict[str, Any]]:
-        statement, bound = super().bind(sql, values)
-        known = self.huge.values() if ":huge_" in sql else {}
-        return statement, bound | {name: one for name, one in known.items() if f":{name}" in sql}
+    def bound(self, sql: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        if ":huge_" not in sql:
+            return values
+        known = self.huge.values().items()
+        return {**values, **{name: one for name, one in known if f":{name}" in sql}}
 
 
 def _both(*conditions: Condition) -> Condition:

@@ -59,9 +59,9 @@ class SqlMemoryStore(SqlStore):
 
     async def prepare(self) -> None:
         if not {"layout", "state"} & self.location.options.keys():
-            layouts = await self.database.run(find_layouts)
+            layouts = await self.database.look(find_layouts)
             if not layouts:
-                layouts = await self.database.run(preset_layouts)
+                layouts = await self.database.look(preset_layouts)
             if len(layouts) > 1:
                 several = ", ".join(sorted(layouts))
                 raise UsageError(
@@ -71,10 +71,10 @@ class SqlMemoryStore(SqlStore):
             if layouts and layouts != {"memory"}:
                 [self._other] = layouts
                 return
-            if not (layouts or self.mode.creates) and not await self.database.run(
+            if not (layouts or self.mode.creates) and not await self.database.look(
                 has_agentscope_table
             ):
-                raise await self.database.run(partial(unknown_database, self.label))
+                raise await self.database.look(partial(unknown_database, self.label))
         await self.database.prepare()
 
     async def other_layout(self) -> str | None:
@@ -142,7 +142,7 @@ class SqlMemoryStore(SqlStore):
             return None
         async with self.database.snapshot() as connection:
             memories, messages = [
-                (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar_one()
+                (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar()
                 for table in ("session", "message")
             ]
         return memories, messages

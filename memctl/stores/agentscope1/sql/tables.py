@@ -12,8 +12,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import text
-
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import NAMED_TABLES, Database, damage, decoded, is_text, shown_name
 from memctl.engines.sql.syntax import Condition
@@ -24,7 +22,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import OpenMode
 from memctl.stores.agentscope1.sql.huge_messages import MAX_HUGE, HugeMessages, describe
-from memctl.stores.agentscope1.sql.schema import METADATA, create_tables, examine_schema
+from memctl.stores.agentscope1.sql.schema import PRIMARY_KEYS, examine_schema
 from memctl.stores.agentscope1.sql.statements import Statements
 
 
@@ -82,7 +80,7 @@ class MemoryTables(Database):
             MemctlError: the tables are missing or not usable, as in ``Store.open``.
         """
         typed, keys = self.syntax.typed, self.mode.writes
-        schema = await self.run(partial(examine_schema, typed=typed, keys=keys))
+        schema = await self.look(partial(examine_schema, typed=typed, keys=keys))
         missing = schema.missing
         if missing and not self.mode.creates:
             others = ", ".join(visible(shown_name(name)) for name in schema.others[:NAMED_TABLES])
@@ -95,6 +93,8 @@ class MemoryTables(Database):
         self.added_columns = schema.added
         if missing:
             self.require_keys()  # before memctl creates a table
+            from memctl.stores.agentscope1.sql.declared import create_tables  # by SQLAlchemy
+
             await self.create(create_tables)
         self._searched = self._examined = False
         if self.syntax.typed:
@@ -123,7 +123,7 @@ class MemoryTables(Database):
         """
         if self._keyless:
             name = self._keyless[0]
-            key = ", ".join(METADATA.tables[name].primary_key.columns.keys())
+            key = ", ".join(PRIMARY_KEYS[name])
             raise BadData(
                 f"the table {name!r} of {self.label} has no primary key, so changes could not be "
                 "undone",
@@ -172,7 +172,7 @@ class MemoryTables(Database):
 
     async def _find_huge(self, connection: AsyncConnection) -> None:
         result = await connection.execute(
-            text(f"SELECT m.id FROM message m WHERE {self.statements.is_huge()}")
+            f"SELECT m.id FROM message m WHERE {self.statements.is_huge()}"
         )
         ids = [row[0] for row in result]
         if len(ids) <= MAX_HUGE:
@@ -225,7 +225,7 @@ class MemoryTables(Database):
 
     async def fetch_message(self, connection: AsyncConnection, row_id: str) -> bytes:
         """Return the text of a large message; empty if the message was deleted meanwhile."""
-        sql = text(f"SELECT {self.statements.payload} FROM message m WHERE m.id = :id")
+        sql = f"SELECT {self.statements.payload} FROM message m WHERE m.id = :id"
         payload = (await connection.execute(sql, {"id": row_id})).scalar()
         if isinstance(payload, str):
             return payload.encode("utf-8", "surrogatepass")
