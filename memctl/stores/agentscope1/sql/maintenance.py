@@ -19,13 +19,11 @@ from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.stores.agentscope1.sql.locks import lock_rows
+from memctl.stores.agentscope1.sql.schema import REPAIRS
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
 from memctl.stores.agentscope1.sql.write import MAX_INDEX
 
-REPAIRS = frozenset(
-    {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
-)
 INDEX = "ix_message_session_id"
 """The name that SQLAlchemy gives an index on ``message.session_id``."""
 

@@ -37,8 +37,7 @@ from memctl.selection import Selection
 from memctl.store import DamagedMemory, Matches
 from memctl.storekit.batching import are_objects
 from memctl.stores.agentscope1.sql.statements import BLOB, UNPROVEN, unproven
-from memctl.stores.agentscope1.sql.tables import MemoryTables
-from memctl.stores.agentscope1.sql.write import shape_of
+from memctl.stores.agentscope1.sql.tables import MemoryTables, shape_of
 
 _SESSION_AND_USER = itemgetter(0, 1)
 _PAYLOAD = itemgetter(4)

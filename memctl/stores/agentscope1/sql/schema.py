@@ -26,6 +26,9 @@ PRIMARY_KEYS = {
     "message": ("id",),
     "message_mark": ("msg_id", "mark"),
 }
+REPAIRS = frozenset(
+    {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
+)
 
 
 class Schema(NamedTuple):

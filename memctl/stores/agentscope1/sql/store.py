@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memctl.engines.sql.database import is_text
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
@@ -28,13 +29,14 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, Matches, OpenMode
 from memctl.storekit.catalog import catalog
-from memctl.stores.agentscope1.sql.edit import SqlEditor
-from memctl.stores.agentscope1.sql.erase import SqlEraser
-from memctl.stores.agentscope1.sql.maintenance import REPAIRS, SqlMaintenance
 from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
+from memctl.stores.agentscope1.sql.schema import REPAIRS
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import MemoryTables, make_tables
-from memctl.stores.agentscope1.sql.write import SqlWriter
+
+if TYPE_CHECKING:
+    from memctl.stores.agentscope1.sql.erase import SqlEraser
+    from memctl.stores.agentscope1.sql.maintenance import SqlMaintenance
 
 
 class SqlMemoryStore(SqlStore):
@@ -260,18 +262,29 @@ class SqlMemoryStore(SqlStore):
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
+        from memctl.stores.agentscope1.sql.write import SqlWriter  # not needed to read
+
         return SqlWriter(self.database, mode, self.shard).write(pages)
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        from memctl.stores.agentscope1.sql.edit import SqlEditor  # not needed to read
+
         return SqlEditor(self.database).edit(edits)
 
     def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        return SqlEraser(self.database).names(where)
+        return self._eraser().names(where)
 
     def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        return SqlEraser(self.database).erase(where)
+        return self._eraser().erase(where)
+
+    def _eraser(self) -> SqlEraser:
+        from memctl.stores.agentscope1.sql.erase import SqlEraser  # not needed to read
+
+        return SqlEraser(self.database)
 
     def maintenance(self) -> SqlMaintenance:
+        from memctl.stores.agentscope1.sql.maintenance import SqlMaintenance  # for doctor alone
+
         return SqlMaintenance(self, self.database)
 
 

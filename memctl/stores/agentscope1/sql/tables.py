@@ -5,6 +5,7 @@ Source: ``memory/_working_memory/_sqlalchemy_memory.py`` of agentscope 1.0.21.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -345,3 +346,12 @@ def make_tables(location: Location, label: str) -> MemoryTables:
     module = import_module(f"memctl.stores.agentscope1.sql.{engine}")
     tables: type[MemoryTables] = getattr(module, f"{engine.capitalize()}Tables")
     return tables(location, label)
+
+
+def shape_of(row_id: str | None, *, blob: bool) -> str:
+    """Return the shape of a message: JSON that names its row id, and whether it is a blob.
+
+    Empty if ``row_id`` is None and the message is not a blob.
+    """
+    found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
+    return json.dumps(found) if found else ""

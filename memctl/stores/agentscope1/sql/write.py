@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
@@ -281,15 +280,6 @@ async def delete_messages(
             for table, column in (("message_mark", "msg_id"), ("message", "id")):
                 await database.delete_rows(connection, table, column, row_ids)
     return found
-
-
-def shape_of(row_id: str | None, *, blob: bool) -> str:
-    """Return the shape of a message: JSON that names its row id, and whether it is a blob.
-
-    Empty if ``row_id`` is None and the message is not a blob.
-    """
-    found = ({} if row_id is None else {"row": row_id}) | ({"blob": True} if blob else {})
-    return json.dumps(found) if found else ""
 
 
 def _start(messages: list[StoredMessage], offset: int, last_index: int) -> int:
