@@ -22,7 +22,6 @@ from memctl import plugins
 from memctl.engines.objects.address import is_object as is_object
 from memctl.engines.objects.address import parse_address
 from memctl.errors import UsageError
-from memctl.layouts import foreign
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
@@ -34,7 +33,6 @@ from memctl.stores.archive.rotation import chosen_path, split_choice
 from memctl.stores.reme.layouts import layout_of
 from memctl.text.values import time_zone
 from memctl.wrappers.detected import DetectedStore
-from memctl.wrappers.summaries import SummaryOverlay
 
 if TYPE_CHECKING:
     from memctl.stores.archive.checkpoints import CheckpointReader as CheckpointReader
@@ -690,6 +688,8 @@ def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:
         return store
     states = _new_store(states_at, mode)
     states.is_overlay = True
+    from memctl.wrappers.summaries import SummaryOverlay  # only with ?state=
+
     return SummaryOverlay(store, states)
 
 
@@ -865,6 +865,8 @@ def _parse_path(text: str) -> Location:
         raise UsageError(f"{text!r} is a path; options need a URL", f"write sqlite:///{text}")
     kind = _kind_of_file(path)
     if kind is None and os.path.isfile(path):
+        from memctl.layouts import foreign  # only for errors
+
         if found := foreign.of_file(path):
             raise found.refusal(visible(text))
         if path.suffix.lower() in (".md", ".html", ".htm", ".parquet", ".csv"):

@@ -28,9 +28,6 @@ from memctl.errors import (
     Unavailable,
     UsageError,
 )
-from memctl.inference.settings import path_of
-from memctl.inference.tokens import TokenCounter
-from memctl.layouts import foreign
 from memctl.location import Location, visible
 from memctl.machine import signals
 from memctl.ops.stop import Stop
@@ -50,6 +47,7 @@ from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from memctl.embedder import Embedder
+    from memctl.inference.tokens import TokenCounter
     from memctl.summarizer import Summarizer
 
 T = TypeVar("T")
@@ -245,6 +243,8 @@ def readable(location: Location, where: Selection, path: str | None) -> Iterator
             ) from error
         recognised = recognise(spooled)
         if recognised is None:
+            from memctl.layouts import foreign  # only for errors
+
             if named := foreign.of_file(spooled):
                 raise named.refusal("stdin")
             raise BadData(
@@ -385,4 +385,7 @@ def token_counter(run: Run, name: str) -> TokenCounter:
         UsageError: as ``Config.summarizer`` and ``TokenCounter``.
     """
     settings = run.configuration().summarizer(name).settings
+    from memctl.inference.settings import path_of  # only to count tokens
+    from memctl.inference.tokens import TokenCounter
+
     return TokenCounter(path_of(settings.options.get("tokenizer", "")))

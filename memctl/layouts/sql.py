@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memctl.engines.sql.database import NAMED_TABLES, shown_name
 from memctl.engines.sql.inspector import Inspector, engine_of, has_class, inspect
 from memctl.errors import BadData, Failure, Uninitialised
-from memctl.layouts import foreign
-from memctl.layouts.foreign import ForeignFormat
 from memctl.location import visible, without_secrets
 from memctl.model import MemoryKey
+
+if TYPE_CHECKING:
+    from memctl.layouts.foreign import ForeignFormat
 
 
 class PresetTable(NamedTuple):
@@ -202,6 +203,8 @@ def branch_tables(connection: Any) -> BranchTables | None:
 
 def foreign_tables(connection: Any) -> dict[str, ForeignFormat]:
     """Return the formats that memctl recognizes but does not read, by the names of their tables."""
+    from memctl.layouts import foreign  # only for errors
+
     inspector = inspect(connection)
     names = [name for name in inspector.get_table_names() if isinstance(name, str)]
     return foreign.of_tables(
