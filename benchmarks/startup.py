@@ -40,6 +40,8 @@ COMMANDS = (
     "search STORE kalo",
 )
 _COUNTER = ("--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+_NO_CACHE = "PYTHONDONTWRITEBYTECODE"
+"""With this variable, Python would compile memctl at each start."""
 _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
@@ -54,7 +56,8 @@ def commands(store: Path) -> dict[str, list[str]]:
 
 def instructions(arguments: list[str]) -> int:
     """Return the number of instructions of a command, counted after a run that does not count."""
-    subprocess.run(arguments, check=True, capture_output=True)
+    cached = {name: value for name, value in os.environ.items() if name != _NO_CACHE}
+    subprocess.run(arguments, check=True, capture_output=True, env=cached)
     counted = [need("valgrind"), *_COUNTER, *arguments]
     done = subprocess.run(counted, check=True, capture_output=True, text=True)
     found = _COUNTED.search(done.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import EnumType
 from functools import partial
 from typing import Any, get_args
 
@@ -26,7 +27,7 @@ def argument(shown: str, help: str) -> Any:
 
 
 def settle(parameters: Iterable[Any]) -> None:
-    """Let parameters of Typer convert no value that has their type already.
+    """Let parameters of Typer leave alone a value of their type, and the name of a choice.
 
     Typer converts values with Pydantic, whose import takes a sixth of the time of a short command.
     """
@@ -36,16 +37,17 @@ def settle(parameters: Iterable[Any]) -> None:
 
 
 def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    is_list = parameter.multiple or parameter.nargs < 0
+    is_list, kind = parameter.multiple or parameter.nargs < 0, parameter.type_descriptor.annotation
     if value is None and not parameter.required:
         value = () if is_list else None
-    elif value and is_list and all(type(one) in _types(parameter) for one in value):
+    elif value and is_list and all(type(one) in get_args(kind) for one in value):
         value = list(value)
-    elif type(value) is not parameter.type_descriptor.annotation:
+    elif isinstance(kind, EnumType) and value in (named := _choices(kind)):
+        value = named[value]
+    elif type(value) is not kind:
         return process(context, value)
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
-def _types(parameter: Any) -> Any:
-    """Return the types of the items of a list."""
-    return get_args(parameter.type_descriptor.annotation)
+def _choices(kind: Any) -> dict[Any, Any]:
+    return {one.value: one for one in kind}
