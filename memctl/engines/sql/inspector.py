@@ -45,6 +45,14 @@ def inspect(connection: Any) -> Inspector:
     return found
 
 
+def column_names(table: str, connection: Any) -> set[str]:
+    """Return the names of the columns of a table; empty if there is no such table."""
+    inspector = inspect(connection)
+    if not inspector.has_table(table):
+        return set()
+    return {column["name"] for column in inspector.get_columns(table)}
+
+
 def engine_of(connection: Any) -> str:
     """Return the kind of the database of a connection, as ``inspect`` takes it."""
     return "sqlite" if isinstance(connection, sqlite3.Connection) else connection.dialect.name

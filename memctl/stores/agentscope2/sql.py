@@ -21,9 +21,10 @@ from typing import Any
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import is_text, shown_name
+from memctl.engines.sql.inspector import inspect
 from memctl.engines.sql.rows.store import RowStore
 from memctl.engines.sql.rows.tables import Key, Row, Rows, RowTable
-from memctl.errors import Failure, Uninitialised
+from memctl.errors import BadData, Failure, Uninitialised
 from memctl.json import jsonio
 from memctl.layouts.sql import ALL_TABLES, name_failure
 from memctl.location import Location
@@ -54,7 +55,6 @@ from memctl.stores.agentscope2.session import (
     with_summary,
     without_context,
 )
-from memctl.stores.agentscope2.tables import create_tables, existing_teams, missing_tables
 
 _TIMES = frozenset({"created_at", "updated_at"})
 AGENTS = RowTable(
@@ -224,15 +224,17 @@ class SqlAgentscope2Store(RowStore):
         self._agent = agent_of(location)
 
     async def prepare(self) -> None:
-        missing = await self.database.run(missing_tables)
+        missing = await self.database.look(_missing_tables)
         if missing and not self.mode.creates:
             raise Uninitialised(
                 f"{self.label} holds no AgentScope 2 sessions: it has no table {missing[0]!r}",
                 "check the database: AgentScope 2's tables are sessions, messages, agents",
             )
         if missing:
+            from memctl.stores.agentscope2.tables import create_tables  # by SQLAlchemy
+
             await self.database.create(create_tables)
-        self.erased = (TEAMS,) if await self.database.run(existing_teams) else ()
+        self.erased = (TEAMS,) if await self.database.look(_has_teams) else ()
 
     def maintenance(self) -> Maintenance:
         return Agentscope2Maintenance(self)
@@ -534,6 +536,33 @@ class SqlAgentscope2Store(RowStore):
                     of_user = f"{exact('user_id')} = {exact(':user')}"
                     sql = f"DELETE FROM {table.name} WHERE {of_user} AND {alone}"
                     await self.database.change(connection, sql, {"user": user})
+
+
+def _missing_tables(connection: Any) -> list[str]:
+    """Return the tables that the database lacks, of those that memctl reads and writes.
+
+    Raises:
+        BadData: one of the tables lacks columns: it belongs to another application.
+    """
+    inspector = inspect(connection)
+    there = set(inspector.get_table_names())
+    missing = []
+    for table in (SESSIONS, MESSAGES, AGENTS):
+        if table.name not in there:
+            missing.append(table.name)
+            continue
+        columns = {column["name"] for column in inspector.get_columns(table.name)}
+        if lacking := [name for name in table.columns if name not in columns]:
+            raise BadData(
+                f"the table {table.name!r} is not AgentScope 2's: it has no column {lacking[0]!r}",
+                "give AgentScope a database (or a schema) of its own",
+            )
+    return missing
+
+
+def _has_teams(connection: Any) -> bool:
+    """Return whether the table ``teams`` exists, which older versions of AgentScope lack."""
+    return inspect(connection).has_table(TEAMS.name)
 
 
 def session_of(rows: Rows) -> Session:

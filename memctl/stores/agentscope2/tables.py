@@ -27,13 +27,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import DATETIME
 
 from memctl.engines.sql import schema
-from memctl.errors import BadData
 
 METADATA = MetaData()
 REVISION = "0004_sops"
 """The newest revision of AgentScope's own migrations, which make the tables below."""
-USED = ("sessions", "messages", "agents")
-"""The tables that memctl reads and writes."""
 
 _ID = 255
 _EXACT_TIME = DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
@@ -136,37 +133,6 @@ _VERSION = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-
-
-def missing_tables(connection: Connection) -> list[str]:
-    """Return the tables in ``USED`` that the database lacks.
-
-    Raises:
-        BadData: a table in ``USED`` lacks columns: it belongs to another application.
-    """
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
-    missing = []
-    for name in USED:
-        if name not in there:
-            missing.append(name)
-            continue
-        columns = {column["name"] for column in inspector.get_columns(name)}
-        for column in METADATA.tables[name].columns:
-            if column.name not in columns:
-                raise BadData(
-                    f"the table {name!r} is not AgentScope 2's: it has no column {column.name!r}",
-                    "give AgentScope a database (or a schema) of its own",
-                )
-    return missing
-
-
-def existing_teams(connection: Connection) -> tuple[str, ...]:
-    """Return ``("teams",)`` if the table ``teams`` exists, else an empty tuple.
-
-    Older versions of AgentScope have no such table.
-    """
-    return ("teams",) if inspect(connection).has_table("teams") else ()
 
 
 def create_tables(connection: Connection) -> None:

@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from itertools import chain, groupby
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import inspect
-
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, Database, RejectedValue, is_text
+from memctl.engines.sql.inspector import column_names
 from memctl.errors import BadData, Failure, UsageError
 from memctl.json import jsonio
 from memctl.location import visible
@@ -128,15 +128,7 @@ class LangGraphCheckpoints(Checkpoints):
             UsageError: a table is missing, or has a column that no checkpointer makes.
         """
         for table in self.tables if not self._columns else ():
-            found = await self.database.run(
-                lambda connection, name=table.name: (
-                    {  # type: ignore[misc]
-                        column["name"] for column in inspect(connection).get_columns(name)
-                    }
-                    if inspect(connection).has_table(name)
-                    else set()
-                )
-            )
+            found = await self.database.look(partial(column_names, table.name))
             missing = {*table.columns} - table.optional - found
             if missing or (strange := sorted(found - {*table.columns})):
                 text = f"lacks {min(missing)!r}" if missing else f"has a column {strange[0]!r}"

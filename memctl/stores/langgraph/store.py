@@ -138,7 +138,7 @@ class LangGraphStore(SqlStore):
         await super().open(mode)
 
     async def prepare(self) -> None:
-        if not await self.database.run(has_checkpoints):
+        if not await self.database.look(has_checkpoints):
             raise Uninitialised(
                 f"{self.label} holds no checkpoints of LangGraph: it lacks the table 'checkpoints'"
                 ", or columns of it",

@@ -16,9 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
-from typing import Any
-
-from sqlalchemy import Connection, inspect, text
+from typing import TYPE_CHECKING, Any
 
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
@@ -26,6 +24,7 @@ from memctl.dialects.rows import EXTRA, METADATA, TIME
 from memctl.engines.sql.columns import TimeFormat
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import decoded, is_text
+from memctl.engines.sql.inspector import inspect
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import FILLED, Key, Rows, RowTable
 from memctl.engines.sql.rows.tables import Row as TableRow
@@ -48,6 +47,9 @@ from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit.batching import Small
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected, not_owned
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 MESSAGES, SESSIONS = "agent_messages", "agent_sessions"
 """The default names of the tables of messages and sessions."""
@@ -233,7 +235,7 @@ class BranchStore(RowStore):
         return f"{await self.database.identity()}#{self._tables.messages}"
 
     async def prepare(self) -> None:
-        found = await self.database.run(branch_tables)
+        found = await self.database.look(branch_tables)
         if found is None:
             if not self.mode.creates:
                 raise Uninitialised(
@@ -242,7 +244,7 @@ class BranchStore(RowStore):
                     "SQLiteSession are ?layout=openai-agents",
                 )
             await self.database.create(partial(_create, self._tables, self._quoted))
-            found = await self.database.run(branch_tables)
+            found = await self.database.look(branch_tables)
         wanted = self.location.options.get("table", "")
         if found is None or (wanted and found.messages.lower() != wanted.lower()):
             text = f"the branches of {self.label} are not those of {self._tables.messages!r}"
@@ -256,7 +258,7 @@ class BranchStore(RowStore):
                 USAGE, ("id", "session_id", "branch_id", *_USAGE[1:]), ("user_turn_number",)
             ),
         )
-        there = await self.database.run(lambda connection: inspect(connection).get_table_names())
+        there = await self.database.look(lambda connection: inspect(connection).get_table_names())
         more = sorted(BRANCH_TABLES.intersection(there) - {STRUCTURE, USAGE})
         self.erased = tuple(_row_table(name, ("session_id",), ()) for name in more)
 
@@ -554,6 +556,8 @@ def _take(ids: dict[Key, TableRow], wanted: int | None) -> int:
 def _create(tables: BranchTables, quoted: Callable[[str], str], connection: Connection) -> None:
     names = {"sessions": quoted(tables.sessions), "messages": quoted(tables.messages)}
     names["index"] = quoted(f"idx_{tables.messages}_session_id")
+    from sqlalchemy import text  # only to create tables
+
     for statement in _CREATE.format(**names).split(";\n"):
         connection.execute(text(statement))
 

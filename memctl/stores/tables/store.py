@@ -111,7 +111,7 @@ class TableStore(SqlStore):
 
     async def prepare(self) -> None:
         mapping = self.mapping
-        branched = await self.database.run(branch_tables)
+        branched = await self.database.look(branch_tables)
         if branched is not None and branched.messages == mapping.table:
             raise UsageError(
                 f"the rows of {visible(mapping.table)!r} are those of several branches of the "
@@ -149,7 +149,7 @@ class TableStore(SqlStore):
         missing += [name for name in columns.order if name not in columns.all and name != ROWID]
         arrays = content is not None and isinstance(content.type, ARRAY)
         if missing or arrays:
-            others = await self.database.run(foreign_tables)
+            others = await self.database.look(foreign_tables)
             if mapping.table in others:
                 raise others[mapping.table].refusal(self.label)
         if arrays:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memctl.engines.sql.columns import Column, columns_of, find_unrestorable, shown
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database
+from memctl.engines.sql.inspector import column_names
 from memctl.engines.sql.rows.tables import Delta, Key, RowTable, by_key
-from memctl.engines.sql.syntax import Condition
 from memctl.json import jsonio
 from memctl.storekit.simple import Rejected
+
+if TYPE_CHECKING:
+    from memctl.engines.sql.columns import Column
 
 Values = list[tuple[list[Any], dict[str, Any]]]
 """The primary keys of rows, each with the values of added columns as JSON."""
@@ -39,17 +41,21 @@ class AddedColumns:
     async def find(self) -> None:
         """Look for the added columns, once; call this outside of a transaction."""
         for table in self._tables:
-            if table.name not in self._columns:
-                look = partial(columns_of, self._database, table.name)
-                found = (await self._database.run(look)).values()
-                added = [one for one in found if one.name not in table.columns and not one.computed]
-                self._columns[table.name] = added
+            await self.of(table)
 
-    async def unrestorable(self, table: RowTable, where: Condition) -> str:
-        """Name an added column with a value that ``restore`` could not store; empty if none has."""
-        await self.find()
-        columns = self._columns.get(table.name, ())
-        return await find_unrestorable(self._database, table.name, columns, *where)
+    async def of(self, table: RowTable) -> list[Column]:
+        """Return the added columns of a table; call this outside of a transaction."""
+        if table.name not in self._columns:
+            found = await self._database.look(partial(column_names, table.name))
+            there = found.difference(table.columns)
+            self._columns[table.name] = await self._described(table, there) if there else []
+        return self._columns[table.name]
+
+    async def _described(self, table: RowTable, names: Collection[str]) -> list[Column]:
+        from memctl.engines.sql.columns import columns_of  # by SQLAlchemy
+
+        columns = await self._database.run(partial(columns_of, self._database, table.name))
+        return [one for one in columns.values() if one.name in names and not one.computed]
 
     async def noted(self, connection: AsyncConnection, delta: Delta) -> Noted:
         """Return the values of the rows that a change is going to delete."""
@@ -67,6 +73,8 @@ class AddedColumns:
         columns: Sequence[Column],
         keys: Sequence[Key],
     ) -> Values:
+        from memctl.engines.sql.columns import shown  # loaded already, with the columns
+
         quoted = self._database.syntax.quoted
         selected = [*map(quoted, table.key), *(one.selected(quoted(one.name)) for one in columns)]
         sql = f"SELECT {', '.join(selected)} FROM {quoted(table.name)} WHERE "

@@ -14,9 +14,8 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from memctl.engines.sql.columns import find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, damage, is_text, shown_name
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, erase_memories
@@ -56,6 +55,9 @@ from memctl.storekit.batching import (
 )
 from memctl.storekit.edits import Snapshot, apply_edit, batch_edits, without_summary
 from memctl.storekit.simple import CHANGED, Rejected, VersionChanged, part_refusal, written
+
+if TYPE_CHECKING:
+    from memctl.engines.sql.columns import Column
 
 ATTEMPTS = 3
 """The number of attempts to write a memory; another run may insert the same rows meanwhile."""
@@ -234,13 +236,19 @@ class RowStore(SqlStore):
             if not table.session:
                 continue
             condition = session_condition(where, table.session)
-            columns = table.typed.values()
-            found = await find_unrestorable(self.database, table.name, columns, *condition)
-            if not found and table is not self.head:
-                found = await self.added.unrestorable(table, condition)
-            if found:
+            columns = [*table.typed.values()]
+            if table is not self.head:
+                columns += await self.added.of(table)
+            if columns and (found := await self._unrestorable(table, columns, condition)):
                 return found
         return ""
+
+    async def _unrestorable(
+        self, table: RowTable, columns: Sequence[Column], where: Condition
+    ) -> str:
+        from memctl.engines.sql.columns import find_unrestorable  # by SQLAlchemy
+
+        return await find_unrestorable(self.database, table.name, columns, *where)
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         if deletion is Deletion.MARKS:  # they are in no row of a message

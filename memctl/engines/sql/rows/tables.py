@@ -10,15 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memctl.engines.sql.columns import Column, types_of
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database
 from memctl.engines.sql.executor import BATCH_MESSAGES
 from memctl.engines.sql.syntax import SMALL_BYTES, Syntax, pieces
 from memctl.json import jsonio
 from memctl.storekit.batching import BATCH_BYTES, grouped
+
+if TYPE_CHECKING:
+    from memctl.engines.sql.columns import Column
 
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
@@ -268,7 +270,7 @@ class RowTables:
                     if not is_filled
                 ]
                 values = [tuple(one for one in row if one is not FILLED) for row in several]
-                types = types_of(table.typed, names, values)
+                types = _types_of(table, names, values)
                 await database.insert_rows(connection, table.name, names, values, types)
 
     async def _insert_shared(
@@ -289,6 +291,14 @@ class RowTables:
             return self._syntax.json_place
         place = f":v{table.at(name)}"
         return table.typed[name].placed(place) if name in table.typed else place
+
+
+def _types_of(table: RowTable, names: Sequence[str], rows: Sequence[Row]) -> dict[str, str]:
+    if not table.typed:
+        return {}
+    from memctl.engines.sql.columns import types_of  # by SQLAlchemy
+
+    return types_of(table.typed, names, rows)
 
 
 def by_key(
