@@ -85,7 +85,7 @@ async def count(url: str, table: str) -> int:
         database = sql_database(store)
         async with database.snapshot(find_huge=False) as connection:
             result = await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")
-            return int(result.scalar_one())
+            return int(result.scalar())
 
 
 # Positions
