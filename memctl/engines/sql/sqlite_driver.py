@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import aiosqlite
-from aiosqlite.context import contextmanager
 
 T = TypeVar("T")
 
@@ -117,36 +116,8 @@ def open_driver(uri: str, call: Call) -> Driver:
     return driver
 
 
-class _WholeCursor(aiosqlite.Cursor):
-    """A cursor for SQLAlchemy: one call in the thread runs a statement and fetches all rows.
-
-    SQLAlchemy fetches all rows and closes the cursor after each statement.  With a cursor of
-    aiosqlite, each of the three steps is a call in the thread.
-    """
-
-    _rows: Sequence[Any] = ()
-
-    async def execute(self, sql: str, parameters: Any = ()) -> _WholeCursor:
-        def fetch() -> list[Any]:
-            with closing(self._cursor):  # even after an error: no lock on the file remains
-                return self._cursor.execute(sql, parameters).fetchall()
-
-        self._rows = await self._execute(fetch)  # type: ignore[no-untyped-call]
-        return self
-
-    async def fetchall(self) -> Sequence[Any]:
-        return self._rows
-
-    async def close(self) -> None:
-        """Do nothing: after a statement, no rows are left and no lock on the file remains."""
-
-
 class Connection(aiosqlite.Connection):
-    """A connection of aiosqlite.  The cancellation of a task ends the task's call in the thread.
-
-    A call switches threads twice.  SQLAlchemy creates cursors and functions, and rolls back without
-    a transaction, after each connect or statement: these need no call.
-    """
+    """A connection of aiosqlite.  The cancellation of a task ends the task's call in the thread."""
 
     def __init__(self, connector: Callable[[Call], Driver], chunk_size: int) -> None:
         """Create a closed connection; ``connector`` will open the connection of the driver.
@@ -177,7 +148,7 @@ class Connection(aiosqlite.Connection):
     async def end(self) -> None:
         """Close the connection, and wait until its thread has ended.
 
-        After a cancelled task, SQLAlchemy may leave a connection open, and aiosqlite may end the
+        After a cancelled task, a connection may be open, and aiosqlite may end the
         thread without closing the connection.
         """
         if self._thread.is_alive():
@@ -206,14 +177,6 @@ class Connection(aiosqlite.Connection):
         """Call ``work`` in the thread of the connection; return its result."""
         found: T = await self._execute(work, self._conn)
         return found
-
-    @contextmanager
-    async def cursor(self) -> aiosqlite.Cursor:
-        return _WholeCursor(self, self._conn.cursor())
-
-    async def create_function(self, *args: Any, **settings: Any) -> None:
-        """Register a SQL function; no statement may run meanwhile."""
-        self._conn.create_function(*args, **settings)
 
     async def commit(self) -> None:
         if self.in_transaction:
