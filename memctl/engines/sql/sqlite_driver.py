@@ -145,6 +145,11 @@ class Connection(aiosqlite.Connection):
         closed = self._driver is None or self._driver.closed
         return closed and not self._thread.is_alive()
 
+    async def close(self) -> None:
+        """Close the connection, which rolls back, and end its thread: in one call."""
+        if self._running and (ended := self.stop()):
+            await ended
+
     async def end(self) -> None:
         """Close the connection, and wait until its thread has ended.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -87,9 +87,7 @@ class SqliteConnection(AsyncConnection):
         await self._driver.rollback()
 
     async def close(self) -> None:
-        with suppress(ValueError):  # it is closed already
-            await self._driver.rollback()
-            await self._driver.close()
+        await self._driver.close()
 
 
 class SqliteEngine(AsyncEngine):
