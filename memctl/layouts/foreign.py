@@ -336,31 +336,12 @@ def _items(*tests: Test) -> Test:
     )
 
 
-def _is_java_state(value: Any) -> bool:
-    """Return whether a session state has roles in upper case, as AgentScope Java writes them."""
-    for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
-        role = _first(*path)(value)
-        if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):
-            return True
-    return isinstance(_first("memory", "messages")(value), list)
-
-
 _PYDANTIC = _all(_has("kind", "parts"), _any(_is("request", "kind"), _is("response", "kind")))
 _MESSAGE = _has("role", "content")
 _AGENTSCOPE = _has("role", "content", "name", "timestamp")
 _is_conversation = _has("role", at=("messages", 0))
 
 FORMATS: tuple[ForeignFormat, ...] = (
-    # Sessions of AgentScope Java
-    ForeignFormat(
-        "the session state of AgentScope Java",
-        "its messages have another form: load the session in Java and write its messages as "
-        "OpenAI chat messages (.jsonl)",
-        document=_is_java_state,
-        line=_is_java_state,
-        tables={"*": frozenset({"session_id", "state_key", "item_index", "state_data"})},
-        keys=re.compile(rb"agentscope:session:"),
-    ),
     # Transcripts of coding agents
     ForeignFormat(
         "a transcript of Claude Code",
