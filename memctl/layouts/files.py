@@ -130,6 +130,7 @@ def is_state(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get(CONTEXT), list)
         and bool(value.keys() & {SESSION, SUMMARY, "reply_context"})
+        and not foreign.is_java_state(value)
     )
 
 

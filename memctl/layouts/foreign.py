@@ -336,12 +336,29 @@ def _items(*tests: Test) -> Test:
     )
 
 
+def is_java_state(value: Any) -> bool:
+    """Return whether a session state has roles in upper case, as AgentScope Java writes them."""
+    for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
+        role = _first(*path)(value)
+        if isinstance(role, str) and role in ("USER", "ASSISTANT", "SYSTEM", "TOOL"):
+            return True
+    return isinstance(_first("memory", "messages")(value), list)
+
+
 _PYDANTIC = _all(_has("kind", "parts"), _any(_is("request", "kind"), _is("response", "kind")))
 _MESSAGE = _has("role", "content")
 _AGENTSCOPE = _has("role", "content", "name", "timestamp")
 _is_conversation = _has("role", at=("messages", 0))
 
 FORMATS: tuple[ForeignFormat, ...] = (
+    # Sessions of AgentScope Java, outside of a folder of sessions
+    ForeignFormat(
+        "a file of a session of AgentScope Java",
+        "name the folder that holds USER/SESSION/agent_state.json: agentscope-java:FOLDER; in a "
+        "folder of version 1, move the folders of sessions to __anon__/, where version 2 looks",
+        document=is_java_state,
+        line=is_java_state,
+    ),
     # Transcripts of coding agents
     ForeignFormat(
         "a transcript of Claude Code",

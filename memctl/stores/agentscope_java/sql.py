@@ -9,10 +9,11 @@ Sources in agentscope-java of 22 August 2026: ``MysqlAgentStateStore.java``,
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -37,12 +38,12 @@ from memctl.engines.sql.rows.tables import Row, Rows, RowTable
 from memctl.engines.sql.syntax import EVERY, MAX_PUSHED_VALUES
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.json import jsonio
-from memctl.layouts.sql import JAVA_COLUMNS, JAVA_SESSIONS
+from memctl.layouts.sql import JAVA_COLUMNS, JAVA_FILES, JAVA_SESSIONS
 from memctl.location import Location, visible
-from memctl.model import MemoryKey
+from memctl.model import Finding, MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.shard import Shard
-from memctl.store import Deletion, Features, OpenMode
+from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import MADE, Rejected
 from memctl.stores.agentscope_java.session import (
@@ -54,10 +55,13 @@ from memctl.stores.agentscope_java.session import (
     changed,
     read,
 )
+from memctl.stores.agentscope_java.workspace import INDEX, Scope, without_sessions
 
 _NAMING = Naming(":")
 _HASH = ":_hash"
 _LONGEST_NAME = 255
+_NEAR = 0.8
+"""The part of the largest size from which a state is near it."""
 
 
 class _Listed(Listed):
@@ -74,6 +78,24 @@ class _Listed(Listed):
         return isinstance(self.session, str) and is_text(self.session)
 
 
+class SqlJavaMaintenance(Maintenance):
+    """The check of the sizes of states."""
+
+    store: SqlAgentScopeJavaStore
+
+    async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
+        store = self.store
+        async with (
+            store.database.snapshot() as connection,
+            aclosing(store.listed(connection, where)) as listed,
+        ):
+            limit = await store.limit(connection)
+            async for one in listed:
+                if where.has_key(one.key) and limit and one.bytes > limit * _NEAR:
+                    detail = f"{one.bytes:,} of {limit:,} bytes"
+                    yield Finding("state-near-limit", one.key, detail=detail)
+
+
 class SqlAgentScopeJavaStore(RowStore):
     """The sessions of AgentScope Java in a table; ``?table=`` names another one."""
 
@@ -87,6 +109,7 @@ class SqlAgentScopeJavaStore(RowStore):
         self._table = location.options.get("table", JAVA_SESSIONS)
         self._plain: set[str] = set()
         """The sessions of AgentScope Java 1, whose names have no user."""
+        self._erasing: set[MemoryKey] = set()
 
     async def prepare(self) -> None:
         look = partial(_columns, self._table)
@@ -110,6 +133,22 @@ class SqlAgentScopeJavaStore(RowStore):
         )
         self.tables = (self.head,)
         self.own_tables = {self._table}
+        self._has_files = bool(await self.database.run(partial(_columns, JAVA_FILES)))
+
+    def maintenance(self) -> Maintenance:
+        return SqlJavaMaintenance(self)
+
+    async def limit(self, connection: AsyncConnection) -> int | None:
+        """Return the bytes of the largest state; None if only the engine limits it."""
+        if not self.kind.startswith("mysql"):
+            return None
+        sql = (
+            "SELECT LEAST(@@max_allowed_packet, character_octet_length) FROM "
+            "information_schema.columns WHERE table_schema = DATABASE() AND table_name = :table "
+            "AND column_name = 'state_data'"
+        )
+        [(limit,)] = await self.database.fetch_all(connection, sql, {"table": self._table})
+        return int(limit)
 
     # Names
 
@@ -160,6 +199,10 @@ class SqlAgentScopeJavaStore(RowStore):
             if one.messages and where.has_key(one.key):
                 yield one.key
 
+    @property
+    def changed_tables(self) -> Sequence[str]:
+        return [self._table, *([JAVA_FILES] if self._has_files else [])]
+
     async def is_empty(self) -> bool:
         return not await self.stored(self.shard)
 
@@ -208,6 +251,69 @@ class SqlAgentScopeJavaStore(RowStore):
                 with suppress(Rejected):  # a damaged session has no messages to count
                     found[session] = len(self.there(key, held).messages)
         return found
+
+    # Erasing
+
+    async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        found = {one.key for one in await self.stored()}
+        users, sessions = {key.user for key in found}, {key.session for key in found}
+        async with self.database.connect() as connection:
+            for path, file in await self._files(connection):
+                scope = Scope.of(path)
+                session = scope.session_of(file)
+                if session is not None and (scope.user is not None or session not in sessions):
+                    found.add(MemoryKey(scope.user or "", session))
+                elif scope.user is not None and scope.user not in users:
+                    found.add(MemoryKey(scope.user, ""))
+        for key in sorted(filter(where.has_key, found)):
+            yield key
+
+    async def _files(self, connection: AsyncConnection) -> Sequence[Any]:
+        """Return the ``namespace_path`` and the ``item_key`` of each file in workspaces."""
+        sql = f"SELECT namespace_path, item_key FROM {JAVA_FILES}"
+        return await self.database.fetch_all(connection, sql, {}) if self._has_files else []
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        self._erasing = {key async for key in self.names(where)}
+        async with aclosing(super().erase(where)) as results:
+            async for result in results:
+                yield result
+
+    async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
+        """Delete the files of erased sessions, and of users who have no session left."""
+        left = {one.key for one in await self.stored()}
+        async with self.database.transaction(connection):
+            for path in sorted({path for path, _ in await self._files(connection)}):
+                await self._erase_files(connection, path, self._erasing - left, left)
+
+    async def _erase_files(
+        self,
+        connection: AsyncConnection,
+        path: str,
+        gone: Collection[MemoryKey],
+        left: Collection[MemoryKey],
+    ) -> None:
+        scope, exact = Scope.of(path), self.database.syntax.exact
+        sessions = {key.session for key in gone if scope.user in (None, key.user)}
+        if scope.user is None:
+            sessions -= {key.session for key in left}
+        of_path = f"{exact('namespace_path')} = {exact(':path')}"
+        users = {key.user for key in gone} - {key.user for key in left}
+        delete = f"DELETE FROM {JAVA_FILES} WHERE {of_path}"
+        if scope.user in users or scope.session in sessions:
+            await self.database.change(connection, delete, {"path": path})
+            return
+        for file in scope.files(sessions):
+            sql = f"{delete} AND {exact('item_key')} = {exact(':file')}"
+            await self.database.change(connection, sql, {"path": path, "file": file})
+        if scope.folder == "sessions" and sessions:
+            index, at = {"path": path, "file": INDEX}, f"{of_path} AND item_key = :file"
+            sql = f"SELECT value_json FROM {JAVA_FILES} WHERE {at} {self.database.syntax.row_lock}"
+            for (value,) in await self.database.execute(connection, sql, index):
+                new = without_sessions(value, sessions)
+                sql = f"UPDATE {JAVA_FILES} SET value_json = :new, version = version + 1 WHERE {at}"
+                sql = f"DELETE FROM {JAVA_FILES} WHERE {at}" if new is None else sql
+                await self.database.change(connection, sql, index | ({"new": new} if new else {}))
 
 
 def _kept(rows: Iterable[Row]) -> Kept:
