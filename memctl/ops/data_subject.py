@@ -74,10 +74,16 @@ _OF_KINDS = {
     "redis": "RDB and AOF files until they are rewritten",
     "agentscope2": "the turns that QwenPaw keeps in history.db",
 }
+_WORKSPACES = (
+    "files of AgentScope Java's workspaces that users share, and those outside of the table "
+    "agentscope_store"
+)
 _OF_LAYOUTS = {
     "agentscope2": (
         "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
     ),
+    "agentscope-java": _WORKSPACES,
+    "java-files": _WORKSPACES,
     "agno": "what Agno remembers about the user (agno_memories), its traces and other tables",
 }
 
