@@ -444,6 +444,24 @@ def test_rows_of_version_1_have_no_user(run: Run, servers: Servers, database: Pl
     )
 
 
+def test_session_of_version_1_is_left_out_if_version_2_has_its_name(
+    run: Run, servers: Servers, database: Place
+) -> None:
+    solo = MemoryKey("", "kyoto")
+    asyncio.run(fill(database.text, {solo: stored(message("m2"))}))
+    item = json.dumps(message("m1"))
+    into = "INSERT INTO agentscope_sessions (session_id, state_key, item_index, state_data) VALUES "
+    rows(servers, database, f"{into} ('kyoto', 'memory_messages', 0, '{item}')")
+    assert [one.id for one in contents(database.text)[solo]] == ["m2"]
+    warned = run("inspect", database.text).stderr
+    assert "sessions of AgentScope Java 1 are left out" in warned
+    assert run("delete", database.text, "--id", "m2", "--yes").exit_code == 0
+    assert run("erase", database.text, "--session", "kyoto", "--yes").exit_code == 0
+    assert names(database.text) == set()
+    [found] = rows(servers, database, "SELECT COUNT(*) FROM agentscope_sessions")
+    assert str(found).strip("(),") == "0"
+
+
 def test_table_of_another_name(run: Run, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/m.db?layout=agentscope-java&table=states"
     asyncio.run(fill(url, {KYOTO: stored(message("m1"))}))
@@ -490,6 +508,19 @@ def test_erase_of_version_1_in_redis(run: Run, client: redis.Redis, redis_url: s
     client.rpush("agentscope:session:s1:memory_messages:list", json.dumps(message("m1")))
     client.set("agentscope:session:s1:memory_messages:list:_hash", "1")
     assert contents(redis_url).keys() == {MemoryKey("", "s1")}
+    assert run("erase", redis_url, "--session", "s1", "--yes").exit_code == 0
+    assert client.keys("agentscope:*") == []
+
+
+def test_session_of_version_1_in_redis_is_left_out_if_version_2_has_its_name(
+    run: Run, client: redis.Redis, redis_url: str
+) -> None:
+    client.sadd("agentscope:session:s1:_keys", "memory_messages:list")
+    client.rpush("agentscope:session:s1:memory_messages:list", json.dumps(message("m1")))
+    solo = MemoryKey("", "s1")
+    asyncio.run(fill(f"{redis_url}?layout=agentscope-java", {solo: stored(message("m2"))}))
+    assert [one.id for one in contents(redis_url)[solo]] == ["m2"]
+    assert "sessions of AgentScope Java 1 are left out" in run("inspect", redis_url).stderr
     assert run("erase", redis_url, "--session", "s1", "--yes").exit_code == 0
     assert client.keys("agentscope:*") == []
 

@@ -32,6 +32,8 @@ from memctl.stores.agentscope_java.session import FEATURES, STATE, Kept, Naming,
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_.-]+")
 _VALUE, _LIST = ".json", ".jsonl"
+_DEPTH = 2
+"""The folders above a file: the user and the session."""
 
 
 def _quoted(name: str) -> str:
@@ -65,11 +67,10 @@ class AgentScopeJavaFilesStore(SimpleStore):
             yield key
 
     def _keys(self) -> list[MemoryKey]:
-        paths = {
-            path.parent for name in JAVA_FILES for path in self._folder.path.glob(f"*/*/{name}")
-        }
-        names = [path.relative_to(self._folder.path).as_posix() for path in paths]
-        return sorted(_NAMING.key(name, self._state(name)) for name in names)
+        names = map(self._folder.name_of, self._folder.files(""))
+        parts = [name.rpartition("/") for name in names if name.count("/") == _DEPTH]
+        found = {folder for folder, _, file in parts if file in JAVA_FILES}
+        return sorted(_NAMING.key(name, self._state(name)) for name in found)
 
     def _state(self, name: str) -> bytes:
         found = self._folder.read(f"{name}/{STATE}{_VALUE}")

@@ -10,7 +10,7 @@ Sources in agentscope-java of 22 August 2026: ``RedisAgentStateStore.java`` and
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -29,7 +29,16 @@ from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected
-from memctl.stores.agentscope_java.session import FEATURES, LIST, STATE, Kept, Naming, changed, read
+from memctl.stores.agentscope_java.session import (
+    FEATURES,
+    LIST,
+    STATE,
+    Kept,
+    Naming,
+    changed,
+    read,
+    warn_of_hidden,
+)
 
 _NAMING = Naming("/")
 _KEYS, _LIST, _VERSION, _HASH = b":_keys", b":list", b":ver", b":_hash"
@@ -62,20 +71,30 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         return MemoryPlace(self._prefix + encode(_NAMING.name(key)), key, asked=True)
 
     def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
-        if where.keys is not None:
-            keys = list(filter(where.has_key, where.keys))
-            # The names of AgentScope Java 1 have no user.
-            plain = [
-                MemoryPlace(self._prefix + encode(key.session), key) for key in keys if not key.user
-            ]
-            return sorted([*self.named(keys), *plain], key=lambda place: place.order)
-        start = escape(self._prefix) + b"*"
-        names = {key.removesuffix(_KEYS) for key in scan(pipeline, start + _KEYS, b"set")}
-        names |= {key.removesuffix(_STATE) for key in scan(pipeline, start + _STATE, b"string")}
-        return sorted(
-            (MemoryPlace(name, _NAMING.key(self._name(name))) for name in names),
-            key=lambda place: place.order,
-        )
+        if where.keys is None:
+            start = escape(self._prefix) + b"*"
+            names = {key.removesuffix(_KEYS) for key in scan(pipeline, start + _KEYS, b"set")}
+            names |= {key.removesuffix(_STATE) for key in scan(pipeline, start + _STATE, b"string")}
+        else:
+            places = self.named(filter(where.has_key, where.keys))
+            names = {place.key for place in places} | {*map(self._plain, places)}
+            commands = [(b"EXISTS", name + _KEYS, name + _STATE) for name in sorted(names)]
+            there = pipeline.execute(commands)
+            names = {name for name, exists in zip(sorted(names), there, strict=True) if exists}
+        found = [MemoryPlace(name, _NAMING.key(self._name(name))) for name in sorted(names)]
+        hidden = [
+            one for one in found if one.key == self._plain(one) and self._has_twin(one, names)
+        ]
+        warn_of_hidden(self, [place.memory for place in hidden])
+        return [place for place in found if place not in hidden]
+
+    def _plain(self, place: MemoryPlace) -> bytes:
+        """Return the name of a session without a user in AgentScope Java 1."""
+        user, session, _ = place.memory
+        return place.key if user else self._prefix + encode(session)
+
+    def _has_twin(self, place: MemoryPlace, names: Collection[bytes]) -> bool:
+        return not place.memory.user and self.place_of(place.memory).key in names
 
     def _name(self, key: bytes) -> str:
         return decode(key.removeprefix(self._prefix))
@@ -161,9 +180,13 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         owner: MemoryKey,  # noqa: ARG002 - the place suffices
         old: Held | None,  # noqa: ARG002
     ) -> list[Command]:
-        names = {b":" + name for name in self.members(pipeline, place)} | {_STATE}
-        keys = {name + end for name in names for end in (b"", _VERSION, _HASH)}
-        return [(b"UNLINK", place.key + _KEYS, *(place.key + key for key in sorted(keys)))]
+        keys = set[bytes]()
+        for start in {place.key, self._plain(place)}:
+            members = self.members(pipeline, replace(place, key=start))
+            names = {b":" + name for name in members} | {_STATE}
+            keys |= {start + name + end for name in names for end in (b"", _VERSION, _HASH)}
+            keys.add(start + _KEYS)
+        return [(b"UNLINK", *sorted(keys))]
 
     def users(self, pipeline: Pipeline) -> Iterator[str]:  # noqa: ARG002 - only sessions have users
         return iter(())

@@ -10,7 +10,7 @@ and ``ReActAgent.java`` of agentscope-core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
@@ -20,7 +20,7 @@ from memctl.json import jsonio
 from memctl.layouts import foreign
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
-from memctl.store import Features
+from memctl.store import Features, Store
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected, part_refusal
 
@@ -81,6 +81,16 @@ class Naming(NamedTuple):
         if not separator:
             return MemoryKey("", name)
         return MemoryKey("" if user == _ANONYMOUS else user, session)
+
+
+def warn_of_hidden(store: Store, hidden: Collection[MemoryKey]) -> None:
+    """Warn of sessions of AgentScope Java 1 whose keys are those of sessions of version 2."""
+    names = ", ".join(sorted(visible(key.session) for key in hidden))
+    text = (
+        f"sessions of AgentScope Java 1 are left out, for version 2 has sessions so named: {names}"
+    )
+    if hidden and text not in store.warnings:
+        store.warnings.append(text)
 
 
 def read(key: MemoryKey, kept: Kept, version: str | None = None) -> Snapshot | None:

@@ -54,6 +54,7 @@ from memctl.stores.agentscope_java.session import (
     Naming,
     changed,
     read,
+    warn_of_hidden,
 )
 from memctl.stores.agentscope_java.workspace import INDEX, Scope, without_sessions
 
@@ -182,8 +183,12 @@ class SqlAgentScopeJavaStore(RowStore):
         for name, bytes, count, state in await self.database.fetch_all(connection, sql, values):
             key = _NAMING.key(shown_name(name), jsonio.encoded(state or ""))
             found.append(_Listed(name, key, int(bytes or 0), int(count)))
-        self._plain = {one.session for one in found if one.session == one.key.session}
-        for one in sorted(found, key=lambda one: one.key):
+        plain = {one for one in found if one.session == one.key.session}
+        named = {one.key for one in found if one not in plain}
+        hidden = {one for one in plain if one.key in named}
+        self._plain = {one.session for one in plain - hidden}
+        warn_of_hidden(self, [one.key for one in hidden])
+        for one in sorted(set(found) - hidden, key=lambda one: one.key):
             yield one
 
     async def stored(self, shard: Shard | None = None) -> list[Listed]:
@@ -275,9 +280,12 @@ class SqlAgentScopeJavaStore(RowStore):
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         self._erasing = {key async for key in self.names(where)}
-        async with aclosing(super().erase(where)) as results:
-            async for result in results:
-                yield result
+        for _ in range(2):  # the second time, those that a session of version 2 has hidden
+            async with aclosing(super().erase(where)) as results:
+                async for result in results:
+                    yield result
+            if self._plain.isdisjoint(key.session for key in self._erasing):
+                return
 
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
         """Delete the files of erased sessions, and of users who have no session left."""
