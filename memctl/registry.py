@@ -152,8 +152,8 @@ SQL_LAYOUTS = (
         options=("agent", "tz"),
     ),
     Layout(
-        name="agentscope-java",
-        query="agentscope-java, &table=",
+        name="java",
+        query="java, &table=",
         summary="AgentScope Java sessions in {}",
         title="AgentScope Java sessions",
         factory="memctl.stores.agentscope_java.sql:SqlAgentScopeJavaStore",
@@ -283,7 +283,7 @@ BUILT_IN = (
         ("agent", "tz"),
     ).on(_REDIS),
     Layout(
-        "agentscope-java",
+        "java",
         "AgentScope Java's sessions",
         "AgentScope Java sessions",
         "memctl.stores.agentscope_java.redis:RedisAgentScopeJavaStore",
@@ -373,7 +373,7 @@ BUILT_IN = (
         options=frozenset({"path", "user", "session", "agent", "tz"}),
     ),
     StoreSpec(
-        "agentscope-java-files",
+        "java-files",
         "agentscope-java:FOLDER",
         "AgentScope Java sessions in a folder",
         "memctl.stores.agentscope_java.files:AgentScopeJavaFilesStore",
@@ -484,7 +484,7 @@ _LAYOUTS: dict[str, dict[str, str]] = {
     "sessions": {
         "memory": "sessions",
         "agentscope2": "agentscope2-files",
-        "agentscope-java": "agentscope-java-files",
+        "java": "java-files",
     },
 }
 for _spec in BUILT_IN:

@@ -20,7 +20,7 @@ CONTEXT, SUMMARY, SESSION = "context", "summary", "session_id"
 SUFFIX = ".json"
 _DEFAULT_USER = "default_user"
 _DEPTH = 5
-LAYOUT, JAVA = "agentscope2", "agentscope-java"
+LAYOUT, JAVA = "agentscope2", "java"
 JAVA_FILES = ("agent_state.json", "memory_messages.jsonl")
 """The files with the messages of a session of AgentScope Java, in ``USER/SESSION``."""
 _LOOKED_AT = 200
@@ -155,8 +155,8 @@ def begins_as_state(start: bytes) -> bool:
 def layouts_in(folder: Path) -> set[str]:
     """Return the layouts of the session files in a folder.
 
-    ``agentscope2`` stands for AgentScope 2.x, ``memory`` for AgentScope 1.x, ``agentscope-java``
-    for AgentScope Java.  Empty if the folder has no session files.
+    ``agentscope2`` stands for AgentScope 2.x, ``memory`` for AgentScope 1.x, ``java`` for
+    AgentScope Java.  Empty if the folder has no session files.
 
     Raises:
         Unavailable: a folder cannot be read.

@@ -49,7 +49,7 @@ AGENTSCOPE_TABLES = {
             *("team_id", "updated_at", "user_id"),
         },
     },
-    "agentscope-java": {JAVA_SESSIONS: JAVA_COLUMNS},
+    "java": {JAVA_SESSIONS: JAVA_COLUMNS},
 }
 """The tables that identify the layouts of AgentScope, with required columns."""
 ALL_TABLES = {
@@ -60,7 +60,7 @@ ALL_TABLES = {
             *("knowledge_bases", "knowledge_documents", "mcps", "skills", "channels", "messages"),
         }
     ),
-    "agentscope-java": frozenset({JAVA_SESSIONS, JAVA_FILES}),
+    "java": frozenset({JAVA_SESSIONS, JAVA_FILES}),
 }
 """All tables of each layout of AgentScope."""
 PRESET_TABLES = {

@@ -28,8 +28,8 @@ from tests.support.compressing import CODES
 from tests.support.servers.pool import Servers
 
 WRITTEN = Path(__file__).parent / "agentscope_java"
-STORES = [name for name in BACKENDS if "agentscope-java" in name]
-SQL = [name for name in STORES if name.endswith("-agentscope-java") and name[0] != "r"]
+STORES = [name for name in BACKENDS if "java" in name]
+SQL = [name for name in STORES if name.endswith("-java") and name[0] != "r"]
 KYOTO = MemoryKey("ada", "kyoto")
 TEXT = [{"type": "text", "text": "hello"}]
 SEPARATOR = "\x1f"
@@ -237,7 +237,7 @@ def test_message_that_the_framework_cannot_load_is_refused(
     path = tmp_path / "java" / "ada" / "kyoto" / "agent_state.json"
     path.parent.mkdir(parents=True)
     path.write_text(state(KYOTO, message("m1"), value))
-    target = f"sqlite:///{tmp_path}/java.db?layout=agentscope-java"
+    target = f"sqlite:///{tmp_path}/java.db?layout=java"
     asyncio.run(fill(target, {KYOTO: stored(message("m1"))}))
     before = contents(target)
     result = run("migrate", tmp_path / "java", target)
@@ -318,7 +318,7 @@ def test_compression_leaves_a_summary_that_the_framework_reads(
 
 def rows(servers: Servers, place: Place, sql: str) -> list[Any]:
     engine = place.backend.name.partition("-")[0]
-    return list(shared(engine, "agentscope-java", servers).execute(place.text, sql))
+    return list(shared(engine, "java", servers).execute(place.text, sql))
 
 
 def test_save_of_an_agent_between_two_reads_stays(database: Place, servers: Servers) -> None:
@@ -354,7 +354,7 @@ def test_save_of_an_agent_between_two_reads_stays(database: Place, servers: Serv
 def test_save_of_an_agent_within_a_change_in_redis_stays(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = new_place("redis-agentscope-java", tmp_path, servers)
+    place = new_place("redis-java", tmp_path, servers)
     asyncio.run(fill(place.text, {KYOTO: stored(message("m1"))}))
     name = "agentscope:session:ada/kyoto:agent_state"
     with servers.redis.client(place.text.partition("?")[0]) as client:
@@ -463,16 +463,16 @@ def test_session_of_version_1_is_left_out_if_version_2_has_its_name(
 
 
 def test_table_of_another_name(run: Run, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/m.db?layout=agentscope-java&table=states"
+    url = f"sqlite:///{tmp_path}/m.db?layout=java&table=states"
     asyncio.run(fill(url, {KYOTO: stored(message("m1"))}))
     assert contents(url).keys() == {KYOTO}
-    fails(run("inspect", f"sqlite:///{tmp_path}/m.db?layout=agentscope-java"), 8, "table=NAME")
+    fails(run("inspect", f"sqlite:///{tmp_path}/m.db?layout=java"), 8, "table=NAME")
 
 
 def test_state_that_nearly_fills_a_packet_is_found(
     run: Run, servers: Servers, tmp_path: Path
 ) -> None:
-    place = new_place("mysql-agentscope-java", tmp_path, servers)
+    place = new_place("mysql-java", tmp_path, servers)
     asyncio.run(fill(place.text, {KYOTO: stored(message("m1", metadata={"a": "x" * 60_000}))}))
     assert run("doctor", place.text).exit_code == 0
     rows(servers, place, "ALTER TABLE agentscope_sessions MODIFY state_data TEXT NOT NULL")
@@ -518,7 +518,7 @@ def test_session_of_version_1_in_redis_is_left_out_if_version_2_has_its_name(
     client.sadd("agentscope:session:s1:_keys", "memory_messages:list")
     client.rpush("agentscope:session:s1:memory_messages:list", json.dumps(message("m1")))
     solo = MemoryKey("", "s1")
-    asyncio.run(fill(f"{redis_url}?layout=agentscope-java", {solo: stored(message("m2"))}))
+    asyncio.run(fill(f"{redis_url}?layout=java", {solo: stored(message("m2"))}))
     assert [one.id for one in contents(redis_url)[solo]] == ["m2"]
     assert "sessions of AgentScope Java 1 are left out" in run("inspect", redis_url).stderr
     assert run("erase", redis_url, "--session", "s1", "--yes").exit_code == 0
@@ -612,7 +612,7 @@ def test_erase_of_files_without_sessions(run: Run, servers: Servers, database: P
 
 
 def test_file_of_a_database_has_no_erased_text(run: Run, servers: Servers, tmp_path: Path) -> None:
-    place = new_place("sqlite-agentscope-java", tmp_path, servers)
+    place = new_place("sqlite-java", tmp_path, servers)
     asyncio.run(fill(place.text, {KYOTO: stored(message("m1"))}))
     make_workspace(servers, place)
     path = Path(place.text.partition("?")[0].removeprefix("sqlite:///"))

@@ -107,7 +107,7 @@ TABLE = (
 ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "agentscope1": ("message", ("id",)),
     "agentscope2": ("messages", ("session_id", "msg_id")),
-    "agentscope-java": ("agentscope_sessions", ("session_id", "state_key", "item_index")),
+    "java": ("agentscope_sessions", ("session_id", "state_key", "item_index")),
     "langchain": ("message_store", ("id",)),
     "openai-agents": ("agent_messages", ("id",)),
     "openai-branches": ("agent_messages", ("id",)),
@@ -132,7 +132,7 @@ def shared(engine: str, layout: str, servers: Servers) -> SharedTable:
             return database.execute(sql).fetchall()
 
     name, key = ROWS[layout]
-    deletion = Deletion.MEMORIES if layout == "agentscope-java" else Deletion.MESSAGES
+    deletion = Deletion.MEMORIES if layout == "java" else Deletion.MESSAGES
     return SharedTable(cast("Any", engine), name, key, execute, deletion)
 
 
@@ -252,35 +252,33 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
     ),
-    "sqlite-agentscope-java": lambda servers: Backend(
-        "sqlite-agentscope-java",
-        lambda folder: f"sqlite:///{folder}/m.db?layout=agentscope-java",
-        shared=shared("sqlite", "agentscope-java", servers),
+    "sqlite-java": lambda servers: Backend(
+        "sqlite-java",
+        lambda folder: f"sqlite:///{folder}/m.db?layout=java",
+        shared=shared("sqlite", "java", servers),
         **AGENTSCOPE_JAVA,
     ),
-    "postgresql-agentscope-java": lambda servers: Backend(
-        "postgresql-agentscope-java",
-        lambda _: f"{servers.postgresql.fresh()}?layout=agentscope-java",
-        lambda text: (
-            f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=agentscope-java"
-        ),
+    "postgresql-java": lambda servers: Backend(
+        "postgresql-java",
+        lambda _: f"{servers.postgresql.fresh()}?layout=java",
+        lambda text: f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=java",
         lambda text: servers.postgresql.dump(text.partition("?")[0]),
-        shared=shared("postgresql", "agentscope-java", servers),
+        shared=shared("postgresql", "java", servers),
         **AGENTSCOPE_JAVA,
     ),
-    "mysql-agentscope-java": lambda servers: Backend(
-        "mysql-agentscope-java",
-        lambda _: f"{servers.mariadb.fresh()}?layout=agentscope-java",
-        lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=agentscope-java",
+    "mysql-java": lambda servers: Backend(
+        "mysql-java",
+        lambda _: f"{servers.mariadb.fresh()}?layout=java",
+        lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=java",
         lambda text: servers.mariadb.dump(text.partition("?")[0]),
-        shared=shared("mysql", "agentscope-java", servers),
+        shared=shared("mysql", "java", servers),
         **AGENTSCOPE_JAVA,
     ),
-    "redis-agentscope-java": lambda servers: replace(
-        _redis("redis-agentscope-java", "layout=agentscope-java")(servers), **AGENTSCOPE_JAVA
+    "redis-java": lambda servers: replace(
+        _redis("redis-java", "layout=java")(servers), **AGENTSCOPE_JAVA
     ),
-    "agentscope-java-files": lambda _: Backend(
-        "agentscope-java-files",
+    "java-files": lambda _: Backend(
+        "java-files",
         lambda folder: f"agentscope-java:{folder}/sessions",
         **AGENTSCOPE_JAVA,
     ),
@@ -553,10 +551,10 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-agentscope2",
-    "postgresql-agentscope-java",
-    "mysql-agentscope-java",
-    "redis-agentscope-java",
-    "agentscope-java-files",
+    "postgresql-java",
+    "mysql-java",
+    "redis-java",
+    "java-files",
     "redis-langchain",
     "redis-openai-agents",
     "langchain-files",
@@ -599,7 +597,7 @@ def params(names: Iterable[str]) -> list[ParameterSet]:
 WITH_ANY_MARK = [
     name
     for name in BACKENDS
-    if not name.endswith(("-agentscope2", "-agentscope-java", "-files", "-table-json", *MAPPED))
+    if not name.endswith(("-agentscope2", "-java", "-files", "-table-json", *MAPPED))
     and name not in ("archive-gz", "archive-zst", "archive-objects")
 ]
 """Backends with messages of AgentScope 1.x and any marks.

@@ -31,7 +31,7 @@ _PATTERNS = {
     "agentscope2": re.compile(rb"user:.*:(session:|agents?\b)", re.DOTALL),
     "langchain": re.compile(rb"message_store:"),
     "openai-agents": re.compile(rb"agents:session:.*:messages", re.DOTALL),
-    "agentscope-java": re.compile(rb".+/.+:(_keys|agent_state)$", re.DOTALL),
+    "java": re.compile(rb".+/.+:(_keys|agent_state)$", re.DOTALL),
     "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }
@@ -190,7 +190,7 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
         return None
     if not prefix:  # the keys of AgentScope 2.x have a prefix of their own
         if name.startswith(JAVA_PREFIX):
-            return "agentscope-java"
+            return "java"
         if name.startswith(_AGENTSCOPE2):
             return "agentscope2"
         if name.startswith(b"user:"):

@@ -48,7 +48,7 @@ _NAMING = Naming("/", _quoted)
 class AgentScopeJavaFilesStore(SimpleStore):
     """A folder of sessions of AgentScope Java."""
 
-    kind = "agentscope-java-files"
+    kind = "java-files"
     dialect = AGENTSCOPE_JAVA
     features = FEATURES
 

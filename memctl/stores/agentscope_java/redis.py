@@ -49,8 +49,8 @@ _MESSAGES = f":{LIST}".encode() + _LIST
 class RedisAgentScopeJavaStore(WholeMemoryStore):
     """The sessions of AgentScope Java in Redis, each replaced in one transaction."""
 
-    kind = "redis-agentscope-java"
-    lock_name = "agentscope-java"
+    kind = "redis-java"
+    lock_name = "java"
     dialect = AGENTSCOPE_JAVA
     features = replace(FEATURES, parallel=True)
 
