@@ -259,6 +259,25 @@ def test_session_that_the_framework_cannot_load_is_named(run: Run, folder: Path)
     assert "its agent_state is not JSON" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("agent_state", "[]", "its agent_state is not a JSON object"),
+        ("agent_state", '{"context": {}}', "no list of messages as 'context'"),
+        ("agent_state", '{"context": [1]}', "no list of messages as 'context'"),
+        ("custom", "{", "its custom is not JSON"),
+    ],
+)
+def test_odd_value_of_a_session_is_named(
+    run: Run, folder: Path, name: str, text: str, why: str
+) -> None:
+    (folder / "ada" / "kyoto" / f"{name}.json").write_text(text)
+    result = run("doctor", folder, "--session", "kyoto")
+    assert result.exit_code == 6
+    assert "damaged-state" in result.stdout
+    assert why in result.stdout
+
+
 def test_names_that_the_framework_does_not_take_are_refused(place: Place) -> None:
     one = stored(message("m1"))
     for key in (MemoryKey("__anon__", "s"), MemoryKey("ada", " "), MemoryKey(" ", "s")):

@@ -15,7 +15,6 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.errors import Failure
@@ -105,8 +104,7 @@ class AgentScopeJavaFilesStore(SimpleStore):
         name = _NAMING.name(key)
         if self.name_refusal(key) or _NAMING.key(name, self._state(name)) != key:
             return None
-        kept = self._kept(key)
-        return read(key, kept, sha256(repr(sorted(kept.items())).encode()).hexdigest())
+        return read(key, self._kept(key))
 
     async def save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
         await in_thread(partial(self._save, key, snapshot, expect))

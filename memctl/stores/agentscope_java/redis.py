@@ -10,10 +10,10 @@ Sources in agentscope-java of 22 August 2026: ``RedisAgentStateStore.java`` and
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
+from itertools import compress
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
@@ -77,24 +77,19 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
             names |= {key.removesuffix(_STATE) for key in scan(pipeline, start + _STATE, b"string")}
         else:
             places = self.named(filter(where.has_key, where.keys))
-            names = {place.key for place in places} | {*map(self._plain, places)}
-            commands = [(b"EXISTS", name + _KEYS, name + _STATE) for name in sorted(names)]
-            there = pipeline.execute(commands)
-            names = {name for name, exists in zip(sorted(names), there, strict=True) if exists}
+            wanted = sorted({name for one in places for name in (one.key, self._plain(one))})
+            commands = ((b"EXISTS", name + _KEYS, name + _STATE) for name in wanted)
+            names = {*compress(wanted, pipeline.execute(commands))}
         found = [MemoryPlace(name, _NAMING.key(self._name(name))) for name in sorted(names)]
-        hidden = [
-            one for one in found if one.key == self._plain(one) and self._has_twin(one, names)
-        ]
-        warn_of_hidden(self, [place.memory for place in hidden])
-        return [place for place in found if place not in hidden]
+        named = {one.memory for one in found if one.key != self._plain(one)}
+        hidden = {one for one in found if one.key == self._plain(one) and one.memory in named}
+        warn_of_hidden(self, [one.memory for one in hidden])
+        return [one for one in found if one not in hidden]
 
     def _plain(self, place: MemoryPlace) -> bytes:
-        """Return the name of a session without a user in AgentScope Java 1."""
+        """Return the name of a session in AgentScope Java 1, if it has no user; else no name."""
         user, session, _ = place.memory
-        return place.key if user else self._prefix + encode(session)
-
-    def _has_twin(self, place: MemoryPlace, names: Collection[bytes]) -> bool:
-        return not place.memory.user and self.place_of(place.memory).key in names
+        return b"" if user else self._prefix + encode(session)
 
     def _name(self, key: bytes) -> str:
         return decode(key.removeprefix(self._prefix))
@@ -102,13 +97,8 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return tuple(place.key + end for end in (_STATE, _STATE + _VERSION, _KEYS, _MESSAGES))
 
-    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:
-        kinds = (b"string", b"string", b"set", b"list")
-        return dict(zip(self.watched(place), kinds, strict=True))
-
-    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        state = MessageArray(place.key + _STATE, path=("context",))
-        return state, MessageArray(place.key + _MESSAGES)
+    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:  # noqa: ARG002
+        return ()  # a state is repaired by its framework alone: each change has a version
 
     def members(self, pipeline: Pipeline, place: MemoryPlace) -> list[bytes]:
         """Return the keys of a session in its set; a list has ``:list`` behind its key."""
@@ -137,7 +127,7 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
         kept = self._kept(pipeline, place)
         owner = _NAMING.key(self._name(place.key), kept.get(STATE))
-        found = read(owner, kept, sha256(repr(sorted(kept.items())).encode()).hexdigest())
+        found = read(owner, kept)
         if found is not None and place.asked and owner != place.memory:
             raise Rejected("bad-name", f"the key of {place.memory} is that of {owner}")
         return None if found is None else Held(found.memory, found.messages)
@@ -181,7 +171,7 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         old: Held | None,  # noqa: ARG002
     ) -> list[Command]:
         keys = set[bytes]()
-        for start in {place.key, self._plain(place)}:
+        for start in filter(None, {place.key, self._plain(place)}):
             members = self.members(pipeline, replace(place, key=start))
             names = {b":" + name for name in members} | {_STATE}
             keys |= {start + name + end for name in names for end in (b"", _VERSION, _HASH)}

@@ -11,6 +11,7 @@ and ``ReActAgent.java`` of agentscope-core.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
@@ -93,7 +94,7 @@ def warn_of_hidden(store: Store, hidden: Collection[MemoryKey]) -> None:
         store.warnings.append(text)
 
 
-def read(key: MemoryKey, kept: Kept, version: str | None = None) -> Snapshot | None:
+def read(key: MemoryKey, kept: Kept) -> Snapshot | None:
     """Return the memory in what a session keeps; None if the session keeps no messages.
 
     Raises:
@@ -108,17 +109,17 @@ def read(key: MemoryKey, kept: Kept, version: str | None = None) -> Snapshot | N
         found = _loads(groups, _GROUPS).get("activeGroups") if isinstance(groups, bytes) else None
         fields = {"tool_context": {"activated_groups": found}} if found else {}
     else:
-        values = state.get("context", [])
+        context = state.get("context")
+        values = [] if context is None else context
         if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
             raise BadData(f"its {STATE} has no list of messages as 'context'")
         fields = others(state, ("context", *_NAMES))
         if not fields.get("summary"):
             fields.pop("summary", None)
     used = {STATE} if state is not None else {LIST, _GROUPS}
-    return Snapshot(
-        Memory(key, extra=_extra(fields, others(kept, used)), version=version),
-        list(map(_entry, values)),
-    )
+    version = blake2b(b"\n".join([*map(_joined, kept.values())])).hexdigest()
+    extra = _extra(fields, others(kept, used))
+    return Snapshot(Memory(key, extra=extra, version=version), list(map(_entry, values)))
 
 
 def _state(kept: Kept) -> dict[str, Any] | None:
@@ -127,19 +128,27 @@ def _state(kept: Kept) -> dict[str, Any] | None:
 
 
 def _loads(text: bytes, name: str) -> dict[str, Any]:
-    try:
-        found = jsonio.loads(text)
-    except ValueError as error:
-        raise BadData(f"its {name} is not JSON: {error}") from error
+    found = _json(text, name)
     if not isinstance(found, dict):
         raise BadData(f"its {name} is not a JSON object")
     return found
 
 
+def _json(text: bytes, name: str) -> Any:
+    try:
+        return jsonio.loads(text)
+    except ValueError as error:
+        raise BadData(f"its {name} is not JSON: {error}") from error
+
+
+def _joined(value: bytes | list[bytes]) -> bytes:
+    return value if isinstance(value, bytes) else b"\n".join(value)
+
+
 def _extra(fields: dict[str, Any], kept: Kept) -> str:
     """Return ``Memory.extra``: what the session has besides its names and messages."""
     values = {
-        key: jsonio.loads(value) if isinstance(value, bytes) else list(map(jsonio.loads, value))
+        key: _json(value, key) if isinstance(value, bytes) else [_json(one, key) for one in value]
         for key, value in sorted(kept.items())
     }
     found = {"state": fields} | ({"keys": values} if values else {})
