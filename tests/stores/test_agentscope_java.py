@@ -488,6 +488,17 @@ def test_table_of_another_name(run: Run, tmp_path: Path) -> None:
     fails(run("inspect", f"sqlite:///{tmp_path}/m.db?layout=java"), 8, "table=NAME")
 
 
+def test_new_table_is_as_the_framework_makes_it(database: Place, servers: Servers) -> None:
+    asyncio.run(fill(database.text, {KYOTO: stored(message("m1"))}))
+    sql = "SELECT version FROM agentscope_sessions WHERE created_at IS NOT NULL"
+    [found] = rows(servers, database, f"{sql} AND updated_at IS NOT NULL")
+    assert str(found).strip("(),") == "1"
+    if database.backend.name.startswith("mysql"):
+        [(_, made)] = rows(servers, database, "SHOW CREATE TABLE agentscope_sessions")
+        assert "`state_data` longtext NOT NULL" in made
+        assert "`updated_at` datetime DEFAULT current_timestamp() ON UPDATE" in made
+
+
 def test_state_that_nearly_fills_a_packet_is_found(
     run: Run, servers: Servers, tmp_path: Path
 ) -> None:

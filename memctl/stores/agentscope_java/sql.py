@@ -15,20 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    DateTime,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    func,
-    inspect,
-)
-from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy import Connection, inspect, text
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.sql.connection import AsyncConnection
@@ -61,6 +48,18 @@ from memctl.stores.agentscope_java.workspace import INDEX, Scope, without_sessio
 _NAMING = Naming(":")
 _HASH = ":_hash"
 _LONGEST_NAME = 255
+_TABLE = """
+CREATE TABLE IF NOT EXISTS {name} (
+    session_id VARCHAR(255) NOT NULL,
+    state_key VARCHAR(255) NOT NULL,
+    item_index INT NOT NULL DEFAULT 0,
+    state_data {text} NOT NULL,
+    version BIGINT NOT NULL DEFAULT 0,
+    created_at {time} DEFAULT CURRENT_TIMESTAMP,
+    updated_at {time} DEFAULT CURRENT_TIMESTAMP{updated},
+    PRIMARY KEY (session_id, state_key, item_index)
+)
+"""
 _NEAR = 0.8
 """The part of the largest size from which a state is near it."""
 
@@ -125,8 +124,8 @@ class SqlAgentScopeJavaStore(RowStore):
             await self.database.create(partial(_create, self._table))
             columns = await self.database.run(look)
         if lacking := JAVA_COLUMNS - columns:
-            text = f"the table {visible(self._table)!r} of {self.label} has no column "
-            raise BadData(f"{text}{min(lacking)!r}", "it is not a table of AgentScope Java")
+            named = f"the table {visible(self._table)!r} of {self.label} has no column "
+            raise BadData(f"{named}{min(lacking)!r}", "it is not a table of AgentScope Java")
         key = ("session_id", "state_key", "item_index")
         version = ("version",) if "version" in columns else ()
         self.head = self.log = RowTable(
@@ -159,8 +158,8 @@ class SqlAgentScopeJavaStore(RowStore):
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
         if len(_NAMING.name(key)) > _LONGEST_NAME:
-            text = f"AgentScope Java takes {_LONGEST_NAME} characters for user and session together"
-            return Failure("bad-name", text)
+            why = f"AgentScope Java takes {_LONGEST_NAME} characters for user and session together"
+            return Failure("bad-name", why)
         return _NAMING.refusal(key)
 
     def keys_in(self, session: str, rows: Rows) -> list[MemoryKey]:
@@ -234,8 +233,8 @@ class SqlAgentScopeJavaStore(RowStore):
         found = dict(own)
         for name, value in changed(_kept(own.values()), there, new).items():
             texts = [value] if isinstance(value, bytes) else [*value]
-            for at, text in enumerate(texts):
-                self._put(found, (_NAMING.name(key), name, at, text.decode()))
+            for at, one in enumerate(texts):
+                self._put(found, (_NAMING.name(key), name, at, one.decode()))
             if not isinstance(value, bytes):  # the framework writes a list without a hash anew
                 self._put(found, (_NAMING.name(key), name + _HASH, 0, ""))
         return {self._table: found}, "" if own else MADE
@@ -327,8 +326,8 @@ class SqlAgentScopeJavaStore(RowStore):
 def _kept(rows: Iterable[Row]) -> Kept:
     """Return what a session keeps in its rows, which are in order; without the hashes of lists."""
     found: dict[str, list[bytes]] = {}
-    for _, key, _, text, *_ in rows:
-        found.setdefault(key, []).append(jsonio.encoded(text))
+    for _, key, _, value, *_ in rows:
+        found.setdefault(key, []).append(jsonio.encoded(value))
     return {
         key: texts if key == LIST or len(texts) > 1 or key + _HASH in found else texts[0]
         for key, texts in found.items()
@@ -343,16 +342,11 @@ def _columns(table: str, connection: Connection) -> set[str]:
 
 
 def _create(name: str, connection: Connection) -> None:
-    now = func.current_timestamp()
-    table = Table(
-        name,
-        MetaData(),
-        Column("session_id", String(_LONGEST_NAME), primary_key=True),
-        Column("state_key", String(_LONGEST_NAME), primary_key=True),
-        Column("item_index", Integer, primary_key=True, server_default="0", autoincrement=False),
-        Column("state_data", Text().with_variant(LONGTEXT(), "mysql", "mariadb"), nullable=False),
-        Column("version", BigInteger, nullable=False, server_default="0"),
-        Column("created_at", DateTime, server_default=now),
-        Column("updated_at", DateTime, server_default=now),
+    is_mysql = connection.dialect.name in ("mysql", "mariadb")
+    statement = _TABLE.format(
+        name=connection.dialect.identifier_preparer.quote(name),
+        text="LONGTEXT" if is_mysql else "TEXT",
+        time="DATETIME" if is_mysql else "TIMESTAMP",
+        updated=" ON UPDATE CURRENT_TIMESTAMP" if is_mysql else "",
     )
-    table.create(connection, checkfirst=True)
+    connection.execute(text(statement.replace(":", "\\:")))
