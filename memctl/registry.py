@@ -162,6 +162,14 @@ SQL_LAYOUTS = (
         options=("agent", "tz"),
     ),
     Layout(
+        name="java",
+        query="java, &table=",
+        summary="AgentScope Java sessions in {}",
+        title="AgentScope Java sessions",
+        factory="memctl.stores.agentscope_java.sql:SqlAgentScopeJavaStore",
+        options=("table", "tz"),
+    ),
+    Layout(
         name="table",
         query="langchain, openai-agents, llamaindex, adk, table",
         summary="messages of other frameworks, and tables of your own, in {}",
@@ -285,6 +293,13 @@ BUILT_IN = (
         ("agent", "tz"),
     ).on(_REDIS),
     Layout(
+        "java",
+        "AgentScope Java's sessions",
+        "AgentScope Java sessions",
+        "memctl.stores.agentscope_java.redis:RedisAgentScopeJavaStore",
+        ("tz",),
+    ).on(_REDIS),
+    Layout(
         "langchain",
         "LangChain's histories in Redis",
         "LangChain histories",
@@ -366,6 +381,15 @@ BUILT_IN = (
         title="AgentScope 2.x states in session files",
         prefixes=("agentscope2",),
         options=frozenset({"path", "user", "session", "agent", "tz"}),
+    ),
+    StoreSpec(
+        "java-files",
+        "agentscope-java:FOLDER",
+        "AgentScope Java sessions in a folder",
+        "memctl.stores.agentscope_java.files:AgentScopeJavaFilesStore",
+        title="AgentScope Java sessions in a folder",
+        prefixes=("agentscope-java",),
+        options=frozenset({"tz"}),
     ),
     StoreSpec(
         "mem0",
@@ -467,7 +491,11 @@ SQL_KINDS = tuple(engine.kind for engine in SQL_ENGINES)
 """The kinds of SQL databases in general; their tables tell the layout."""
 _LAYOUTS: dict[str, dict[str, str]] = {
     "state": {"memory": "state", "agentscope2": "agentscope2-files"},
-    "sessions": {"memory": "sessions", "agentscope2": "agentscope2-files"},
+    "sessions": {
+        "memory": "sessions",
+        "agentscope2": "agentscope2-files",
+        "java": "java-files",
+    },
 }
 for _spec in BUILT_IN:
     for _layout in _spec.layouts:

@@ -15,6 +15,7 @@ from memctl.text.values import time_zone
 _MODULES = {
     "agentscope1": "agentscope1",
     "agentscope2": "agentscope2",
+    "agentscope-java": "agentscope_java",
     "runtime": "runtime",
     "fact": "fact",
     "role-content": "rows",

@@ -20,7 +20,9 @@ CONTEXT, SUMMARY, SESSION = "context", "summary", "session_id"
 SUFFIX = ".json"
 _DEFAULT_USER = "default_user"
 _DEPTH = 5
-LAYOUT = "agentscope2"
+LAYOUT, JAVA = "agentscope2", "java"
+JAVA_FILES = ("agent_state.json", "memory_messages.jsonl")
+"""The files with the messages of a session of AgentScope Java, in ``USER/SESSION``."""
 _LOOKED_AT = 200
 """The number of files that are read to recognize the layouts in a folder."""
 _AGENTSCOPE1 = b'"_compressed_summary"'
@@ -128,6 +130,7 @@ def is_state(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get(CONTEXT), list)
         and bool(value.keys() & {SESSION, SUMMARY, "reply_context"})
+        and not foreign.is_java_state(value)
     )
 
 
@@ -150,14 +153,16 @@ def begins_as_state(start: bytes) -> bool:
 
 
 def layouts_in(folder: Path) -> set[str]:
-    """Return the layouts of the session files in a folder: ``agentscope2`` and ``memory``.
+    """Return the layouts of the session files in a folder.
 
-    ``agentscope2`` stands for AgentScope 2.x, ``memory`` for AgentScope 1.x.  Empty if the folder
-    has no session files.
+    ``agentscope2`` stands for AgentScope 2.x, ``memory`` for AgentScope 1.x, ``java`` for
+    AgentScope Java.  Empty if the folder has no session files.
 
     Raises:
         Unavailable: a folder cannot be read.
     """
+    if any(next(folder.glob(f"*/*/{name}"), None) for name in JAVA_FILES):
+        return {JAVA}
     found = set()
     for stem in islice(stems(folder), _LOOKED_AT):
         start = foreign.start_of(folder / (stem + SUFFIX))

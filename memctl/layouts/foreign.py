@@ -336,7 +336,7 @@ def _items(*tests: Test) -> Test:
     )
 
 
-def _is_java_state(value: Any) -> bool:
+def is_java_state(value: Any) -> bool:
     """Return whether a session state has roles in upper case, as AgentScope Java writes them."""
     for path in (("memory", "messages", 0, "role"), ("context", 0, "role"), (0, "role"), ("role",)):
         role = _first(*path)(value)
@@ -351,15 +351,13 @@ _AGENTSCOPE = _has("role", "content", "name", "timestamp")
 _is_conversation = _has("role", at=("messages", 0))
 
 FORMATS: tuple[ForeignFormat, ...] = (
-    # Sessions of AgentScope Java
+    # Sessions of AgentScope Java, outside of a folder of sessions
     ForeignFormat(
-        "the session state of AgentScope Java",
-        "its messages have another form: load the session in Java and write its messages as "
-        "OpenAI chat messages (.jsonl)",
-        document=_is_java_state,
-        line=_is_java_state,
-        tables={"*": frozenset({"session_id", "state_key", "item_index", "state_data"})},
-        keys=re.compile(rb"agentscope:session:"),
+        "a file of a session of AgentScope Java",
+        "name the folder that holds USER/SESSION/agent_state.json: agentscope-java:FOLDER; in a "
+        "folder of version 1, move the folders of sessions to __anon__/, where version 2 looks",
+        document=is_java_state,
+        line=is_java_state,
     ),
     # Transcripts of coding agents
     ForeignFormat(

@@ -30,6 +30,11 @@ class PresetTable(NamedTuple):
     """Further columns that some versions of the framework add."""
 
 
+JAVA_SESSIONS = "agentscope_sessions"
+JAVA_COLUMNS = {"session_id", "state_key", "item_index", "state_data"}
+"""The table of the sessions of AgentScope Java, and the columns that each version has."""
+JAVA_FILES = "agentscope_store"
+"""The table of the files in the workspaces of AgentScope Java."""
 AGENTSCOPE_TABLES = {
     "memory": {
         "message": {"id", "msg", "session_id", "index"},
@@ -42,6 +47,7 @@ AGENTSCOPE_TABLES = {
             *("team_id", "updated_at", "user_id"),
         },
     },
+    "java": {JAVA_SESSIONS: JAVA_COLUMNS},
 }
 """The tables that identify the layouts of AgentScope, with required columns."""
 ALL_TABLES = {
@@ -52,6 +58,7 @@ ALL_TABLES = {
             *("knowledge_bases", "knowledge_documents", "mcps", "skills", "channels", "messages"),
         }
     ),
+    "java": frozenset({JAVA_SESSIONS, JAVA_FILES}),
 }
 """All tables of each layout of AgentScope."""
 PRESET_TABLES = {

@@ -67,17 +67,23 @@ ALWAYS = (
     "data sent to model providers",
 )
 """The places of data about a user that no erase reaches."""
+_WORKSPACES = (
+    "files of AgentScope Java's workspaces that users share, and those outside of the table "
+    "agentscope_store"
+)
 _OF_KINDS = {
     "sqlite": "pages that were free before (VACUUM clears them) and blocks of the disk",
     "postgresql": "dead rows until VACUUM, and the write-ahead log",
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
     "agentscope2": "the turns that QwenPaw keeps in history.db",
+    "java": _WORKSPACES,
 }
 _OF_LAYOUTS = {
     "agentscope2": (
         "the user's credentials, schedules, channels, skills and knowledge bases in AgentScope 2.x"
     ),
+    "java": _WORKSPACES,
     "agno": "what Agno remembers about the user (agno_memories), its traces and other tables",
 }
 

@@ -13,7 +13,7 @@ from memctl.dialects.registry import DIALECTS
 from memctl.location import Location
 from memctl.model import MemoryKey
 from memctl.registry import make_store, parse
-from memctl.store import OpenMode, Store
+from memctl.store import Deletion, OpenMode, Store
 from memctl.testing import samples
 from memctl.testing.samples import Style
 from memctl.wrappers.converted import shown_as
@@ -36,6 +36,8 @@ class SharedTable:
     """The names of the columns of the primary key, quoted."""
     execute: Callable[[str, str], Sequence[Any]]
     """Runs a statement in the database of a location, and returns the rows of its result."""
+    deletion: Deletion = Deletion.MESSAGES
+    """The least that deletes rows of the table: memories if a row holds several messages."""
 
 
 @dataclass(frozen=True)

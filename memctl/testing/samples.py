@@ -166,6 +166,16 @@ def _as_agentscope2(value: dict[str, Any]) -> dict[str, Any]:
     return fields | {"content": _blocks(value["content"])}
 
 
+def _as_agentscope_java(value: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: one for name, one in value.items() if name not in ("content", "metadata")}
+    fields = {name: one if isinstance(one, str | None) else None for name, one in texts.items()}
+    content = _blocks(value["content"])
+    blocks = content if isinstance(content, list) else []
+    has_tools = any(block["type"].startswith("tool_") for block in blocks)
+    role = "ASSISTANT" if has_tools else fields["role"] and fields["role"].upper()
+    return fields | {"role": role, "content": blocks, "metadata": value["metadata"]}
+
+
 def _as_runtime(value: dict[str, Any]) -> dict[str, Any]:
     fields = {name: one for name, one in value.items() if name not in ("name", "timestamp")}
     about = {"original_id": value["id"], "original_name": value["name"]}
@@ -259,6 +269,7 @@ def _with_time(value: dict[str, Any]) -> dict[str, Any]:
 _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "agentscope1": lambda value: value,
     "agentscope2": _as_agentscope2,
+    "agentscope-java": _as_agentscope_java,
     "runtime": _as_runtime,
     "fact": _as_fact,
     "langchain": _as_langchain,
@@ -270,6 +281,7 @@ _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 TIME_FIELDS = {
     "agentscope1": "timestamp",
     "agentscope2": "created_at",
+    "agentscope-java": "timestamp",
     "runtime": None,
     "fact": "created_at",
     "langchain": None,

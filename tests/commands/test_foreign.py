@@ -76,7 +76,7 @@ DOCUMENTS: dict[str, Any] = {
     "a JSON document with a list of AgentScope's messages": [
         {"name": "ada", "role": "user", "content": "hello", "timestamp": "2026-03-01 10:00:00.000"}
     ],
-    "the session state of AgentScope Java": {
+    "a file of a session of AgentScope Java": {
         "memory": {"messages": [{"role": "USER", "content": _TEXT}]}
     },
 }
@@ -96,7 +96,7 @@ LINES: dict[str, list[Any]] = {
     "a dataset of prompts and answers": [{"prompt": "a tree", "completion": "oak"}],
     "a chat of the Vercel AI SDK": [{"messages": [{"role": "user", "parts": _TEXT}]}],
     "a chat history of Semantic Kernel": [{"messages": [{"role": "user", "items": []}]}],
-    "the session state of AgentScope Java": [{"role": "USER", "name": "ada", "content": _TEXT}],
+    "a file of a session of AgentScope Java": [{"role": "USER", "name": "ada", "content": _TEXT}],
     "one message of AgentScope a line": [
         {"name": "ada", "role": "user", "content": "hello", "timestamp": "2026-03-01 10:00:00.000"}
     ],
@@ -189,10 +189,6 @@ QWENPAW = (
     "dedup_key TEXT)"
 )
 TABLES = {
-    "the session state of AgentScope Java": [
-        "agentscope_sessions (session_id TEXT, state_key TEXT, item_index INT, state_data TEXT, "
-        "version INT)"
-    ],
     "the history of mem0": [
         "history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
         "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER)"
@@ -246,14 +242,6 @@ def test_foreign_keys_of_agent_framework_are_named(
     name = f"chat_messages{key}" if key.startswith("|") else f"chat_messages:{key}"
     client.rpush(name, json.dumps({"type": "message", "role": "user", "contents": []}))
     fails(run("inspect", redis_url), 8, "messages of Microsoft Agent Framework", "get_messages()")
-
-
-def test_foreign_keys_are_named(
-    run: Run, tmp_path: Path, client: redis.Redis, redis_url: str
-) -> None:
-    client.sadd("agentscope:session:s1:_keys", "memory_messages")
-    client.rpush("agentscope:session:s1:memory_messages:list", json.dumps({"role": "USER"}))
-    _refused(run, redis_url, "the session state of AgentScope Java", tmp_path)
 
 
 def _turn(id: str, parent: str | None, role: str, text: str) -> dict[str, Any]:

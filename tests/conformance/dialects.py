@@ -12,6 +12,7 @@ from tests.support.servers.pool import Servers
 STORES = {
     "agentscope1": "sqlite",
     "agentscope2": "sqlite-agentscope2",
+    "agentscope-java": "sqlite-java",
     "role-content": "sqlite-table",
     "adk": "sqlite-adk",
     "agno": "sqlite-agno",

@@ -18,7 +18,7 @@ from _pytest.mark import ParameterSet
 from memctl import testing
 from memctl.engines.sql.database import Database
 from memctl.model import MemoryKey
-from memctl.store import Store
+from memctl.store import Deletion, Store
 from memctl.stores.agentscope1.sql.store import SqlMemoryStore
 from memctl.stores.agentscope2.sql import SqlAgentscope2Store
 from memctl.testing import Backend, Place, SharedTable, Style, samples
@@ -44,6 +44,14 @@ MANY_SESSIONS = 600
 """The number of sessions in AgentScope 2.x, where each session record takes a statement."""
 
 AGENTSCOPE2 = Style("agentscope2", frozenset({"compressed"}))
+AGENTSCOPE_JAVA: dict[str, Any] = {
+    "style": Style("agentscope-java", frozenset({"summary"})),
+    "refuses": frozenset({"not a number", "infinity", "unknown block"}),
+    "refuses_names": True,  # blank names, and the one that stands for no user
+    "many": 100,
+    "large": WHOLE,
+}
+"""What the stores of AgentScope Java have in common."""
 
 
 def _redis(
@@ -99,6 +107,7 @@ TABLE = (
 ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "agentscope1": ("message", ("id",)),
     "agentscope2": ("messages", ("session_id", "msg_id")),
+    "java": ("agentscope_sessions", ("session_id", "state_key", "item_index")),
     "langchain": ("message_store", ("id",)),
     "openai-agents": ("agent_messages", ("id",)),
     "openai-branches": ("agent_messages", ("id",)),
@@ -123,7 +132,8 @@ def shared(engine: str, layout: str, servers: Servers) -> SharedTable:
             return database.execute(sql).fetchall()
 
     name, key = ROWS[layout]
-    return SharedTable(cast("Any", engine), name, key, execute)
+    deletion = Deletion.MEMORIES if layout == "java" else Deletion.MESSAGES
+    return SharedTable(cast("Any", engine), name, key, execute, deletion)
 
 
 def _mapped(
@@ -241,6 +251,36 @@ BACKENDS: dict[str, Callable[[Servers], Backend]] = {
         large=SMALLER,
         style=AGENTSCOPE2,
         refuses_names=True,  # as SQLite
+    ),
+    "sqlite-java": lambda servers: Backend(
+        "sqlite-java",
+        lambda folder: f"sqlite:///{folder}/m.db?layout=java",
+        shared=shared("sqlite", "java", servers),
+        **AGENTSCOPE_JAVA,
+    ),
+    "postgresql-java": lambda servers: Backend(
+        "postgresql-java",
+        lambda _: f"{servers.postgresql.fresh()}?layout=java",
+        lambda text: f"{servers.postgresql.socket_url(text.partition('?')[0])}&layout=java",
+        lambda text: servers.postgresql.dump(text.partition("?")[0]),
+        shared=shared("postgresql", "java", servers),
+        **AGENTSCOPE_JAVA,
+    ),
+    "mysql-java": lambda servers: Backend(
+        "mysql-java",
+        lambda _: f"{servers.mariadb.fresh()}?layout=java",
+        lambda text: f"{servers.mariadb.socket_url(text.partition('?')[0])}&layout=java",
+        lambda text: servers.mariadb.dump(text.partition("?")[0]),
+        shared=shared("mysql", "java", servers),
+        **AGENTSCOPE_JAVA,
+    ),
+    "redis-java": lambda servers: replace(
+        _redis("redis-java", "layout=java")(servers), **AGENTSCOPE_JAVA
+    ),
+    "java-files": lambda _: Backend(
+        "java-files",
+        lambda folder: f"agentscope-java:{folder}/sessions",
+        **AGENTSCOPE_JAVA,
     ),
     "sqlite-table": _mapped("sqlite", "table", ["lone surrogate", "empty blocks"]),
     "sqlite-table-json": _mapped("sqlite", "table", encoding="json"),
@@ -511,6 +551,10 @@ FURTHER = {
     "postgresql-agentscope2",
     "mysql-agentscope2",
     "redis-agentscope2",
+    "postgresql-java",
+    "mysql-java",
+    "redis-java",
+    "java-files",
     "redis-langchain",
     "redis-openai-agents",
     "langchain-files",
@@ -553,7 +597,7 @@ def params(names: Iterable[str]) -> list[ParameterSet]:
 WITH_ANY_MARK = [
     name
     for name in BACKENDS
-    if not name.endswith(("-agentscope2", "-files", "-table-json", *MAPPED))
+    if not name.endswith(("-agentscope2", "-java", "-files", "-table-json", *MAPPED))
     and name not in ("archive-gz", "archive-zst", "archive-objects")
 ]
 """Backends with messages of AgentScope 1.x and any marks.

@@ -31,6 +31,7 @@ _PATTERNS = {
     "agentscope2": re.compile(rb"user:.*:(session:|agents?\b)", re.DOTALL),
     "langchain": re.compile(rb"message_store:"),
     "openai-agents": re.compile(rb"agents:session:.*:messages", re.DOTALL),
+    "java": re.compile(rb".+/.+:(_keys|agent_state)$", re.DOTALL),
     "runtime": re.compile(rb"session:.*?:|user_memory:", re.DOTALL),
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }
@@ -39,6 +40,8 @@ _OWN = b"memctl:"
 _PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
 _KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
 _AGENTSCOPE2 = b"agentscope:"
+JAVA_PREFIX = b"agentscope:session:"
+"""The beginning of the keys of AgentScope Java, unless an application chose another one."""
 
 
 @dataclass(slots=True)
@@ -186,6 +189,8 @@ def _layout(name: bytes, prefix: bytes) -> str | None:
     if of_key(name):
         return None
     if not prefix:  # the keys of AgentScope 2.x have a prefix of their own
+        if name.startswith(JAVA_PREFIX):
+            return "java"
         if name.startswith(_AGENTSCOPE2):
             return "agentscope2"
         if name.startswith(b"user:"):

@@ -629,6 +629,22 @@ _KINDS = (
         "when 0.2 is no longer in use, delete the key session_index:USER with redis-cli",
     ),
     FindingKind(
+        "state-keys-stale",
+        Severity.WARNING,
+        "keys that are missing or wrong in the set of keys of a session of AgentScope Java",
+        "the framework neither lists nor deletes a session whose state is not in the set ':_keys'; "
+        "it looks up wrong keys in vain",
+        "save the session once with AgentScope Java, or correct the set: redis-cli SADD, SREM",
+    ),
+    FindingKind(
+        "state-near-limit",
+        Severity.WARNING,
+        "sessions whose state nearly fills the column, or a packet of the database",
+        "the database refuses a state that is larger: the agent fails to save its next replies",
+        "compress the memory: memctl compress STORE --mode replace; raise max_allowed_packet, or "
+        "make the column a LONGTEXT",
+    ),
+    FindingKind(
         "marks-index-missing",
         Severity.NOTICE,
         "marks in a memory without an index of its marks",

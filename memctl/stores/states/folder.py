@@ -13,6 +13,7 @@ from typing import NamedTuple
 from memctl.errors import BadData, Failure, NotFound, UsageError
 from memctl.layouts import foreign
 from memctl.layouts.files import (
+    JAVA,
     LAYOUT,
     SUFFIX,
     is_ambiguous,
@@ -98,7 +99,7 @@ class SessionFolderStore(StateFiles):
                 f"{self.label} holds sessions of AgentScope 1.x and 2.x",
                 f"name one: agentscope1:{name} or agentscope2:{name}",
             )
-        return LAYOUT if LAYOUT in found else None
+        return next((one for one in (LAYOUT, JAVA) if one in found), None)
 
     # Reading
 

@@ -10,7 +10,7 @@ import pytest
 from memctl.errors import Loss
 from memctl.ops.side_effects import refuse_side_effects
 from memctl.selection import Selection
-from memctl.store import Deletion, Store
+from memctl.store import Store
 from memctl.testing import samples
 from memctl.testing.backend import Place, SharedTable
 from memctl.testing.drive import changing, edit_all, filled, gone, marked, read
@@ -48,7 +48,7 @@ def _table(place: Place) -> SharedTable:
 async def _assert_refused(store: Store, place: Place, said: str) -> None:
     before = place.dump()
     with pytest.raises(Loss) as refused:
-        await refuse_side_effects(store, Selection(), Deletion.MESSAGES)
+        await refuse_side_effects(store, Selection(), _table(place).deletion)
     assert said in refused.value.message
     assert place.dump() == before
 

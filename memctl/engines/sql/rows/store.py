@@ -110,6 +110,10 @@ class RowStore(SqlStore):
 
     # Specific to a layout, without I/O
 
+    def session_of(self, key: MemoryKey) -> str:
+        """Return the name by which the tables know the session of a memory."""
+        return key.session
+
     def keys_in(self, session: str, rows: Rows) -> list[MemoryKey]:
         """Return the keys of the memories in the rows of a session."""
         at = self.head.at(self.head.owner)
@@ -161,7 +165,7 @@ class RowStore(SqlStore):
         Raises:
             Rejected: the memory is damaged.
         """
-        if key not in self.keys_in(key.session, rows):
+        if key not in self.keys_in(self.session_of(key), rows):
             return Snapshot(Memory(key), exists=False)
         bad: list[str] = []
         found = self.read_rows(key, rows, bad)
@@ -424,8 +428,8 @@ class RowStore(SqlStore):
         async with self.database.connect() as connection:
             await self.database.prepare_erasing(connection)
             async with self.database.read_transaction(connection):
-                counts = await self.count_rows(connection, {key.session for key in keys})
-            sizes = {key: counts.get(key.session, 0) for key in keys}
+                counts = await self.count_rows(connection, set(map(self.session_of, keys)))
+            sizes = {key: counts.get(self.session_of(key), 0) for key in keys}
             attempt, most = partial(self._erase_sessions, connection), self.database.batch_changes
             async with aclosing(erase_memories(sizes, attempt, most)) as results:
                 async for result in results:
@@ -447,9 +451,9 @@ class RowStore(SqlStore):
         syntax = self.database.syntax
         async with self.database.transaction(connection):
             found = await self._present(connection, keys)
-            counts = await self.count_rows(connection, {key.session for key in found})
+            counts = await self.count_rows(connection, set(map(self.session_of, found)))
             messages = await self.count_messages(connection, counts)
-            names = {"names": [key.session for key in found]}
+            names = {"names": list(map(self.session_of, found))}
             for table in (*self.erased, *(one for one in reversed(self.tables) if one.session)):
                 tests = [syntax.among(syntax.quoted(table.session), "names"), table.deletable]
                 where = " AND ".join(filter(None, tests))
@@ -457,7 +461,7 @@ class RowStore(SqlStore):
                 deleted = await self.database.change(connection, sql, names)
                 if table is self.log and deleted != sum(counts.values()):
                     raise Contended(f"{self.database.label}: another program added messages")
-            return {key: messages.get(key.session, 0) for key in found}
+            return {key: messages.get(self.session_of(key), 0) for key in found}
 
     async def count_messages(
         self,
@@ -512,7 +516,7 @@ class RowChanges(Executor[Any, Any]):
         self, connection: AsyncConnection, batch: list[Small | Edit]
     ) -> list[WriteResult]:
         store, results = self._store, list[WriteResult]()
-        sessions = {one.memory.key.session for one in batch}
+        sessions = {store.session_of(one.memory.key) for one in batch}
         if self._deletes(batch[0]):
             await store.added.find()
         tasks = [_without_noted(task) for task in batch]
@@ -520,11 +524,15 @@ class RowChanges(Executor[Any, Any]):
             await self._rows.lock(connection, store.head, sessions)
             counts = await store.count_rows(connection, sessions)
             around = await store.around(connection, [task for task, _ in tasks])
-            for some in grouped(tasks, lambda one: (0, counts.get(one[0].memory.key.session, 0))):
+
+            def measure(one: tuple[Small | Edit, Noted]) -> tuple[int, int]:
+                return 0, counts.get(store.session_of(one[0].memory.key), 0)
+
+            for some in grouped(tasks, measure):
                 held = await self._load(connection, [task for task, _ in some])
                 deltas: Group[tuple[Delta, list[Restored]]] = Group(BATCH_BYTES)
                 for task, noted in some:
-                    session = task.memory.key.session
+                    session = store.session_of(task.memory.key)
                     if session not in held:  # the batch changes another memory of the session
                         await self._apply(connection, deltas.take())
                         held |= await self._load(connection, [task])
@@ -574,7 +582,7 @@ class RowChanges(Executor[Any, Any]):
     async def _load(
         self, connection: AsyncConnection, batch: Sequence[Small | Edit]
     ) -> dict[str, Rows]:
-        sessions = {one.memory.key.session for one in batch}
+        sessions = {self._store.session_of(one.memory.key) for one in batch}
         tail = isinstance(batch[0], Small) and self._store.log.tail is not None
         if not tail:
             await self._rows.lock(connection, self._store.log, sessions)
@@ -582,7 +590,7 @@ class RowChanges(Executor[Any, Any]):
 
     def _changed(self, task: Small | Edit, rows: Rows) -> tuple[Rows, WriteResult]:
         store, key = self._store, task.memory.key
-        keys = store.keys_in(key.session, rows)
+        keys = store.keys_in(store.session_of(key), rows)
         if store.features.session_owners and keys and keys[0].user != key.user:
             text = store.belongs.format(key.session, keys[0].user)
             raise Rejected(_code(task, "bad-name"), text)
