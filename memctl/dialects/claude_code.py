@@ -15,7 +15,13 @@ from typing import Any
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message, digest_of
 from memctl.dialects.rows import media_at, output_blocks, output_text
-from memctl.dialects.session_lines import NAMES, SessionLines, SessionLineView
+from memctl.dialects.session_lines import (
+    NAMES,
+    TIMESTAMP,
+    SessionLines,
+    SessionLineView,
+    timestamp_of,
+)
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -144,21 +150,26 @@ class ClaudeCode(SessionLines):
         ids = [object_at(one[CONTENT], "message").get("id") for one in (group[-1], message)]
         return ids[0] == ids[1] and isinstance(ids[0], str)
 
+    added = frozenset(
+        {"parentUuid", "isSidechain", "userType", "cwd", "sessionId", "gitBranch", TIMESTAMP}
+    )
+
     def is_made(self, line: Message) -> bool:
         return line.get("type") in ("user", "assistant") and "sessionId" not in line
 
-    def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:  # noqa: ARG002
+    def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
         title = {"type": "custom-title", "customTitle": names.session, "sessionId": id}
-        return [title | {"cwd": project, NAMES: [*names]}]
+        return [title | {"cwd": project, TIMESTAMP: timestamp_of(moment), NAMES: [*names]}]
 
     def completed(self, line: Message, before: Message, start: Message) -> list[Message]:
         about = {
             "parentUuid": before.get("uuid"),
             "isSidechain": False,
             "userType": "external",
-            "cwd": start["cwd"],
-            "sessionId": start["sessionId"],
+            "cwd": start.get("cwd"),
+            "sessionId": start.get("sessionId"),
             "gitBranch": "",
+            TIMESTAMP: before.get(TIMESTAMP),
         }
         return [about | line]
 
