@@ -57,6 +57,19 @@ class ClaudeCodeView(SessionLineView):
         return self.is_own and self.kind in _TREE and self.document.get("isSidechain") is not True
 
     @property
+    def reply(self) -> str | None:
+        """The id of the reply of the model of which the line is a part; None if it is of none."""
+        message = object_at(self.document, "message")
+        return text_of(message, "id") if self.kind == "assistant" else None
+
+    @property
+    def answers(self) -> list[str]:
+        """The ids of the calls whose results the line has."""
+        if self.kind != "user":
+            return []
+        return [block.id for block in self.said if isinstance(block, ToolResultBlock)]
+
+    @property
     def role(self) -> str | None:
         match self.kind:
             case "user" | "assistant":
@@ -229,7 +242,24 @@ def _branch(lines: Sequence[ClaudeCodeView]) -> list[int]:
         found.append(last)
         last = parents[last]
     found.reverse()
-    return _with_preserved(lines, found, places)
+    return _with_preserved(lines, _with_siblings(lines, found, parents), places)
+
+
+def _with_siblings(
+    lines: Sequence[ClaudeCodeView], branch: list[int], parents: dict[int, int | None]
+) -> list[int]:
+    """Return a branch with the other calls of its replies, and with their results.
+
+    Each of several calls at once is a line, and its result follows that: only one is on the branch.
+    """
+    there = set(branch)
+    replies = {reply for at in branch if (reply := lines[at].reply)}
+    there.update(at for at in parents if lines[at].reply in replies)
+    answered = {id for at in there for id in lines[at].answers}
+    for at, above in parents.items():
+        if above in there and lines[at].answers and answered.isdisjoint(lines[at].answers):
+            there.add(at)
+    return sorted(there)
 
 
 def _with_preserved(
@@ -244,7 +274,7 @@ def _with_preserved(
         if text_of(lines[at].document, "subtype") == _BOUNDARY:
             kept = object_at(object_at(lines[at].document, "compactMetadata"), "preservedMessages")
             ids = map(string, kept["uuids"] if isinstance(kept.get("uuids"), list) else ())
-            preserved = [places[id] for id in ids if id in places]
+            preserved = [places[id] for id in ids if places.get(id, at) not in branch]
             anchor = places.get(string(kept.get("anchorUuid")), at)
         if at == anchor:
             found += preserved
