@@ -86,8 +86,6 @@ class SessionFilesStore(Store):
         super().__init__(location, mode)
         self.folder = location.path
         self.project = location.options.get("project", "")
-        self._written: dict[str, int] = {}
-        """The times of the session files that this store has written, by their places."""
         self._has_warned = False
         self._known: dict[MemoryKey, SessionFile] | None = None
         """The sessions that were there when a write or an edit began."""
@@ -414,11 +412,14 @@ class SessionFilesStore(Store):
             return Failure("locked", f"an agent is at work on it: {found}")
         path = self.folder / session.place
         with system_errors(path, "read"):
-            changed = path.stat().st_mtime_ns
-        age = time.time() - changed / 1e9
-        if age < _QUIET and self._written.get(session.place) != changed:
-            ago = f"{max(age, 0):.0f} seconds ago"
-            return Failure("locked", f"an agent wrote it {ago}; try it later")
+            if time.time() - path.stat().st_mtime > _QUIET:
+                return None
+        # A file that memctl has written is new, and its lines are old.
+        own = (line for line in self._lines_at_ends(session.place) if NAMES not in line.document)
+        moments = [moment for line in own if (moment := line.moment) is not None]
+        age = (datetime.now() - max(moments, default=datetime.min)).total_seconds()
+        if age < _QUIET:
+            return Failure("locked", f"an agent wrote it {age:.0f} seconds ago; try it later")
         return None
 
     def leads_out(self, place: str) -> bool:
@@ -448,11 +449,6 @@ class SessionFilesStore(Store):
             with AtomicFile(path) as file:
                 file.write(b"".join(kept))
                 file.commit()
-
-    def note_written(self, session: SessionFile) -> None:
-        """Remember that this store, and no agent, wrote a session last."""
-        with system_errors(self.folder / session.place, "read"):
-            self._written[session.place] = (self.folder / session.place).stat().st_mtime_ns
 
     def remove(self, session: SessionFile, kept: Iterable[str] = ()) -> None:
         """Remove a session and the files beside it, except for the files ``kept``."""
@@ -613,7 +609,6 @@ class NewSession:
         result = WriteResult(key, self._number, gone, before=before)
         self._store.about_to_commit([result])
         self._file.commit()
-        self._store.note_written(self._session)
         if self._there is not None:
             self._store.remove(self._there, [self._session.place, *self._beside])
         return result
