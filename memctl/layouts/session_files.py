@@ -65,7 +65,6 @@ _PEEK = 256 * 1024
 """The bytes at each end of a session in which its times, title and project are looked for."""
 _TITLE = 80
 """The largest number of characters of a title that is the beginning of a prompt."""
-_MARK = frozenset[str]()
 
 
 class SessionFile(NamedTuple):
@@ -79,7 +78,7 @@ class SessionFile(NamedTuple):
 class SessionFilesStore(Store):
     """A folder of a coding agent with a file for each session."""
 
-    features = Features(marks=_MARK, duplicate_ids=True, whole_memories=True)
+    features = Features(marks=frozenset(), duplicate_ids=True, whole_memories=True)
     dialect: SessionLines
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -239,8 +238,12 @@ class SessionFilesStore(Store):
         for key, session in (await in_thread(self._sessions)).items():
             if not where.has_key(key):
                 continue
+            try:
+                version = self.version(session)
+            except NotFound:  # the agent has deleted it meanwhile
+                continue
             self.left_out.others = True
-            memory = Memory(key, place=session.place, version=self.version(session))
+            memory = Memory(key, place=session.place, version=version)
             pages = paginate(memory, self.entries(session), empty=False)
             begun = False
             while (page := await in_thread(partial(self._next, pages, key, begun))) is not None:
@@ -249,14 +252,14 @@ class SessionFilesStore(Store):
                 del page
 
     def _next(self, pages: Iterator[Page], key: MemoryKey, begun: bool) -> Page | None:
-        """Return the next page of a session; None at its end, and if it is damaged.
+        """Return the next page of a session; None at its end, and if it cannot be read.
 
         Raises:
-            DamagedMemory: the session is damaged, and ``begun`` says that pages were yielded.
+            DamagedMemory: the session cannot be read, and ``begun`` says that it was in part.
         """
         try:
             return next(pages, None)
-        except BadData as error:
+        except (BadData, NotFound) as error:
             failure = self.left_out.failures[key] = Failure("damaged", error.message)
             if begun:
                 raise DamagedMemory(self.label, key, failure) from error

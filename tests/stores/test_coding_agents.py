@@ -146,6 +146,14 @@ def test_inspect_shows_titles_projects_and_sizes(claude: Path, run: Run) -> None
     assert found[0]["messages"] == len(pages)
 
 
+def test_doctor_finds_lines_that_are_no_json_and_nothing_else(claude: Path, run: Run) -> None:
+    loaded(claude)
+    found = report(run("doctor", f"claude-code:{claude}", "--json"), 6)["findings"]
+    assert [(one["code"], one["count"]) for one in found] == [("invalid-message", 4)]
+    claude_session(claude, *SAID)
+    report(run("doctor", f"claude-code:{claude}", "--json"))
+
+
 def test_a_project_selects_its_sessions(claude: Path, run: Run) -> None:
     claude_session(claude, *SAID)
     claude_session(claude, "Elsewhere", id=OTHER, project="/srv/app")
