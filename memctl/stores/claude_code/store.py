@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 from memctl.dialects.claude_code import CLAUDE_CODE
 from memctl.dialects.session_lines import SessionLineView
@@ -90,4 +89,12 @@ class ClaudeCodeStore(SessionFilesStore):
 
 
 def _runs(pid: object) -> bool:
-    return isinstance(pid, int) and Path(f"/proc/{pid}").exists()
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is of another user
+        return True
+    return True
