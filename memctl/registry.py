@@ -397,6 +397,14 @@ BUILT_IN = (
         suffixes=(".jsonl",),
     ),
     StoreSpec(
+        "atif",
+        "atif:FOLDER, atif:PATH; .json .jsonl that begin with schema_version",
+        "agents' trajectories (ATIF) of memctl, Harbor and others, only read",
+        "memctl.stores.atif.store:TrajectoryStore",
+        title="ATIF trajectories",
+        prefixes=("atif",),
+    ),
+    StoreSpec(
         "vault",
         "vault:FOLDER",
         "AgenticMemory's Markdown files",

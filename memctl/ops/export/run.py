@@ -513,7 +513,7 @@ class Export:
         copied, anew = self.report.copied, CopyReport()
         copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
-            writer.begin(self.options.cover)
+            writer.begin(replace(self.options.cover, clean=self.options.clean))
             selected = select_with_places(store, self.where)
             if self.options.cover.pseudonyms:
                 selected = pseudonymous(selected)
