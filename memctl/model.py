@@ -151,6 +151,8 @@ class MemoryInfo:
     ``repeated`` is the number of messages with the id of an earlier message of the memory, None if
     the store cannot tell.  ``unread`` maps each reason for which the framework does not read
     messages to their number, as far as messages say so; empty if only some messages are selected.
+    ``title`` and ``project`` are the title of a session of a coding agent, and the folder in which
+    the agent worked; empty in other stores, and if unknown.
     """
 
     key: MemoryKey
@@ -164,6 +166,8 @@ class MemoryInfo:
     ttl: float | None = None
     repeated: int | None = None
     unread: dict[str, int] = field(default_factory=dict)
+    title: str = ""
+    project: str = ""
 
 
 class Embedding(NamedTuple):

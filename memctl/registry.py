@@ -23,6 +23,7 @@ from memctl.engines.objects.address import is_object as is_object
 from memctl.engines.objects.address import parse_address
 from memctl.errors import UsageError
 from memctl.layouts import foreign
+from memctl.layouts.agents import AGENTS
 from memctl.location import Location, join_url, redact, visible
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.files import recognise, translated
@@ -405,6 +406,24 @@ BUILT_IN = (
         prefixes=("atif",),
     ),
     StoreSpec(
+        "claude-code",
+        "claude-code:, claude-code:FOLDER, ?project=",
+        "the sessions of Claude Code, added and deleted whole",
+        "memctl.stores.claude_code.store:ClaudeCodeStore",
+        title="Claude Code sessions",
+        prefixes=("claude-code",),
+        options=frozenset({"project"}),
+    ),
+    StoreSpec(
+        "codex",
+        "codex:, codex:FOLDER, ?project=",
+        "the sessions of Codex CLI, added and deleted whole",
+        "memctl.stores.codex.store:CodexStore",
+        title="Codex sessions",
+        prefixes=("codex",),
+        options=frozenset({"project"}),
+    ),
+    StoreSpec(
         "vault",
         "vault:FOLDER",
         "AgenticMemory's Markdown files",
@@ -767,9 +786,10 @@ def _parse_prefixed(prefix: str, text: str, rest: str) -> Location:
     name, mark, query = rest.rpartition("?")
     if not mark or os.path.lexists(rest):
         name, query = rest, ""
-    if not name:
+    kind = _BY_PREFIX[prefix]
+    if not name and kind not in AGENTS:
         raise UsageError(f"{visible(text)} names no path", f"write {prefix}:PATH")
-    kind, path = _BY_PREFIX[prefix], Path(name).expanduser()
+    path = Path(name).expanduser() if name else AGENTS[kind].folder
     options = dict(parse_qsl(query, keep_blank_values=True))
     if kind == "sessions" and path.is_file():
         kind = "state"

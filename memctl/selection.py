@@ -144,6 +144,11 @@ class Selection:
         )
 
     @property
+    def only_period(self) -> bool:
+        """True if only a period, if anything, says which messages of a memory are selected."""
+        return replace(self, since=None, until=None).whole
+
+    @property
     def named(self) -> bool:
         """Return whether users or sessions are named; finding no memory is then an error."""
         return bool(self.users or self.sessions)

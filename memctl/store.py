@@ -221,6 +221,8 @@ class Features:
     # The abilities of a store
     added_only: bool = False
     """memctl adds memories, and never changes or deletes stored memories, not even for an undo."""
+    whole_memories: bool = False
+    """memctl adds, replaces and deletes memories whole, and never changes a message in one."""
     parallel: bool = False
     """Several concurrent writers are faster than one."""
     commits_at_end: bool = False
@@ -554,6 +556,20 @@ class Store(ABC):
                 f"{self.label} is written once: memctl adds memories to it, and changes none",
                 "import the file into a store, change the memories there, and export them again; "
                 "or edit the file by hand",
+            )
+
+    def refuse_edits(self) -> None:
+        """Raise the error for changes inside memories that memctl only adds and deletes whole.
+
+        Raises:
+            UsageError: as ``refuse_changes``; or the store has ``Features.whole_memories``.
+        """
+        self.refuse_changes()
+        if self.features.whole_memories:
+            raise UsageError(
+                f"{self.label}: memctl adds and deletes its sessions whole, and changes no "
+                "message in one",
+                "delete whole sessions, with --session, --project, --older-than or --all",
             )
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:  # noqa: ARG002

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from memctl.encryption import Encryption
-from memctl.errors import MemctlError
+from memctl.errors import MemctlError, UsageError
 from memctl.location import Location
 from memctl.output.terminal import Output
 from memctl.shard import Shard
@@ -37,6 +37,8 @@ class Run:
     """The name that the parts of a divided run share in the history, by ``--job``."""
     orders: Orders | None = None
     """The orders of the supervisor; None if this is no part of a run with ``--shards``."""
+    project: str = ""
+    """The folder whose sessions alone the run is about, by ``--project``; empty for all."""
     store: str = ""
     """The label of the store that ``locate`` found last: of two stores, the one written to."""
 
@@ -58,9 +60,26 @@ class Run:
         text = self.named(text)
         if self.orders is not None:
             self.orders.check_store(text, self.address(text).label)
-        found = self.configuration().locate(text, config.environment())
+        found = self._in_project(self.configuration().locate(text, config.environment()))
         self.store = found.label
         return ask_password(found)
+
+    def _in_project(self, location: Location) -> Location:
+        """Return the location of the sessions of ``project`` in a store.
+
+        Raises:
+            UsageError: the store knows no projects.
+        """
+        from memctl.registry import spec_of  # imported late, as in ``make_target``
+
+        if not self.project:
+            return location
+        if location.kind == "stdio" or "project" not in spec_of(location.kind).options:
+            raise UsageError(
+                f"{location.label} knows no projects: --project is for coding agents",
+                "leave it out; of two stores, write it for one: claude-code:?project=PATH",
+            )
+        return replace(location, options=location.options | {"project": self.project})
 
     def address(self, text: str) -> Location:
         """Return the location of a store as ``locate`` does, but without a configured password.

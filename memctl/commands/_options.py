@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,6 +96,15 @@ TokenizerOption = Annotated[
 PagerOption = Annotated[
     bool, printing("--pager/--no-pager", "Print long output at once, without PAGER or less.")
 ]
+
+
+def _project(
+    project: Annotated[
+        str | None,
+        selecting("--project PATH", "Only sessions in which a coding agent worked in this folder."),
+    ] = None,
+) -> str:
+    return "" if project is None else os.path.abspath(os.path.expanduser(project))
 
 
 def _selection(
@@ -328,7 +338,7 @@ def takes_options(
     bundled: dict[str, Callable[..., Any]] = {}
     own: list[inspect.Parameter] = []
     last = _parameters(_report_format) if reports else ()
-    run_name, takes_context = "", False
+    run_name, takes_context, selects = "", False, False
     for parameter in _parameters(function):
         make = _BUNDLES.get(parameter.annotation)
         if make is not None:
@@ -338,7 +348,8 @@ def takes_options(
         elif parameter.annotation is typer.Context:
             takes_context = True
         elif make is _selection:
-            last += _parameters(make)
+            last += _parameters(make) + _parameters(_project)
+            selects = True
         else:
             own += [parameter] if make is None else _parameters(make)
 
@@ -360,6 +371,8 @@ def takes_options(
             run_as_it_is(context).output.format = made(_report_format)
         if opens:
             run_as_it_is(context).output.timeout = made(_time_limit)
+        if selects:
+            run_as_it_is(context).project = made(_project)
         values[run_name] = this_run(context)
         division = made(_division) if divisible else None
         run_as_it_is(context).shard = division and division.shard

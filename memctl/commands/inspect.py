@@ -155,6 +155,7 @@ def _memory(info: MemoryInfo) -> InspectedMemory:
     return InspectedMemory(
         *(info.key.user, info.key.session, info.messages, info.bytes, info.marks, info.unread),
         *(info.first, info.last, info.summary, info.ttl, info.key.part or UNSET),
+        *(info.title or UNSET, info.project or UNSET),
     )
 
 

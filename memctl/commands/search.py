@@ -16,6 +16,7 @@ from memctl.commands._parameters import argument, option
 from memctl.commands._run import named_embedder, readable, wait_for
 from memctl.errors import UsageError
 from memctl.index.query import field_of
+from memctl.layouts.agents import FLEET
 from memctl.location import Location, visible
 from memctl.ops.names import refuse_absent
 from memctl.ops.search import By, Hit, Neighbour, SearchReport
@@ -64,13 +65,14 @@ def search(
       memctl search agents.db knee surgery --user ada
       memctl search agents.db archive.ndjson '"kyoto trip" -train' --around 2
       memctl search agents.db "where does she live" --by both --embedder local
+      memctl search @agents "connection pool" --project ~/shop
     """
     output = run.output
     stores, query = _split(run, words)
     if ids and output.format is not Format.TABLE:
         raise UsageError(f"--ids and --format {output.format} cannot be combined", "choose one")
     model = _embedder(run, by, embedder)
-    places = [_located(run, store) for store in stores]
+    places = [_located(run, one) for store in stores for one in run.members(store)]
     with ExitStack() as stack:
         keep = index and all(place.kind != "stdio" for place in places)
         locations = [stack.enter_context(readable(one, where, path)) for one in places]
@@ -135,8 +137,10 @@ def _located(run: Run, store: str) -> Location:
 
 
 def _names_store(run: Run, word: str) -> bool:
-    """Return whether a word is an alias, or looks like a path or URL of a store."""
+    """Return whether a word is an alias or a fleet, or looks like a path or URL of a store."""
     if run.configuration().alias(word) is not None or os.path.lexists(word):
+        return True
+    if word.startswith("@") and word[1:] in (*run.configuration().fleets, FLEET):
         return True
     if field_of(word):
         return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from msgspec import UNSET
+from rich.console import Group
 from rich.text import Text
 
 from memctl.commands._context import Run
@@ -17,17 +18,20 @@ from memctl.commands._options import takes_options
 from memctl.commands._parameters import argument
 from memctl.commands._run import wait_for
 from memctl.errors import NotFound, UsageError
+from memctl.layouts.agents import installed
 from memctl.layouts.foreign import ForeignFormat
 from memctl.location import Location, visible
 from memctl.output import tables
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.registry import SQL_KINDS, features_of, kinds, spec_of
-from memctl.reports.stores import KindRow, StoresReport, TableRow, TablesReport
+from memctl.reports.stores import AgentRow, KindRow, StoresReport, TableRow, TablesReport
 from memctl.store import OpenMode
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from memctl.stores.tables.detect import Proposal
 
 
@@ -47,6 +51,8 @@ def stores(
 ) -> None:
     """List the kinds of store, or the tables of messages in a SQL database.
 
+    Below the kinds are the coding agents that have kept sessions on this machine.
+
     memctl help stores explains how to write each kind.
 
     Examples:
@@ -61,11 +67,17 @@ def stores(
         return
     output = run.output
     found = [_row(kind, output) for kind in kinds()]
-    output.printout = Printout(
-        lambda: StoresReport(found),
-        lambda: tables.kinds((row.kind, row.written_as, row.what, _able(row)) for row in found),
-    )
+    here = [AgentRow(f"{one.kind}:", str(one.folder), one.bytes()) for one in installed()]
+    output.printout = Printout(lambda: StoresReport(found, here), lambda: _drawn(found, here))
     output.emit()
+
+
+def _drawn(found: list[KindRow], here: list[AgentRow]) -> RenderableType:
+    rows = ((row.kind, row.written_as, row.what, _able(row)) for row in found)
+    parts = [tables.kinds(rows)]
+    if here:
+        parts += [Text(), tables.agents((row.store, row.bytes, row.folder) for row in here)]
+    return Group(*parts)
 
 
 def _detect(run: Run, location: Location) -> None:

@@ -15,6 +15,7 @@ from memctl.config import secrets
 from memctl.config.trust import refuse_changeable
 from memctl.errors import NotFound, Unavailable, UsageError
 from memctl.journal.retention import Retention
+from memctl.layouts import agents
 from memctl.location import Location
 from memctl.machine import system
 from memctl.registry import EXTENSIONS, SUFFIXES, chosen, parse
@@ -207,12 +208,16 @@ class Config:
     def fleet(self, text: str) -> Fleet | None:
         """Return the fleet that ``text``, such as ``@prod``, names; None if it is another name.
 
+        ``@agents`` needs no configuration: it is all coding agents on this machine.
+
         Raises:
             UsageError: there is no such fleet.
         """
         name = text[1:]
         if not FLEET.fullmatch(text) or (name not in self.fleets and os.path.exists(text)):
             return None
+        if name == agents.FLEET and name not in self.fleets:
+            return _agents()
         if name not in self.fleets:
             raise _unknown("fleet", name, self.fleets, "@")
         return self.fleets[name]
@@ -259,6 +264,22 @@ class Config:
             Settings(name, entry["kind"], entry, hidden, family, self.path),
             secrets.source(self.path, place, table, "api_key", what, hidden),
         )
+
+
+def _agents() -> Fleet:
+    """Return the fleet of the coding agents that have sessions on this machine.
+
+    Raises:
+        UsageError: there is none.
+    """
+    stores = tuple(f"{agent.kind}:" for agent in agents.installed())
+    if not stores:
+        looked = ", ".join(str(agent.folder) for agent in agents.AGENTS.values())
+        raise UsageError(
+            f"@{agents.FLEET}: no coding agent has kept sessions on this machine",
+            f"memctl looked in {looked}; name another folder, such as claude-code:DIR",
+        )
+    return Fleet(agents.FLEET, stores)
 
 
 def _is_file_name(text: str) -> bool:

@@ -25,6 +25,8 @@ _MODULES = {
     "adk": "adk",
     "agno": "agno",
     "openai": "openai",
+    "claude-code": "claude_code",
+    "codex": "codex",
 }
 """The module of each dialect.  A constant in the module has the name of the dialect."""
 

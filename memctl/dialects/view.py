@@ -438,6 +438,8 @@ class Dialect(ABC):
 
     It sends neither a call without a result, unless the call waits, nor a result without a call.
     """
+    has_own_order: ClassVar[bool] = False
+    """True if the framework may read messages in another order than the store has (``live``)."""
     skips_empty: ClassVar[bool] = False
     """True if the framework does not send messages without content to a model."""
     holds_items: ClassVar[bool] = False

@@ -102,6 +102,11 @@ def matches_calls(dialect: Dialect) -> bool:
     return dialect.last_result_counts or dialect.holds_items
 
 
+def selects(dialect: Dialect) -> bool:
+    """Return whether the whole memory decides what the framework sends, and in which order."""
+    return matches_calls(dialect) or dialect.has_own_order
+
+
 async def read_context(
     store: Store, key: MemoryKey, count: Callable[[str], int], *, everything: bool
 ) -> AsyncGenerator[ContextMessage]:
@@ -125,7 +130,7 @@ async def read_context(
             yield _part(entry, number, count, store.dialect)
         return
     dialect = store.dialect
-    if matches_calls(dialect) and not everything:
+    if selects(dialect) and not everything:
         async for entry, number in _sent(store, where):
             yield _part(entry, number, count, dialect)
         return

@@ -52,6 +52,34 @@ def whole_memories(where: Selection) -> Selection:
     return replace(where.around, parts=where.parts, keys=where.keys, done=where.done)
 
 
+async def in_whole_memories(store: Store, where: Selection) -> Selection:
+    """Return the selection of what memctl deletes from a store.
+
+    From a store with ``Features.whole_memories``, these are the memories of which every message is
+    in the selected period.  From another store, it is what is selected.
+
+    Raises:
+        UsageError: the store has ``Features.whole_memories``, and ``where`` selects messages by
+            more than a period.
+        MemctlError: as ``Store.list_memories``.
+    """
+    if where.whole or not store.features.whole_memories:
+        return where
+    if not where.only_period:
+        store.refuse_edits()
+    keys: set[MemoryKey] = set()
+    async with aclosing(store.list_memories(whole_memories(where))) as infos:
+        async for info in infos:
+            first, last = map(store.dialect.moment, (info.first, info.last))
+            if first is None or last is None:
+                where.untimed.note(info.key, info.messages, store.dialect.noun)
+            elif (where.since is None or first >= where.since) and (
+                where.until is None or last < where.until
+            ):
+                keys.add(info.key)
+    return whole_memories(where).only(frozenset(keys))
+
+
 async def observed(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:
     """Yield pages; call ``see`` with each page before the page is yielded."""
     async with aclosing(pages):

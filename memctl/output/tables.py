@@ -265,6 +265,12 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
     ]
     if any(info.key.part for info in rows):
         columns.append(Column("path", [cell(info.key.part) for info in rows], shrinks=True))
+    for name, told in (
+        ("title", [info.title for info in rows]),
+        ("project", [info.project for info in rows]),
+    ):
+        if any(told):
+            columns.append(Column(name, [cell(one) for one in told], shrinks=True))
     columns += [
         Column("messages", [Text(f"{info.messages:,}") for info in rows], right=True),
         Column("size", [Text(size(info.bytes)) for info in rows], right=True),
@@ -556,6 +562,18 @@ def kinds(rows: Iterable[tuple[str, str, str, str]]) -> RenderableType:
         [
             Column(name, [Text(visible(cell)) for cell in cells])
             for name, cells in zip(names, zip(*rows, strict=True), strict=True)
+        ]
+    )
+
+
+def agents(rows: Iterable[tuple[str, int, str]]) -> RenderableType:
+    """Draw the coding agents on this machine; a row has store, bytes of sessions, folder."""
+    stores, numbers, folders = zip(*rows, strict=True)
+    return Grid(
+        [
+            Column("on this machine", [Text(store, "cyan") for store in stores]),
+            Column("size", [Text(size(number)) for number in numbers], right=True),
+            Column("folder", [cell(folder) for folder in folders], shrinks=True),
         ]
     )
 

@@ -97,6 +97,10 @@ class InspectedMemory(Row):
     ttl: Amount | None
     """Seconds until it expires; null for never."""
     path: Maybe[Path] = UNSET
+    title: Maybe[str] = UNSET
+    """The title of a session of a coding agent."""
+    project: Maybe[str] = UNSET
+    """The folder in which the coding agent worked."""
 
 
 class InspectReport(Divisible, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from msgspec import UNSET, field
 
 from memctl.reports.report import Count, Maybe, Report, Row
 
@@ -20,11 +20,22 @@ class KindRow(Row):
     """How to install its driver."""
 
 
+class AgentRow(Row):
+    """A coding agent that has kept sessions on this machine."""
+
+    store: str
+    """The name of its store for the command line."""
+    folder: str
+    bytes: Count
+    """The bytes of its sessions."""
+
+
 class StoresReport(Report):
-    """The kinds of store."""
+    """The kinds of store, and the coding agents on this machine."""
 
     lists = ("stores",)
     stores: list[KindRow]
+    agents: list[AgentRow] = field(default_factory=list)
 
 
 class TableRow(Row):

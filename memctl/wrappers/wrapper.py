@@ -134,8 +134,8 @@ for _make, _names in (
     ),
     (
         _passing,
-        "unlock adopt refuse_changes name_refusal resolve_names maintenance checkpoints "
-        "refuse_erase foreseen about_to_commit",
+        "unlock adopt refuse_changes refuse_edits name_refusal resolve_names maintenance "
+        "checkpoints refuse_erase foreseen about_to_commit",
     ),
 ):
     for _name in _names.split():

@@ -568,6 +568,7 @@ class MarkRun(ChangeRun):
             self.named_marks = frozenset({self.remark.old})
 
     def edits(self, store: Store, where: Selection) -> AsyncGenerator[Edit]:
+        store.refuse_edits()
         return plan_marks(store, where, self.remark)
 
     def removes(self, key: MemoryKey) -> bool:  # noqa: ARG002 - a mark is no part of a message

@@ -12,6 +12,7 @@ from memctl.dialects.view import Dialect, ToolSide, Unread
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage, ToolPairPolicy
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.select import (
+    in_whole_memories,
     observed,
     places,
     reads_all,
@@ -69,7 +70,7 @@ async def plan_deletions(
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
     effects: Consequences | None = None,
 ) -> AsyncGenerator[Edit]:
-    """Yield edits that delete the selected messages.
+    """Yield edits that delete the selected messages; see ``in_whole_memories``.
 
     ``pairs`` says what happens if only a tool call or only its result is selected: keep both,
     delete both, or delete the selected half.  If halves are deleted, their tool calls are added to
@@ -78,6 +79,7 @@ async def plan_deletions(
     Raises:
         MemctlError: as ``Store.read``.
     """
+    where = await in_whole_memories(store, where)
     effects = effects or Consequences()
     splits = pairs is ToolPairPolicy.SPLIT
     uneven = {} if splits else await _paired(store, where, pairs)

@@ -815,7 +815,7 @@ class CompressRun(ChangeRun):
         Raises:
             MemctlError: as ``plan`` and ``carry_out``.
         """
-        store.refuse_changes()
+        store.refuse_edits()
         if not self.dry_run:
             await lock(store)
         something = not self.dry_run and self.limit is None

@@ -917,7 +917,7 @@ def fitting(fault: Finding, store: Store) -> Finding:
         remedy, repairable = kind.remedy.partition("; --repair")[0], False
     if kind.repair is not RepairMethod.NONE:
         try:
-            store.refuse_changes()
+            store.refuse_edits()
         except UsageError as error:  # no repair is possible
             remedy, repairable = error.hint or "", False
     if not remedy and repairable:

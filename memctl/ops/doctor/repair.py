@@ -522,6 +522,7 @@ class RepairRun(ChangeRun):
 
     async def plan(self, store: Store) -> bool:
         """Plan the edits and the repairs of the store; return False if there are none."""
+        store.refuse_edits()
         store.skip_damage()  # damage must not stop its repair
         something = await super().plan(store)
         if left := len(self._repairs.left):

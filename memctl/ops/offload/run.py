@@ -245,7 +245,8 @@ def refuse(store: Store) -> None:
     """Refuse a store whose messages cannot be offloaded.
 
     Raises:
-        UsageError: the store holds facts, or messages of a dialect that is not served.
+        UsageError: the store holds facts, or messages of a dialect that is not served; or as
+            ``Store.refuse_edits``.
     """
     dialect = store.dialect
     if not dialect.offloads:
@@ -255,6 +256,7 @@ def refuse(store: Store) -> None:
             f"{store.label} holds {what}, which memctl does not offload",
             f"memctl offloads messages of {', '.join(served)}",
         )
+    store.refuse_edits()
 
 
 class OffloadRun(RewriteRun):

@@ -1,0 +1,236 @@
+"""The sessions of coding agents that are files of JSON lines, kept to the byte.
+
+A message is a line of the session, or a piece of another file of the session::
+
+    {"content": {"type": "user", "message": {"role": "user", "content": "Hi"}}}
+    {"end": "", "content": {"type": "mode", "mode": "normal"}}
+    {"text": "{\"type\": \"us"}
+    {"file": "projects/-srv-shop/5c2d1e00/tool-results/b1.txt", "text": "1\n2\n"}
+
+``content`` is a line that is one JSON object, exactly as stored, and ``end`` what follows the
+object if that is not one line feed.  ``text`` is anything else in UTF-8, and ``base64`` other
+bytes.  ``file`` is the path of the file in the folder of the agent; a line of the session itself
+has none.  ``messages_of`` and ``piece_of`` are each other's reverse.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import IO, Any, NamedTuple
+
+from memctl.dialects.agentscope import CONTENT
+from memctl.dialects.conversion import Message, digest_of
+from memctl.dialects.rows import DocumentView, RowDialect
+from memctl.dialects.view import (
+    Block,
+    TextBlock,
+    UnknownBlock,
+    object_of,
+    text_of,
+)
+from memctl.json import jsonio
+from memctl.model import MemoryKey
+
+FILE, END, TEXT, BASE64 = "file", "end", "text", "base64"
+PIECE = 1 << 20
+"""The largest size in bytes of a piece of a file that has no lines of JSON."""
+LONGEST_LINE = 256 << 20
+"""The largest size of a line in bytes; a longer one is pieces."""
+LINES = ".jsonl"
+NAMES = "memctl"
+"""The key of memctl's notes in a line, and of the names of a memory of another store."""
+_CONTENT, _SPACE = b'"content":', b" \t\r\n"
+_ID_BYTES = 10
+
+
+class Piece(NamedTuple):
+    """Consecutive bytes of a file; ``file`` is empty for the session itself."""
+
+    file: str
+    data: bytes
+
+
+def messages_of(data: IO[bytes], file: str = "") -> Iterator[bytes]:
+    """Yield the messages for the bytes of a file, as JSON texts.
+
+    ``file`` is as in ``Piece``.
+    """
+    if file and not file.endswith(LINES):
+        while piece := data.read(PIECE):
+            yield _other(piece, file)
+        return
+    named = {FILE: file} if file else {}
+    head = _head(named)
+    while line := data.readline(LONGEST_LINE):
+        body = line.rstrip(_SPACE)
+        if not _is_object(body):
+            yield _other(line, file)
+        elif line[len(body) :] == b"\n":
+            yield b"%b%b}" % (head, body)
+        else:
+            yield b"%b%b}" % (_head(named | {END: line[len(body) :].decode()}), body)
+
+
+def piece_of(message: bytes) -> Piece:
+    """Return the bytes for which a message of ``messages_of`` stands.
+
+    Raises:
+        ValueError: the text is no such message.
+    """
+    value = object_of(jsonio.loads(message))
+    if not value.keys() <= {FILE, CONTENT, END, TEXT, BASE64}:
+        raise ValueError("it is not a line of a session")
+    file = value.get(FILE, "")
+    if CONTENT not in value:
+        text = value.get(TEXT)
+        return Piece(file, b64decode(value[BASE64]) if text is None else text.encode())
+    line = message[message.index(_CONTENT) + len(_CONTENT) : -1]  # the last field
+    return Piece(file, line + value.get(END, "\n").encode())
+
+
+def count_of(data: IO[bytes], file: str = "") -> int:
+    """Return the number of messages of ``messages_of``, without looking at them."""
+    number, last = 0, b"\n"
+    has_lines = not file or file.endswith(LINES)
+    while piece := data.read(PIECE):
+        number += piece.count(b"\n") if has_lines else 1
+        last = piece[-1:]
+    return number + (has_lines and last != b"\n")
+
+
+def _head(fields: dict[str, str]) -> bytes:
+    """Return the beginning of a message with ``fields`` before the content."""
+    return (jsonio.dumps(fields)[:-1] + b"," if fields else b"{") + _CONTENT
+
+
+def _is_object(line: bytes) -> bool:
+    """Return whether a line is one JSON object in UTF-8, without line breaks between values."""
+    if line[:1] != b"{" or b"\r" in line:  # archives turn this control character into a space
+        return False
+    try:
+        line.decode()
+        return isinstance(jsonio.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _other(data: bytes, file: str) -> bytes:
+    named = {FILE: file} if file else {}
+    try:
+        return jsonio.dumps(named | {TEXT: data.decode()})
+    except UnicodeDecodeError:
+        return jsonio.dumps(named | {BASE64: b64encode(data).decode()})
+
+
+class SessionLineView(DocumentView):
+    """A view of a line of a session, or of a piece of another file."""
+
+    __slots__ = ()
+
+    @property
+    def is_own(self) -> bool:
+        """True for a line of the session itself that is a JSON object."""
+        return FILE not in self.value and CONTENT in self.value
+
+    @property
+    def kind(self) -> str:
+        """The type of the line; empty if it has none."""
+        return text_of(self.document, "type") or ""
+
+    @property
+    def id(self) -> str | None:
+        return text_of(self.value, "id")
+
+    @property
+    def role(self) -> str | None:
+        return None
+
+    @property
+    def name(self) -> str | None:
+        return None
+
+    @property
+    def time(self) -> str | None:
+        return text_of(self.document, "timestamp")
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def fault(self) -> str:
+        text = self.value.get(TEXT, BASE64)
+        if FILE in self.value or CONTENT in self.value or not text.strip():
+            return ""
+        return "it is not a line of JSON"
+
+    @property
+    def blocks(self) -> list[Block]:
+        if CONTENT in self.value:
+            return self.said
+        if BASE64 in self.value:
+            return [UnknownBlock(BASE64, self.value)]
+        return [TextBlock(text_of(self.value, TEXT) or "", self.value)]
+
+    @property
+    def said(self) -> list[Block]:
+        """What the line says; empty if it is bookkeeping of the agent."""
+        return []
+
+
+class SessionLines(RowDialect):
+    """The base class of the dialects of coding agents that write lines of JSON."""
+
+    view: type[SessionLineView]
+    leaves_out = True
+    depends_on_later = True
+    has_own_order = True
+    note_key = NAMES
+    may_wait = True
+
+    def foreign(self, content: Any) -> str:
+        return "" if isinstance(content, dict) else f"is no line of {self.framework}"
+
+    def message_id(self, value: Message) -> str:
+        """Return the id in a line, or a digest of it; equal lines have one id."""
+        own = self.own_id(value.get(CONTENT))
+        return digest_of(value, _ID_BYTES) if own is None else own
+
+    def rows(
+        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
+    ) -> list[Message]:
+        found = super().rows(role, name, time, blocks)
+        if time:
+            moment = datetime.fromisoformat(time).astimezone(UTC)
+            for row in found:
+                row[CONTENT]["timestamp"] = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment:%f}"[:-3] + "Z"
+        return found
+
+    @abstractmethod
+    def is_made(self, line: Message) -> bool:
+        """Return whether a line was made of a message of another store, and is not completed."""
+
+    @abstractmethod
+    def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
+        """Return the first lines of a new session for a memory of another store.
+
+        ``names`` are those of the memory, ``id`` is that of the session, and ``project`` the folder
+        in which the agent will work.
+        """
+
+    @abstractmethod
+    def completed(self, line: Message, before: Message, start: Message) -> list[Message]:
+        """Return a line made of a message of another store, with what the agent needs besides.
+
+        ``before`` is the line before it, or empty; ``start`` is the first line of ``begun``.
+        """
+
+    def names_in(self, line: Message) -> MemoryKey | None:
+        """Return the names that ``begun`` has put into a first line; None for other lines."""
+        names = line.get(NAMES)
+        if not isinstance(names, list) or [type(name) for name in names] != [str, str, str]:
+            return None
+        return MemoryKey(*names)

@@ -1,0 +1,606 @@
+"""Stores of coding agents that keep each session in a file of JSON lines, with files beside it.
+
+memctl adds and deletes such sessions whole.  The session file appears last when one is written,
+and goes first when one is deleted: an agent sees a session whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+from memctl.dialects.agentscope import CONTENT
+from memctl.dialects.session_lines import (
+    NAMES,
+    SessionLines,
+    SessionLineView,
+    count_of,
+    messages_of,
+    piece_of,
+)
+from memctl.dialects.view import TextBlock
+from memctl.errors import Failure, NotFound
+from memctl.json import jsonio
+from memctl.layouts.agents import AGENTS
+from memctl.location import Location, visible
+from memctl.machine.concurrency import in_thread
+from memctl.model import (
+    Change,
+    Edit,
+    Memory,
+    MemoryInfo,
+    MemoryKey,
+    Page,
+    StoredMessage,
+    WriteMode,
+    WriteResult,
+)
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode, Store
+from memctl.storekit.batching import paginate
+from memctl.storekit.catalog import catalog
+from memctl.storekit.edits import is_same_text
+from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
+from memctl.storekit.simple import CHANGED
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_QUIET = 60.0
+"""The seconds without a write after which no agent is taken to be at work on a session."""
+_PEEK = 256 * 1024
+"""The bytes at each end of a session in which its times, title and project are looked for."""
+_TITLE = 80
+"""The largest number of characters of a title that is the beginning of a prompt."""
+_MARK = frozenset[str]()
+
+
+class SessionFile(NamedTuple):
+    """A session: the names of its memory, its id, and the path of its file in the folder."""
+
+    key: MemoryKey
+    id: str
+    place: str
+
+
+class SessionFilesStore(Store):
+    """A folder of a coding agent with a file for each session."""
+
+    features = Features(marks=_MARK, duplicate_ids=True, whole_memories=True)
+    dialect: SessionLines
+
+    def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
+        super().__init__(location, mode)
+        self.folder = location.path
+        self.project = location.options.get("project", "")
+        self._written: dict[str, int] = {}
+        """The times of the session files that this store has written, by their places."""
+        self._has_warned = False
+
+    # Defined by subclasses
+
+    @abstractmethod
+    def places(self) -> Iterator[str]:
+        """Yield the paths in the folder of the files that may be sessions."""
+
+    @abstractmethod
+    def id_in(self, place: str) -> str | None:
+        """Return the id of the session in the file at ``place``; None if it can be no session."""
+
+    @abstractmethod
+    def beside(self, session: SessionFile) -> list[str]:
+        """Return the paths in the folder of the files and folders that belong to one session."""
+
+    @abstractmethod
+    def new_place(self, id: str, project: str, moment: datetime) -> str:
+        """Return where the agent would keep a new session."""
+
+    @abstractmethod
+    def at_work(self, session: SessionFile) -> str:
+        """Return what shows that an agent is at work on a session; empty if nothing does."""
+
+    @abstractmethod
+    def forget(self, session: SessionFile) -> None:
+        """Remove what the agent keeps about a session outside of its files."""
+
+    @abstractmethod
+    def told(self, info: MemoryInfo, line: SessionLineView) -> None:
+        """Set the title and the project in ``info`` as far as a line of the session says them."""
+
+    # The place
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        require_place(self.folder, self.label, create=mode.creates)
+        kept = AGENTS[self.kind].sessions
+        with system_errors(self.folder, "read"):
+            found = any((self.folder / name).is_dir() for name in kept)
+        if not (found or mode.creates):
+            raise NotFound(
+                f"{self.label} holds no sessions of {self.dialect.framework}: "
+                f"{visible(str(self.folder))} has no folder {kept[0]}",
+                "check the path, or leave it out for the usual folder",
+            )
+        if mode.creates:
+            with system_errors(self.folder, "write"):
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+
+    async def close(self) -> None:
+        """Do nothing: the store keeps no file open."""
+
+    # Reading
+
+    def _sessions(self) -> dict[MemoryKey, SessionFile]:
+        """Return the sessions of the project by the names of their memories."""
+        found: dict[MemoryKey, SessionFile] = {}
+        others: list[str] = []
+        for place in self.places():
+            id = self.id_in(place)
+            if id is None:
+                others.append(place)
+                continue
+            session = SessionFile(self._names(id, place), id, place)
+            if self.project and self._info(session).project != self.project:
+                continue
+            if (twin := found.get(session.key)) is not None:
+                text = f"two files are this session: {twin.place} and {place}"
+                self.left_out.failures[session.key] = Failure("damaged", text)
+                continue
+            found[session.key] = session
+        if others and not self._has_warned:
+            self._has_warned = True
+            named = ", ".join(map(visible, others[:3])) + (", ..." if len(others) > 3 else "")
+            self.warnings.append(f"{self.label}: not read, because no session is named so: {named}")
+        return {key: one for key, one in found.items() if key not in self.left_out.failures}
+
+    def _names(self, id: str, place: str) -> MemoryKey:
+        """Return the names of the memory in a session, which memctl has given to its own ids."""
+        if id[14] == "5":
+            line = next(self._lines_at_ends(place), None)
+            names = self.dialect.names_in(line.document) if line is not None else None
+            if names is not None and _id_of(names) == id:
+                return names
+        return MemoryKey("", id)
+
+    def open_file(self, place: str) -> IO[bytes]:
+        """Open a file of a session to read it.
+
+        Raises:
+            NotFound, Unavailable: the file is gone, or cannot be read.
+        """
+        path = self.folder / place
+        with system_errors(path, "read"):
+            return path.open("rb")
+
+    def _files(self, session: SessionFile) -> Iterator[str]:
+        """Yield the paths of the files beside a session, in order."""
+        for place in self.beside(session):
+            path = self.folder / place
+            with system_errors(path, "read"):
+                if path.is_symlink():
+                    continue
+                if path.is_file():
+                    yield place
+                    continue
+                below = sorted(
+                    os.path.relpath(os.path.join(folder, name), self.folder)
+                    for folder, _, names in os.walk(path)
+                    for name in names
+                    if not os.path.islink(os.path.join(folder, name))
+                )
+            yield from below
+
+    def entries(self, session: SessionFile) -> Iterator[StoredMessage]:
+        """Yield the messages of a session, with those of the files beside it."""
+        for file in ("", *self._files(session)):
+            with self.open_file(file or session.place) as data:
+                for text in messages_of(data, file):
+                    yield self._entry(text)
+
+    def _entry(self, text: bytes) -> StoredMessage:
+        value = jsonio.loads(text)
+        content = value.get(CONTENT)
+        if isinstance(content, dict) and NAMES in content and not _is_start(content):
+            unpacked = self.dialect.unpack(content)
+            if jsonio.compact(self.dialect.pack(unpacked)) == jsonio.compact(content):
+                value = unpacked
+                text = jsonio.compact(value)
+        return StoredMessage(self.dialect.message_id(value), text)
+
+    def version(self, session: SessionFile) -> str:
+        """Return a text that differs after each change of a session."""
+        parts = []
+        for place in (session.place, *self._files(session)):
+            with system_errors(self.folder / place, "read"):
+                about = (self.folder / place).stat()
+            parts.append(f"{about.st_size}:{about.st_mtime_ns}")
+        return " ".join(parts)
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        for key, session in (await in_thread(self._sessions)).items():
+            if not where.has_key(key):
+                continue
+            self.left_out.others = True
+            memory = Memory(key, place=session.place, version=self.version(session))
+            pages = paginate(memory, self.entries(session), empty=False)
+            while (page := await in_thread(partial(next, pages, None))) is not None:
+                yield page
+                del page
+
+    async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
+        if not where.whole:
+            async with aclosing(super().headers(where)) as memories:
+                async for memory in memories:
+                    yield memory
+            return
+        for key, session in (await in_thread(self._sessions)).items():
+            if where.has_key(key):
+                yield Memory(key, place=session.place, version=self.version(session))
+
+    async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
+        for key in filter(where.has_key, await in_thread(self._sessions)):
+            yield key
+
+    async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        sessions = await in_thread(self._sessions)
+        if where.whole:
+            for key in filter(where.has_key, sessions):
+                yield await in_thread(partial(self.counted, sessions[key]))
+            return
+        async with aclosing(catalog(self.read(where), self.dialect)) as infos:
+            async for info in infos:
+                about = await in_thread(partial(self._info, sessions[info.key]))
+                info.title, info.project = about.title, about.project
+                yield info
+
+    def counted(self, session: SessionFile) -> MemoryInfo:
+        """Return the counts of a session: its lines are counted, but not parsed."""
+        info = self._info(session)
+        for file in ("", *self._files(session)):
+            with self.open_file(file or session.place) as data:
+                info.messages += count_of(data, file)
+                info.bytes += data.tell()
+        return info
+
+    def _info(self, session: SessionFile) -> MemoryInfo:
+        """Return what the beginning and the end of a session say about it, without counts."""
+        info = MemoryInfo(session.key)
+        for line in self._lines_at_ends(session.place):
+            self.told(info, line)
+            if (moment := line.time) is not None:
+                info.first = min(info.first or moment, moment)
+                info.last = max(info.last or moment, moment)
+        return info
+
+    def _lines_at_ends(self, place: str) -> Iterator[SessionLineView]:
+        """Yield the whole lines at the beginning and at the end of a session."""
+        with self.open_file(place) as data:
+            lines = data.read(_PEEK).split(b"\n")
+            size = data.seek(0, os.SEEK_END)
+            if size > _PEEK:
+                data.seek(max(_PEEK, size - _PEEK))
+                lines[-1:] = data.read().split(b"\n")[1:]
+        for line in lines:
+            with suppress(ValueError):  # a line that is cut, or no JSON
+                content = jsonio.loads(line)
+                if isinstance(content, dict):
+                    yield self.dialect.view({CONTENT: content})
+
+    @staticmethod
+    def short(line: SessionLineView) -> str:
+        """Return the beginning of a prompt, on one line; empty if no user has typed the line."""
+        texts = (block.text.strip() for block in line.said if isinstance(block, TextBlock))
+        typed = (text for text in texts if not text.startswith("<"))  # not a text of the agent
+        text = " ".join(next(typed, "").split())
+        return text if len(text) <= _TITLE else f"{text[: _TITLE - 1]}…"
+
+    # Writing
+
+    async def write(
+        self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
+    ) -> AsyncGenerator[WriteResult]:
+        new: NewSession | None = None
+        try:
+            async for page in pages:
+                if new is None:
+                    new = await in_thread(partial(NewSession, self, page.memory, page.offset, mode))
+                await in_thread(partial(new.add, page.messages))
+                if page.last:
+                    result, new = await in_thread(new.finish), None
+                    yield result
+                del page
+        finally:
+            if new is not None:
+                new.discard()
+
+    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        part: NewSession | LostSession | None = None
+        try:
+            async for edit in edits:
+                if part is None:
+                    part = await in_thread(partial(self._begin, edit))
+                await in_thread(partial(part.change, edit.changes))
+                if edit.last:
+                    result, part = await in_thread(part.finish), None
+                    yield result
+        finally:
+            if part is not None:
+                part.discard()
+
+    def _begin(self, edit: Edit) -> NewSession | LostSession:
+        if edit.changes and edit.changes[0].old is None:
+            return NewSession(self, edit.memory, 0, WriteMode.ADD)
+        return LostSession(self, edit)
+
+    async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
+        for key, session in (await in_thread(self._sessions)).items():
+            if where.has_key(key):
+                yield await in_thread(partial(self._erase_session, session))
+
+    def _erase_session(self, session: SessionFile) -> WriteResult:
+        if why := self.busy(session):
+            return WriteResult(session.key, failure=why)
+        number = self.counted(session).messages
+        self.remove(session)
+        self.forget(session)
+        return WriteResult(session.key, deleted=number)
+
+    def find(self, key: MemoryKey) -> SessionFile | None:
+        """Return the session of a memory; None if there is none."""
+        return self._sessions().get(key)
+
+    def target(self, memory: Memory) -> SessionFile:
+        """Return where to write a memory: at its own place, if that fits, or at a new one."""
+        key, place = memory.key, memory.place or ""
+        id = key.session if UUID.fullmatch(key.session) and not key.user else _id_of(key)
+        if self.id_in(place) == id and not self.leads_out(place):
+            return SessionFile(key, id, place)
+        return SessionFile(key, id, self.new_place(id, self.folder_to_work_in, datetime.now(UTC)))
+
+    @property
+    def folder_to_work_in(self) -> str:
+        """The folder in which the agent will go on with a session of another store."""
+        return self.project or str(Path.cwd())
+
+    def busy(self, session: SessionFile) -> Failure | None:
+        """Return why a session must be left alone: an agent is at work on it; None if none is."""
+        if found := self.at_work(session):
+            return Failure("locked", f"an agent is at work on it: {found}")
+        path = self.folder / session.place
+        with system_errors(path, "read"):
+            changed = path.stat().st_mtime_ns
+        age = time.time() - changed / 1e9
+        if age < _QUIET and self._written.get(session.place) != changed:
+            ago = f"{max(age, 0):.0f} seconds ago"
+            return Failure("locked", f"an agent wrote it {ago}; try it later")
+        return None
+
+    def leads_out(self, place: str) -> bool:
+        """Return whether a path may lead out of the folder, perhaps through a link."""
+        if "\0" in place or not {"", ".", ".."}.isdisjoint(place.split("/")):
+            return True
+        inside = os.path.join(os.path.realpath(self.folder), "")
+        path = self.folder / place
+        return path.is_symlink() or not os.path.realpath(path.parent).startswith(inside)
+
+    def create(self, place: str) -> AtomicFile:
+        """Begin a file in the folder, in new subfolders if need be."""
+        path = self.folder / place
+        with system_errors(path, "write"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return AtomicFile(path)
+
+    def without_lines(self, place: str, text: str) -> None:
+        """Remove the lines with a text from a file of the folder, if there is such a file."""
+        path = self.folder / place
+        with system_errors(path, "read"):
+            if not path.is_file():
+                return
+            lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if text.encode() not in line]
+        if len(kept) < len(lines):
+            with AtomicFile(path) as file:
+                file.write(b"".join(kept))
+                file.commit()
+
+    def note_written(self, session: SessionFile) -> None:
+        """Remember that this store, and no agent, wrote a session last."""
+        with system_errors(self.folder / session.place, "read"):
+            self._written[session.place] = (self.folder / session.place).stat().st_mtime_ns
+
+    def remove(self, session: SessionFile, kept: Iterable[str] = ()) -> None:
+        """Remove a session and the files beside it, except for the files ``kept``."""
+        left = set(kept)
+        files = [one for one in (session.place, *self._files(session)) if one not in left]
+        for place in files:
+            path = self.folder / place
+            with system_errors(path, "write"):
+                path.unlink(missing_ok=True)
+        folders = {parent for place in files for parent in Path(place).parents}
+        for folder in sorted(folders, key=lambda one: -len(one.parts)):
+            if len(folder.parts) > 1:
+                with suppress(OSError):  # it is not empty, or is gone
+                    (self.folder / folder).rmdir()
+        with suppress(NotFound):  # the folder of the session was the last of its kind
+            sync_folder((self.folder / session.place).parent)
+
+
+class NewSession:
+    """A session that is being written; it appears when it is whole."""
+
+    def __init__(
+        self, store: SessionFilesStore, memory: Memory, offset: int, mode: WriteMode
+    ) -> None:
+        self._store, self._memory, self._mode = store, memory, mode
+        self._session = store.target(memory)
+        self._there = store.find(memory.key)
+        self._failure: Failure | None = None
+        self._number = 0
+        self._file: AtomicFile | None = None
+        self._other: AtomicFile | None = None
+        self._beside: list[str] = []
+        self._start: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
+        if mode is WriteMode.ADD and (offset or self._there is not None):
+            text = "the session exists, and memctl adds no messages to it"
+            self._failure = Failure("refused" if offset else "changed", text)
+        elif self._there is not None:
+            self._failure = store.busy(self._there)
+
+    def add(self, entries: Iterable[StoredMessage]) -> None:
+        """Write messages, unless the session was refused."""
+        for entry in entries:
+            if self._failure is not None:
+                return
+            self._add(entry.message)
+            self._number += 1
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Write the messages that an edit inserts."""
+        for change in changes:
+            if change.old is not None:
+                self._failure = _PART
+            self.add([StoredMessage(change.id, change.message)])
+
+    def _add(self, message: bytes) -> None:
+        dialect = self._store.dialect
+        value = jsonio.loads(message)
+        line = value.get(CONTENT)
+        if self._file is None:
+            self._file = self._store.create(self._session.place)
+            if isinstance(line, dict) and dialect.is_made(line):
+                about = self._session.id, self._store.folder_to_work_in, datetime.now(UTC)
+                for first in dialect.begun(self._memory.key, *about):
+                    self._start = self._start or first
+                    self._file.write(jsonio.compact(first) + b"\n")
+        if self._start and isinstance(line, dict):
+            for one in dialect.completed(dialect.pack(value), self._before, self._start):
+                self._file.write(jsonio.compact(one) + b"\n")
+                self._before = one
+            return
+        if value.keys() - {CONTENT} and "metadata" in value:
+            self._file.write(jsonio.compact(dialect.pack(value)) + b"\n")
+            return
+        try:
+            file, data = piece_of(message)
+        except ValueError as error:
+            self._failure = Failure("refused", f"a message is no line of a session: {error}")
+            return
+        if file and (not self._beside or self._beside[-1] != file):
+            self._begin(file)
+        if self._failure is None:
+            (self._other or self._file).write(data)
+
+    def _begin(self, file: str) -> None:
+        """Begin a file beside the session, if it can belong to it."""
+        self._end()
+        inside = any(
+            file == root or file.startswith(f"{root}/")
+            for root in self._store.beside(self._session)
+        )
+        if not inside or file in self._beside or self._store.leads_out(file):
+            text = f"{visible(file)!r} is no file of this session"
+            self._failure = Failure("bad-name", text)
+            return
+        self._other = self._store.create(file)
+        self._beside.append(file)
+
+    def _end(self) -> None:
+        if self._other is not None:
+            self._other.commit()
+            self._other = None
+
+    def finish(self) -> WriteResult:
+        """Give the session its name; return the result."""
+        key = self._memory.key
+        expected = self._memory.version
+        if self._failure is None and self._there is not None and expected is not None:
+            same = expected == self._store.version(self._there)
+            self._failure = None if same else CHANGED
+        if self._failure is not None or self._file is None:
+            self.discard()
+            return WriteResult(key, failure=self._failure or Failure("refused", "it is empty"))
+        self._end()
+        gone = 0 if self._there is None else self._store.counted(self._there).messages
+        before = "made" if self._there is None else ""
+        result = WriteResult(key, self._number, gone, before=before)
+        self._store.about_to_commit([result])
+        self._file.commit()
+        self._store.note_written(self._session)
+        if self._there is not None:
+            self._store.remove(self._there, [self._session.place, *self._beside])
+        return result
+
+    def discard(self) -> None:
+        """Remove what was written; the session stays as it was."""
+        for file in (self._file, self._other):
+            if file is not None:
+                file.discard()
+        if self._there is None and self._beside:
+            self._store.remove(self._session)
+
+
+class LostSession:
+    """A session that is being deleted, once each of its messages was named."""
+
+    def __init__(self, store: SessionFilesStore, edit: Edit) -> None:
+        self._store = store
+        self._session = store.find(edit.memory.key)
+        self._key = edit.memory.key
+        self._failure = None if self._session else Failure("changed", "the session is gone")
+        self._entries = store.entries(self._session) if self._session else iter(())
+        self._number = 0
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Compare the messages to delete with those that are there."""
+        for change in changes:
+            if self._failure is not None:
+                return
+            there = next(self._entries, None)
+            if change.old is None or change.new is not None:
+                self._failure = _PART
+            elif there is None or not _is_same(there, change):
+                self._failure = _MEANWHILE
+            self._number += 1
+
+    def finish(self) -> WriteResult:
+        """Delete the session; return the result."""
+        if self._failure is None and next(self._entries, None) is not None:
+            self._failure = _MEANWHILE
+        if self._failure is None and self._session is not None:
+            self._failure = self._store.busy(self._session)
+        if self._failure is not None or self._session is None:
+            return WriteResult(self._key, failure=self._failure)
+        self._store.remove(self._session)
+        return WriteResult(self._key, deleted=self._number)
+
+    def discard(self) -> None:
+        """Do nothing: nothing is deleted before the end."""
+
+
+_PART = Failure("refused", "memctl adds and deletes a session whole, and changes nothing in it")
+_MEANWHILE = Failure("changed", "the session has other messages now")
+
+
+def _is_same(there: StoredMessage, change: Change) -> bool:
+    same = not change.message or is_same_text(there.message, change.message)
+    return there.id == change.id and same
+
+
+def _id_of(key: MemoryKey) -> str:
+    """Return the id of the session for a memory of another store."""
+    return str(uuid5(NAMESPACE_URL, f"memctl:{jsonio.dumps([*key]).decode()}"))
+
+
+def _is_start(content: dict[str, Any]) -> bool:
+    return isinstance(content.get(NAMES), list)

@@ -1,0 +1,1 @@
+"""Claude Code: the sessions in its folder."""

@@ -1,0 +1,1 @@
+"""Codex CLI: the rollouts in its folder."""

@@ -1,0 +1,121 @@
+"""The sessions of Codex CLI, which calls them rollouts.
+
+::
+
+    sessions/2026/11/20/rollout-2026-11-20T10-00-00-01a1f866-0d05-7111-8111-000000000001.jsonl
+    archived_sessions/rollout-2026-11-20T10-00-00-01a1f866-0d05-7111-8111-000000000001.jsonl
+
+Codex keeps an index of its rollouts in SQLite files, and makes missing rows again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from io import BufferedReader
+from typing import IO
+
+from memctl.dialects.codex import CODEX, CodexView
+from memctl.dialects.session_lines import SessionLineView
+from memctl.dialects.view import text_of
+from memctl.errors import Unavailable
+from memctl.layouts.session_files import UUID, SessionFile, SessionFilesStore
+from memctl.location import visible
+from memctl.machine import system
+from memctl.machine.zstd import ZstdFile
+from memctl.model import MemoryInfo
+from memctl.storekit.files import system_errors
+
+_SESSIONS, _ARCHIVED = "sessions", "archived_sessions"
+_LOGS = ("history.jsonl", "session_index.jsonl")
+"""The files with a line for each prompt, and for each name of a session."""
+_NAME = re.compile(rf"rollout-\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d-({UUID.pattern})\.jsonl(\.zst)?")
+_COMPRESSED = ".zst"
+_OF_THREAD = frozenset({"thread_id", "parent_thread_id", "child_thread_id", "session_id"})
+"""The columns of the SQLite files with the id of a session, besides ``threads.id``."""
+
+
+class CodexStore(SessionFilesStore):
+    """The folder of Codex CLI: ``CODEX_HOME``, or ``~/.codex``."""
+
+    kind = "codex"
+    dialect = CODEX
+
+    def places(self) -> Iterator[str]:
+        for top in (_SESSIONS, _ARCHIVED):
+            for folder, below, names in os.walk(self.folder / top):
+                below.sort()
+                for name in sorted(names):
+                    yield os.path.relpath(os.path.join(folder, name), self.folder)
+
+    def id_in(self, place: str) -> str | None:
+        match place.split("/"):
+            case ["sessions", _, _, _, name] | ["archived_sessions", name]:
+                found = _NAME.fullmatch(name)
+                return found[1] if found else None
+        return None
+
+    def open_file(self, place: str) -> IO[bytes]:
+        if not place.endswith(_COMPRESSED):
+            return super().open_file(place)
+        path = self.folder / place
+        with system_errors(path, "read"):
+            return BufferedReader(ZstdFile(path))
+
+    def beside(self, session: SessionFile) -> list[str]:  # noqa: ARG002
+        return []
+
+    def new_place(self, id: str, project: str, moment: datetime) -> str:  # noqa: ARG002
+        local = moment.astimezone()
+        return f"{_SESSIONS}/{local:%Y/%m/%d}/rollout-{local:%Y-%m-%dT%H-%M-%S}-{id}.jsonl"
+
+    def at_work(self, session: SessionFile) -> str:
+        path = self.folder / "thread-writer-locks" / f"{session.id}.lock"
+        with system_errors(path, "read"):
+            if not path.is_file():
+                return ""
+            handle = os.open(path, system.WRITE_FLAGS)
+            try:
+                return "" if system.lock(handle) else f"{path.name} is locked"
+            finally:
+                os.close(handle)
+
+    def forget(self, session: SessionFile) -> None:
+        """Remove the rows of a session from the SQLite files, and its prompts from the history."""
+        for path in sorted(self.folder.glob("*.sqlite")):
+            try:
+                with closing(sqlite3.connect(path)) as database, database:
+                    _forget_thread(database, session.id)
+            except sqlite3.Error as error:
+                raise Unavailable(
+                    f"cannot remove the session from {visible(str(path))}: {error}",
+                    "end Codex, and run the same command again",
+                ) from error
+        for name in _LOGS:
+            self.without_lines(name, session.id)
+
+    def told(self, info: MemoryInfo, line: SessionLineView) -> None:
+        assert isinstance(line, CodexView)
+        if line.kind == "session_meta":
+            info.project = info.project or text_of(line.payload, "cwd") or ""
+        elif line.role == "user":
+            info.title = info.title or self.short(line)
+
+
+def _forget_thread(database: sqlite3.Connection, id: str) -> None:
+    """Delete all rows of a session, and overwrite them in the file."""
+    database.execute("PRAGMA secure_delete = ON")
+    tables = [
+        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    for table in tables:
+        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        wanted = {"id"} if table == "threads" else _OF_THREAD.intersection(columns)
+        for column in sorted(wanted):
+            database.execute(f'DELETE FROM "{table}" WHERE "{column}" = ?', (id,))
+    database.commit()
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
