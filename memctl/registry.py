@@ -424,6 +424,22 @@ BUILT_IN = (
         options=frozenset({"project"}),
     ),
     StoreSpec(
+        "hermes",
+        "hermes:, hermes:FOLDER, ?project=",
+        "the sessions of Hermes, deleted whole",
+        "memctl.stores.hermes.store:HermesStore",
+        title="Hermes sessions",
+        prefixes=("hermes",),
+        options=frozenset({"project", "side_effects"}),
+    ),
+    StoreSpec(
+        "hermes-import",
+        "export --as hermes",
+        "sessions that Hermes imports, only written",
+        "memctl.stores.hermes.import_file:HermesImportFile",
+        title="sessions for Hermes",
+    ),
+    StoreSpec(
         "vault",
         "vault:FOLDER",
         "AgenticMemory's Markdown files",

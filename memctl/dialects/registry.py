@@ -27,6 +27,7 @@ _MODULES = {
     "openai": "openai",
     "claude-code": "claude_code",
     "codex": "codex",
+    "hermes": "hermes",
 }
 """The module of each dialect.  A constant in the module has the name of the dialect."""
 

@@ -60,6 +60,8 @@ from memctl.dialects.view import (
 from memctl.json import jsonio
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
+PARTS = "parts"
+"""The field of a content with the parts of a message, of a program that keeps them apart."""
 CALLS, CALL_ID, CALL_NAME = "tool_calls", "tool_call_id", "tool_name"
 """The fields of a row with tool calls or with a tool result."""
 COLUMN_ROLES = (

@@ -47,6 +47,8 @@ class Shape(StrEnum):
     PARQUET = "parquet"
     ATIF = "atif"
     OPENAI = "openai"
+    HERMES = "hermes"
+    """A list of sessions that Hermes imports."""
     ZIP = "zip"
     """A page of HTML, and an archive of each store."""
 
@@ -70,6 +72,7 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.PARQUET: (".parquet",),
     Shape.ATIF: (".jsonl", ".json"),
     Shape.OPENAI: spec_of("openai").suffixes,
+    Shape.HERMES: (".json",),
     Shape.ZIP: (".zip",),
 }
 

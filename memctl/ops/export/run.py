@@ -620,6 +620,8 @@ def _target(shape: Shape, *, clean: bool) -> Location:
             return Location("state", "the state_dict")
         case Shape.OPENAI:
             return Location("openai", "the file", options={"clean": "yes"} if clean else {})
+        case Shape.HERMES:
+            return Location("hermes-import", "the file")
         case _:
             return Location("archive", "the archive")
 
