@@ -15,7 +15,13 @@ from typing import Any
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.conversion import Message, digest_of
 from memctl.dialects.rows import media_at, output_blocks, output_text
-from memctl.dialects.session_lines import NAMES, SessionLines, SessionLineView
+from memctl.dialects.session_lines import (
+    NAMES,
+    TIMESTAMP,
+    SessionLines,
+    SessionLineView,
+    timestamp_of,
+)
 from memctl.dialects.view import (
     TOOL,
     Block,
@@ -49,6 +55,19 @@ class ClaudeCodeView(SessionLineView):
     def in_tree(self) -> bool:
         """True for a line of the tree of the session, and not of a subagent."""
         return self.is_own and self.kind in _TREE and self.document.get("isSidechain") is not True
+
+    @property
+    def reply(self) -> str | None:
+        """The id of the reply of the model of which the line is a part; None if it is of none."""
+        message = object_at(self.document, "message")
+        return text_of(message, "id") if self.kind == "assistant" else None
+
+    @property
+    def answers(self) -> list[str]:
+        """The ids of the calls whose results the line has."""
+        if self.kind != "user":
+            return []
+        return [block.id for block in self.said if isinstance(block, ToolResultBlock)]
 
     @property
     def role(self) -> str | None:
@@ -144,21 +163,26 @@ class ClaudeCode(SessionLines):
         ids = [object_at(one[CONTENT], "message").get("id") for one in (group[-1], message)]
         return ids[0] == ids[1] and isinstance(ids[0], str)
 
+    added = frozenset(
+        {"parentUuid", "isSidechain", "userType", "cwd", "sessionId", "gitBranch", TIMESTAMP}
+    )
+
     def is_made(self, line: Message) -> bool:
         return line.get("type") in ("user", "assistant") and "sessionId" not in line
 
-    def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:  # noqa: ARG002
+    def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
         title = {"type": "custom-title", "customTitle": names.session, "sessionId": id}
-        return [title | {"cwd": project, NAMES: [*names]}]
+        return [title | {"cwd": project, TIMESTAMP: timestamp_of(moment), NAMES: [*names]}]
 
     def completed(self, line: Message, before: Message, start: Message) -> list[Message]:
         about = {
             "parentUuid": before.get("uuid"),
             "isSidechain": False,
             "userType": "external",
-            "cwd": start["cwd"],
-            "sessionId": start["sessionId"],
+            "cwd": start.get("cwd"),
+            "sessionId": start.get("sessionId"),
             "gitBranch": "",
+            TIMESTAMP: before.get(TIMESTAMP),
         }
         return [about | line]
 
@@ -218,7 +242,24 @@ def _branch(lines: Sequence[ClaudeCodeView]) -> list[int]:
         found.append(last)
         last = parents[last]
     found.reverse()
-    return _with_preserved(lines, found, places)
+    return _with_preserved(lines, _with_siblings(lines, found, parents), places)
+
+
+def _with_siblings(
+    lines: Sequence[ClaudeCodeView], branch: list[int], parents: dict[int, int | None]
+) -> list[int]:
+    """Return a branch with the other calls of its replies, and with their results.
+
+    Each of several calls at once is a line, and its result follows that: only one is on the branch.
+    """
+    there = set(branch)
+    replies = {reply for at in branch if (reply := lines[at].reply)}
+    there.update(at for at in parents if lines[at].reply in replies)
+    answered = {id for at in there for id in lines[at].answers}
+    for at, above in parents.items():
+        if above in there and lines[at].answers and answered.isdisjoint(lines[at].answers):
+            there.add(at)
+    return sorted(there)
 
 
 def _with_preserved(
@@ -233,7 +274,7 @@ def _with_preserved(
         if text_of(lines[at].document, "subtype") == _BOUNDARY:
             kept = object_at(object_at(lines[at].document, "compactMetadata"), "preservedMessages")
             ids = map(string, kept["uuids"] if isinstance(kept.get("uuids"), list) else ())
-            preserved = [places[id] for id in ids if id in places]
+            preserved = [places[id] for id in ids if places.get(id, at) not in branch]
             anchor = places.get(string(kept.get("anchorUuid")), at)
         if at == anchor:
             found += preserved

@@ -16,8 +16,14 @@ from typing import Any
 from memctl.dialects.agentscope import string
 from memctl.dialects.conversion import Message
 from memctl.dialects.openai_agents import OPENAI_AGENTS, OpenAIAgentsView
-from memctl.dialects.rows import output_text, utc
-from memctl.dialects.session_lines import NAMES, SessionLines, SessionLineView
+from memctl.dialects.rows import output_text
+from memctl.dialects.session_lines import (
+    NAMES,
+    TIMESTAMP,
+    SessionLines,
+    SessionLineView,
+    timestamp_of,
+)
 from memctl.dialects.view import (
     Block,
     Live,
@@ -138,23 +144,26 @@ class Codex(SessionLines):
         items = OPENAI_AGENTS.contents(role, name, blocks)
         return [{"type": _ITEM, "payload": _as_codex(item)} for item in items]
 
+    added = frozenset({TIMESTAMP})
+
     def is_made(self, line: Message) -> bool:
-        return line.get("type") == _ITEM  # no rollout of Codex begins with one
+        return line.get("type") == _ITEM and TIMESTAMP not in line
 
     def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
-        time = utc(moment)[:23] + "Z"
+        time = timestamp_of(moment)
         meta = {"id": id, "timestamp": time, "cwd": project, "originator": "codex_exec"}
         meta |= {"cli_version": "0.171.0", "source": "exec"}
-        return [{"timestamp": time, "type": _START, "payload": meta, NAMES: [*names]}]
+        return [{TIMESTAMP: time, "type": _START, "payload": meta, NAMES: [*names]}]
 
-    def completed(self, line: Message, before: Message, start: Message) -> list[Message]:
-        time = text_of(line, "timestamp") or string((before or start).get("timestamp"))
-        whole = {"timestamp": time} | line
+    def completed(self, line: Message, before: Message, start: Message) -> list[Message]:  # noqa: ARG002
+        time = text_of(line, TIMESTAMP) or before.get(TIMESTAMP)
+        whole = {TIMESTAMP: time} | line
         view = CodexView({"content": line})
         if view.role != "user":
             return [whole]
         said = {"type": "user_message", "message": output_text(view.said), "images": []}
-        return [{"timestamp": time, "type": _EVENT, "payload": said}, whole]
+        event = {TIMESTAMP: time, "type": _EVENT, "payload": said}
+        return [whole] if event == before else [event, whole]
 
 
 def _of_user(lines: Sequence[CodexView], order: Sequence[int]) -> list[int]:

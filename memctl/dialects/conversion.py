@@ -531,7 +531,7 @@ class Joiner(Converter):
             one.value = self._without_extras(one.value)
             value, note = _take_note(one.value, self.target.name)
             if self._is_aside(one, value):
-                self._aside.append(one)
+                self._aside += [one] if self.source.notes_unread else []
                 continue
             one.value = value
             if self._group and (self._aside or note is not None or not self._goes_on(one)):

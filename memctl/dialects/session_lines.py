@@ -17,18 +17,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.conversion import Message, digest_of
-from memctl.dialects.rows import DocumentView, RowDialect
+from memctl.dialects.rows import METADATA, TIME, DocumentView, RowDialect, utc
 from memctl.dialects.view import (
     Block,
     TextBlock,
     UnknownBlock,
+    local_time,
     object_of,
+    others,
     text_of,
 )
 from memctl.json import jsonio
@@ -40,10 +42,12 @@ PIECE = 1 << 20
 LONGEST_LINE = 256 << 20
 """The largest size of a line in bytes; a longer one is pieces."""
 LINES = ".jsonl"
+TIMESTAMP = "timestamp"
 NAMES = "memctl"
 """The key of memctl's notes in a line, and of the names of a memory of another store."""
 _CONTENT, _SPACE = b'"content":', b" \t\r\n"
 _ID_BYTES = 10
+_NOT_SAID = frozenset({METADATA, TIME})
 
 
 class Piece(NamedTuple):
@@ -125,6 +129,17 @@ def _other(data: bytes, file: str) -> bytes:
         return jsonio.dumps(named | {BASE64: b64encode(data).decode()})
 
 
+def timestamp_of(moment: datetime) -> str:
+    """Return a time as the agents write it, such as ``2026-11-20T10:00:01.000Z``."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:23] + "Z"
+
+
+def is_start(line: Message) -> bool:
+    """Return whether a line is the first of a session that memctl has made, with its names."""
+    names = line.get(NAMES)
+    return isinstance(names, list) and [type(name) for name in names] == [str, str, str]
+
+
 class SessionLineView(DocumentView):
     """A view of a line of a session, or of a piece of another file."""
 
@@ -154,7 +169,7 @@ class SessionLineView(DocumentView):
 
     @property
     def time(self) -> str | None:
-        return text_of(self.document, "timestamp")
+        return text_of(self.value, TIME) or text_of(self.document, TIMESTAMP)
 
     @property
     def unknown(self) -> dict[str, Any]:
@@ -188,30 +203,46 @@ class SessionLines(RowDialect):
     leaves_out = True
     depends_on_later = True
     has_own_order = True
+    notes_unread = False  # they are several times larger than what is read
     note_key = NAMES
     may_wait = True
 
     def foreign(self, content: Any) -> str:
         return "" if isinstance(content, dict) else f"is no line of {self.framework}"
 
+    def __init__(self) -> None:
+        super().__init__(frozenset({TIME}), orders_by_time=True)
+
     def message_id(self, value: Message) -> str:
         """Return the id in a line, or a digest of it; equal lines have one id."""
         own = self.own_id(value.get(CONTENT))
-        return digest_of(value, _ID_BYTES) if own is None else own
+        return digest_of(others(value, _NOT_SAID), _ID_BYTES) if own is None else own
 
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[Message]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            moment = datetime.fromisoformat(time).astimezone(UTC)
-            for row in found:
-                row[CONTENT]["timestamp"] = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment:%f}"[:-3] + "Z"
-        return found
+    added: ClassVar[frozenset[str]]
+    """The fields that ``completed`` adds to a line."""
+
+    def unpack(self, content: Any) -> Message:
+        """Return the message of a line that memctl has made, as it was before ``completed``."""
+        value = super().unpack(content)
+        if METADATA in value:
+            moment = local_time(text_of(value[CONTENT], TIMESTAMP))
+            value[CONTENT] = others(value[CONTENT], self.added)
+            if moment is not None:
+                return {TIME: utc(moment)} | value
+        return value
+
+    def timed(self, value: Message) -> Message:
+        """Return the content to store for a message that memctl has made, with its time."""
+        line: Message = self.pack(value)
+        time = text_of(value, TIME)
+        if time is None:
+            return line
+        # The agents write milliseconds.
+        return line | {TIMESTAMP: time.replace("+00:00", "Z").replace("000Z", "Z")}
 
     @abstractmethod
     def is_made(self, line: Message) -> bool:
-        """Return whether a line was made of a message of another store, and is not completed."""
+        """Return whether memctl has made a line, which is not completed."""
 
     @abstractmethod
     def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
@@ -223,14 +254,7 @@ class SessionLines(RowDialect):
 
     @abstractmethod
     def completed(self, line: Message, before: Message, start: Message) -> list[Message]:
-        """Return a line made of a message of another store, with what the agent needs besides.
+        """Return a line that memctl has made, with what the agent needs besides.
 
-        ``before`` is the line before it, or empty; ``start`` is the first line of ``begun``.
+        ``before`` is the line before it, and ``start`` the first line of ``begun``.
         """
-
-    def names_in(self, line: Message) -> MemoryKey | None:
-        """Return the names that ``begun`` has put into a first line; None for other lines."""
-        names = line.get(NAMES)
-        if not isinstance(names, list) or [type(name) for name in names] != [str, str, str]:
-            return None
-        return MemoryKey(*names)

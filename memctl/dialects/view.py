@@ -440,6 +440,8 @@ class Dialect(ABC):
     """
     has_own_order: ClassVar[bool] = False
     """True if the framework may read messages in another order than the store has (``live``)."""
+    notes_unread: ClassVar[bool] = True
+    """True if the notes of a conversion keep the messages that the framework does not read."""
     skips_empty: ClassVar[bool] = False
     """True if the framework does not send messages without content to a model."""
     holds_items: ClassVar[bool] = False

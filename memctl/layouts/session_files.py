@@ -20,10 +20,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.session_lines import (
+    FILE,
     NAMES,
     SessionLines,
     SessionLineView,
     count_of,
+    is_start,
     messages_of,
     piece_of,
 )
@@ -164,9 +166,10 @@ class SessionFilesStore(Store):
         """Return the names of the memory in a session, which memctl has given to its own ids."""
         if id[14] == "5":
             line = next(self._lines_at_ends(place), None)
-            names = self.dialect.names_in(line.document) if line is not None else None
-            if names is not None and _id_of(names) == id:
-                return names
+            if line is not None and is_start(line.document):
+                names = MemoryKey(*line.document[NAMES])
+                if _id_of(names) == id:
+                    return names
         return MemoryKey("", id)
 
     def open_file(self, place: str) -> IO[bytes]:
@@ -199,20 +202,14 @@ class SessionFilesStore(Store):
 
     def entries(self, session: SessionFile) -> Iterator[StoredMessage]:
         """Yield the messages of a session, with those of the files beside it."""
+        made = MadeLines(self.dialect)
         for file in ("", *self._files(session)):
             with self.open_file(file or session.place) as data:
                 for text in messages_of(data, file):
-                    yield self._entry(text)
-
-    def _entry(self, text: bytes) -> StoredMessage:
-        value = jsonio.loads(text)
-        content = value.get(CONTENT)
-        if isinstance(content, dict) and NAMES in content and not _is_start(content):
-            unpacked = self.dialect.unpack(content)
-            if jsonio.compact(self.dialect.pack(unpacked)) == jsonio.compact(content):
-                value = unpacked
-                text = jsonio.compact(value)
-        return StoredMessage(self.dialect.message_id(value), text)
+                    value = jsonio.loads(text)
+                    if not file and (shown := made.shown(value)) is not None:
+                        value, text = shown, jsonio.compact(shown)
+                    yield StoredMessage(self.dialect.message_id(value), text)
 
     def version(self, session: SessionFile) -> str:
         """Return a text that differs after each change of a session."""
@@ -252,8 +249,9 @@ class SessionFilesStore(Store):
             yield key
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        """Yield the counts of sessions; of sessions that no key names, only lines are counted."""
         sessions = await in_thread(self._sessions)
-        if where.whole:
+        if where.whole and where.keys is None:
             for key in filter(where.has_key, sessions):
                 yield await in_thread(partial(self.counted, sessions[key]))
             return
@@ -435,6 +433,45 @@ class SessionFilesStore(Store):
             sync_folder((self.folder / session.place).parent)
 
 
+class MadeLines:
+    """The lines of a session that memctl has made of messages of another store, in their order."""
+
+    def __init__(self, dialect: SessionLines) -> None:
+        self._dialect = dialect
+        self.start: dict[str, Any] = {}
+        """The first line of the session; empty if memctl has not made the session."""
+        self._before: dict[str, Any] = {}
+
+    def pass_by(self, line: dict[str, Any]) -> None:
+        """Note the next line, which is stored as it is."""
+        if self.start or is_start(line):
+            self.start, self._before = self.start or line, line
+
+    def complete(self, line: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the next line as the agent needs it, perhaps behind a further one."""
+        found = self._dialect.completed(line, self._before, self.start)
+        self._before = found[-1]
+        return found
+
+    def shown(self, value: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the message of which memctl has made the next line; None if it has made none.
+
+        It is also None for a line that ``complete`` would not make to the byte.
+        """
+        line = value.get(CONTENT)
+        if not isinstance(line, dict):
+            return None
+        found = None
+        if self.start and isinstance(line.get(NAMES), dict):
+            found = self._dialect.unpack(line)
+            *_, again = self._dialect.completed(
+                self._dialect.timed(found), self._before, self.start
+            )
+            found = found if jsonio.compact(again) == jsonio.compact(line) else None
+        self.pass_by(line)
+        return found
+
+
 class NewSession:
     """A session that is being written; it appears when it is whole."""
 
@@ -449,8 +486,7 @@ class NewSession:
         self._file: AtomicFile | None = None
         self._other: AtomicFile | None = None
         self._beside: list[str] = []
-        self._start: dict[str, Any] = {}
-        self._before: dict[str, Any] = {}
+        self._made = MadeLines(store.dialect)
         if mode is WriteMode.ADD and (offset or self._there is not None):
             text = "the session exists, and memctl adds no messages to it"
             self._failure = Failure("refused" if offset else "changed", text)
@@ -475,21 +511,11 @@ class NewSession:
     def _add(self, message: bytes) -> None:
         dialect = self._store.dialect
         value = jsonio.loads(message)
-        line = value.get(CONTENT)
+        line = value.get(CONTENT) if FILE not in value else None
         if self._file is None:
             self._file = self._store.create(self._session.place)
-            if isinstance(line, dict) and dialect.is_made(line):
-                about = self._session.id, self._store.folder_to_work_in, datetime.now(UTC)
-                for first in dialect.begun(self._memory.key, *about):
-                    self._start = self._start or first
-                    self._file.write(jsonio.compact(first) + b"\n")
-        if self._start and isinstance(line, dict):
-            for one in dialect.completed(dialect.pack(value), self._before, self._start):
-                self._file.write(jsonio.compact(one) + b"\n")
-                self._before = one
-            return
-        if value.keys() - {CONTENT} and "metadata" in value:
-            self._file.write(jsonio.compact(dialect.pack(value)) + b"\n")
+        if isinstance(line, dict) and dialect.is_made(line):
+            self._complete(dialect.timed(value))
             return
         try:
             file, data = piece_of(message)
@@ -500,6 +526,19 @@ class NewSession:
             self._begin(file)
         if self._failure is None:
             (self._other or self._file).write(data)
+        if isinstance(line, dict):
+            self._made.pass_by(line)
+
+    def _complete(self, line: dict[str, Any]) -> None:
+        """Write a line that memctl has made, in a session that begins with the names."""
+        assert self._file is not None
+        found = []
+        if not self._made.start:
+            about = self._session.id, self._store.folder_to_work_in, datetime.now(UTC)
+            found = self._store.dialect.begun(self._memory.key, *about)
+            self._made.pass_by(found[0])
+        for one in found + self._made.complete(line):
+            self._file.write(jsonio.compact(one) + b"\n")
 
     def _begin(self, file: str) -> None:
         """Begin a file beside the session, if it can belong to it."""
@@ -600,7 +639,3 @@ def _is_same(there: StoredMessage, change: Change) -> bool:
 def _id_of(key: MemoryKey) -> str:
     """Return the id of the session for a memory of another store."""
     return str(uuid5(NAMESPACE_URL, f"memctl:{jsonio.dumps([*key]).decode()}"))
-
-
-def _is_start(content: dict[str, Any]) -> bool:
-    return isinstance(content.get(NAMES), list)

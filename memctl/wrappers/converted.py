@@ -9,6 +9,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeVar
 
+from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.conversion import Conversion, Converter
 from memctl.dialects.conversion_path import conversion
 from memctl.dialects.view import Dialect
@@ -51,14 +52,35 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
 def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
     """Return both stores of a copy, each shown in the dialect of the source.
 
-    If the dialect of the target cannot hold notes, both are shown in the dialect of the target.
+    If the dialect of the target cannot hold notes, both are shown in the dialect of the target;
+    see also ``_conversations``.
 
     Raises:
         UsageError: as ``shown_as``.
     """
+    if (both := _conversations(source, target)) is not None:
+        return both
     if target.dialect.holds_notes:
         return source, shown_as(target, source.dialect)
     return shown_as(source, target.dialect), target
+
+
+def _conversations(left: Store, right: Store) -> tuple[Store, Store] | None:
+    """Return both stores, shown in a dialect in which they have only what agents read.
+
+    Such a dialect is needed if messages that no agent reads would not be copied
+    (``Dialect.notes_unread``).  None if all messages would be.
+
+    Raises:
+        UsageError: as ``shown_as``.
+    """
+    if left.dialect.name == right.dialect.name:
+        return None
+    shown = [one.dialect for one in (right, left) if one.dialect.notes_unread]
+    if len(shown) == 2:
+        return None
+    dialect = shown[0] if shown else AGENTSCOPE1
+    return shown_as(left, dialect), shown_as(right, dialect)
 
 
 def comparable(left: Store, right: Store) -> tuple[Store, Store]:
@@ -86,6 +108,9 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
     """
     if left.dialect.name == right.dialect.name:
         yield left, right
+        return
+    if (shown := _conversations(left, right)) is not None:
+        yield shown
         return
     if not right.dialect.holds_notes:
         yield shown_as(left, right.dialect), right

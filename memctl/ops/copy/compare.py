@@ -989,7 +989,11 @@ class _Comparison:
         if self.copied is None and left.settings and left.settings != right.settings:
             yield "settings", "the settings of the session differ"
         # A copy into an existing session puts the messages at the path that the session has.
+        # Each coding agent has paths of its own.
         known = self.copied is None and None not in (left.place, right.place)
+        known = known and not (
+            self._left.features.whole_memories and self._right.features.whole_memories
+        )
         if known and left.place != right.place:
             yield "path", f"the paths in their sessions differ: {left.place} and {right.place}"
         if not self._sides.expiry_differs(left.expires, right.expires):

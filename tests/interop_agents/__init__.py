@@ -1,0 +1,1 @@
+"""Tests with the real programs of coding agents, offline, before a model server on the loopback."""
