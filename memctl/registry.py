@@ -440,6 +440,22 @@ BUILT_IN = (
         title="sessions for Hermes",
     ),
     StoreSpec(
+        "opencode",
+        "opencode:, opencode:FOLDER, ?project=",
+        "the sessions of OpenCode, deleted whole",
+        "memctl.stores.opencode.store:OpenCodeStore",
+        title="OpenCode sessions",
+        prefixes=("opencode",),
+        options=frozenset({"project", "side_effects"}),
+    ),
+    StoreSpec(
+        "opencode-import",
+        "export --as opencode",
+        "a session that OpenCode imports, only written",
+        "memctl.stores.opencode.import_file:OpenCodeImportFile",
+        title="a session for OpenCode",
+    ),
+    StoreSpec(
         "vault",
         "vault:FOLDER",
         "AgenticMemory's Markdown files",

@@ -259,6 +259,10 @@ class RowDialect(Dialect):
         """
         return False
 
+    def joint(self, zone: tzinfo | None) -> Joint:
+        """Return the conversion to AgentScope; ``zone`` is as in ``RowJoint``."""
+        return RowJoint(self, zone)
+
     note_key: ClassVar[str | None] = None
     """The key for memctl's notes in a content; None if the framework would not ignore such a key.
     """

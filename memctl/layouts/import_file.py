@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 
-from memctl.dialects.agentscope import CONTENT
 from memctl.json import jsonio
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
@@ -30,8 +29,8 @@ class ImportFile(Store):
         self._new = new
 
     @abstractmethod
-    def session(self, memory: Memory, contents: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the object for a memory, whose messages have ``contents``."""
+    def session(self, memory: Memory, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the object for a memory with these messages, decoded."""
 
     async def open(self, mode: OpenMode) -> None:
         self.mode = mode
@@ -52,16 +51,16 @@ class ImportFile(Store):
         mode: WriteMode = WriteMode.ADD,  # noqa: ARG002 - it is new
     ) -> AsyncGenerator[WriteResult]:
         results: list[WriteResult] = []
-        contents: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         with self._new.create() as file:
             file.write(b"[" if self.in_list else b"")
             async for page in pages:
-                contents += [jsonio.loads(one.message)[CONTENT] for one in page.messages]
+                messages += [jsonio.loads(one.message) for one in page.messages]
                 if page.last:
-                    value = self.session(page.memory, contents)
+                    value = self.session(page.memory, messages)
                     file.write((b",\n" if results else b"") + jsonio.compact(value))
-                    results.append(WriteResult(page.memory.key, len(contents)))
-                    contents = []
+                    results.append(WriteResult(page.memory.key, len(messages)))
+                    messages = []
             file.write(b"]\n" if self.in_list else b"\n")
             await in_thread(file.commit)
         for result in results:

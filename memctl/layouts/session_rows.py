@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import Connection, inspect
 
 from memctl.dialects.agentscope import CONTENT, ID
-from memctl.dialects.rows import PARTS
+from memctl.dialects.rows import EXTRA, PARTS
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import is_text
 from memctl.engines.sql.rows.store import Listed, RowStore
@@ -80,6 +80,8 @@ class SessionRowsStore(RowStore):
     """Further tables with rows of a session, which ``Memory.extra`` keeps; all may be missing."""
     dropped: ClassVar[tuple[TableOf, ...]] = ()
     """Tables whose rows go with a session, and do not come back; all may be missing."""
+    owner: ClassVar[tuple[str, str] | None] = None
+    """The column of a session with the id of its project, and the table of projects."""
     parent: ClassVar[str]
     """The column of a session that names its parent."""
     folder: ClassVar[str]
@@ -162,18 +164,29 @@ class SessionRowsStore(RowStore):
                 info.title, info.project = titles.get(info.key.session, ("", ""))
                 yield info
 
+    def about_messages(
+        self,
+        session: dict[str, Any],  # noqa: ARG002 - most say nothing about messages
+        contents: list[dict[str, Any]],  # noqa: ARG002
+    ) -> dict[int, dict[str, Any]]:
+        """Return what the row of a session says about its messages, by their indexes."""
+        return {}
+
     def keys_in(self, session: str, rows: Rows) -> list[MemoryKey]:
         return [MemoryKey("", session)] if rows[self.head.name] else []
 
     def read_rows(self, key: MemoryKey, rows: Rows, bad: list[str]) -> Snapshot | None:
         try:
             parts = self._parts(rows)
-            messages = []
-            for row in rows[self.log.name].values():
-                content = _values(self.log, row)
-                if self.part is not None:
-                    content[PARTS] = parts.pop(row[0], [])
-                messages.append(_entry(content, row[0]))
+            contents = [_values(self.log, row) for row in rows[self.log.name].values()]
+            for content in contents if self.part is not None else ():
+                content[PARTS] = parts.pop(content[self.log.key[0]], [])
+            [session] = (_values(self.head, row) for row in rows[self.head.name].values())
+            about = self.about_messages(session, contents)
+            messages = [
+                _entry(content[self.log.key[0]], content, about.get(at, {}))
+                for at, content in enumerate(contents)
+            ]
             if parts:
                 raise BadData(f"the message {min(parts)!r} is missing, of which there are parts")
             others = [one for one in self.tables if one.name in self._kept]
@@ -274,6 +287,14 @@ class SessionRowsStore(RowStore):
         fresh = {id for (id,) in new[self.log.name].keys() - rows[self.log.name].keys()}
         for (id,) in await self.rows.find(connection, self.log, fresh) if fresh else ():
             raise Rejected("refused", f"another session has the message {id!r} already")
+        for row in new[self.head.name].values() if fresh else ():
+            if self.owner is None:
+                break
+            column, projects = self.owner
+            name = row[self.head.at(column)]
+            sql = f"SELECT 1 FROM {quoted(projects)} WHERE id = :name"
+            if not await database.fetch_all(connection, sql, {"name": name}):
+                raise Rejected("refused", f"the {projects} {name!r} of the session is not there")
         head, parent, session = map(quoted, (self.head.name, self.parent, self.head.session))
         if gone := [id for (id,) in rows[self.head.name].keys() - new[self.head.name].keys()]:
             for table in self.erased:
@@ -369,5 +390,6 @@ def _rows(table: RowTable, found: Iterable[dict[str, Any]]) -> dict[Key, Row]:
     return {table.key_of(row): row for row in rows}
 
 
-def _entry(content: dict[str, Any], id: Any) -> StoredMessage:
-    return StoredMessage(str(id), jsonio.compact({ID: str(id), CONTENT: content}))
+def _entry(id: Any, content: dict[str, Any], about: dict[str, Any]) -> StoredMessage:
+    value = {ID: str(id), CONTENT: content} | ({EXTRA: about} if about else {})
+    return StoredMessage(str(id), jsonio.compact(value))

@@ -49,6 +49,8 @@ class Shape(StrEnum):
     OPENAI = "openai"
     HERMES = "hermes"
     """A list of sessions that Hermes imports."""
+    OPENCODE = "opencode"
+    """A session that OpenCode imports."""
     ZIP = "zip"
     """A page of HTML, and an archive of each store."""
 
@@ -73,6 +75,7 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.ATIF: (".jsonl", ".json"),
     Shape.OPENAI: spec_of("openai").suffixes,
     Shape.HERMES: (".json",),
+    Shape.OPENCODE: (".json",),
     Shape.ZIP: (".zip",),
 }
 

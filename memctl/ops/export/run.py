@@ -415,6 +415,8 @@ class Export:
         async with self._opened() as source:
             if file.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
+            if file.kind == "opencode-import":
+                await _refuse_several(source.headers(where), "opencode", "write a file of each")
             if self.options.clean:
                 file = CleanStore(file, self._cleaner)
             file.shard = where.shard
@@ -622,6 +624,8 @@ def _target(shape: Shape, *, clean: bool) -> Location:
             return Location("openai", "the file", options={"clean": "yes"} if clean else {})
         case Shape.HERMES:
             return Location("hermes-import", "the file")
+        case Shape.OPENCODE:
+            return Location("opencode-import", "the file")
         case _:
             return Location("archive", "the archive")
 

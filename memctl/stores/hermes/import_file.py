@@ -20,14 +20,14 @@ class HermesImportFile(ImportFile):
     dialect = HERMES
     in_list = True
 
-    def session(self, memory: Memory, contents: list[dict[str, Any]]) -> dict[str, Any]:
+    def session(self, memory: Memory, messages: list[dict[str, Any]]) -> dict[str, Any]:
         own = jsonio.loads(memory.extra.encode())["sessions"][0] if memory.extra else {}
-        views = [HermesView({"content": content}) for content in contents]
-        messages = [_message(view) for view in views if view.unread_because is None]
-        times = [one["timestamp"] for one in messages if "timestamp" in one]
+        views = map(HermesView, messages)
+        sent = [_message(view) for view in views if view.unread_because is None]
+        times = [one["timestamp"] for one in sent if "timestamp" in one]
         about = {"id": session_id(memory.key), "source": "import"}
         about |= {"started_at": min(times)} if times else {}
-        return about | own | {"messages": messages}
+        return about | own | {"messages": sent}
 
 
 def _message(view: HermesView) -> dict[str, Any]:
