@@ -79,6 +79,8 @@ class Selection:
     message; with ``ignore_case``, in any case.  ``last`` selects only the newest N of the selected
     messages of each memory.  ``spare`` excludes the newest N messages of each memory.
 
+    ``larger`` is for stores with ``Features.whole_memories`` alone: only memories with more bytes.
+
     ``keys`` limits the selection to these memories, and ``done`` excludes these memories: an
     operation that reads a store again uses ``keys`` and ``done``.  ``own_ids`` maps a memory to
     the ids to select in it, if the ids differ between memories.  ``shard`` limits the selection to
@@ -103,6 +105,7 @@ class Selection:
     ignore_case: bool = False
     last: int | None = None
     spare: int | None = None
+    larger: int | None = None
     shard: Shard | None = None
     untimed: Untimed = field(default_factory=Untimed, compare=False)
 
@@ -141,12 +144,13 @@ class Selection:
             and self.live is None
             and self.last is None
             and self.spare is None
+            and self.larger is None
         )
 
     @property
-    def only_period(self) -> bool:
-        """True if only a period, if anything, says which messages of a memory are selected."""
-        return replace(self, since=None, until=None).whole
+    def takes_whole(self) -> bool:
+        """True if nothing but a period and a size, if anything, selects messages of a memory."""
+        return replace(self, since=None, until=None, larger=None).whole
 
     @property
     def named(self) -> bool:

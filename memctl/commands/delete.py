@@ -30,7 +30,7 @@ from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
 from memctl.ops.change.delete import DeleteRun
 from memctl.selection import Selection
-from memctl.text.values import deletion_limit
+from memctl.text.values import data_size, deletion_limit
 
 
 @divisible_change
@@ -52,6 +52,12 @@ def delete(
             "--with-tool-pairs", "Also delete the other half of each tool call, and its reasoning."
         ),
     ] = False,
+    larger_than: Annotated[
+        str | None,
+        selecting(
+            "--larger-than SIZE", "Only sessions of coding agents larger than SIZE, such as 50MB."
+        ),
+    ] = None,
     max_delete: MaxDeleteOption = None,
     yes: YesOption = False,
     backup: BackupOption = True,
@@ -67,8 +73,11 @@ def delete(
       memctl delete agents.db --mark hint --older-than 7d --dry-run
       memctl delete prod --user ada --keep-last 100
       memctl delete prod --older-than 90d --max-delete 10% --yes
+      memctl delete codex: --project ~/shop --larger-than 50MB
     """
-    refuse_unclear(where, all_=all_, chosen=keep_last is not None)
+    if larger_than is not None:
+        where = replace(where, larger=data_size("--larger-than", larger_than))
+    refuse_unclear(where, all_=all_, chosen=keep_last is not None or bool(run.project))
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
     limit = deletion_limit(max_delete)
     if not dry_run:

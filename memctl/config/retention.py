@@ -19,7 +19,7 @@ from memctl.model import ToolPairPolicy
 from memctl.retention import DATE, TIME, Policy, PolicyAction, is_archive_name
 from memctl.selection import Selection
 from memctl.text.toml import Count, Flag, Name, Natural, Table, Text, means, read_table
-from memctl.text.values import deletion_limit, period
+from memctl.text.values import data_size, deletion_limit, period
 from memctl.text.words import did_you_mean, errors_at
 
 _EXAMPLE = "'retired/NAME-{date}.ndjson.zst'"
@@ -32,6 +32,7 @@ _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 Names = Annotated[str | tuple[str, ...], means("a list of texts", 'KEY = ["a", "b"]')]
 When = Annotated[str, means("a text", 'KEY = "2026-01-31", or an age: "30d"')]
+Size = Annotated[str, means("a size", 'KEY = "50MB"')]
 Limit = Annotated[int | str, means("a limit", 'KEY = 500, or "20%"')]
 Checkpoints = Annotated[
     int | Annotated[str, Meta(pattern=r"^\s*\d+\s*$")],
@@ -85,6 +86,7 @@ class Numbered(Messages, kw_only=True, frozen=True):
 class Paired(Numbered, kw_only=True, frozen=True):
     """The messages that a policy deletes, with or without the calls of their results."""
 
+    larger_than: Size | None = None
     keep_tool_pairs: Flag = False
     with_tool_pairs: Flag = False
 
@@ -232,6 +234,8 @@ def _selection(path: Path, place: str, select: Until, now: datetime) -> Selectio
     }
     with errors_at(f"{path}: {place}"):
         since, until = period(given, lambda key: f"select.{key}", now)
+        large = given.get("larger_than")
+        larger = None if large is None else data_size("select.larger_than", large)
     return Selection(
         **names,
         since=since,
@@ -240,6 +244,7 @@ def _selection(path: Path, place: str, select: Until, now: datetime) -> Selectio
         match=given.get("match"),
         last=given.get("last"),
         spare=given.get("keep_last"),
+        larger=larger,
     )
 
 

@@ -11,9 +11,10 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
@@ -30,11 +31,12 @@ from memctl.dialects.session_lines import (
     piece_of,
 )
 from memctl.dialects.view import TextBlock
-from memctl.errors import Failure, NotFound
+from memctl.errors import BadData, Failure, NotFound
 from memctl.json import jsonio
 from memctl.layouts.agents import AGENTS
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
+from memctl.machine.zstd import ZstdError, ZstdFile
 from memctl.model import (
     Change,
     Edit,
@@ -47,7 +49,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.catalog import catalog
 from memctl.storekit.edits import is_same_text
@@ -55,6 +57,8 @@ from memctl.storekit.files import AtomicFile, require_place, sync_folder, system
 from memctl.storekit.simple import CHANGED
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+COMPRESSED = ".zst"
+"""The end of the name of a session file that is compressed; memctl writes it as a plain one."""
 _QUIET = 60.0
 """The seconds without a write after which no agent is taken to be at work on a session."""
 _PEEK = 256 * 1024
@@ -85,6 +89,8 @@ class SessionFilesStore(Store):
         self._written: dict[str, int] = {}
         """The times of the session files that this store has written, by their places."""
         self._has_warned = False
+        self._known: dict[MemoryKey, SessionFile] | None = None
+        """The sessions that were there when a write or an edit began."""
 
     # Defined by subclasses
 
@@ -172,15 +178,23 @@ class SessionFilesStore(Store):
                     return names
         return MemoryKey("", id)
 
-    def open_file(self, place: str) -> IO[bytes]:
-        """Open a file of a session to read it.
+    @contextmanager
+    def opened(self, place: str) -> Iterator[IO[bytes]]:
+        """Open a file of a session to read it within the block.
 
         Raises:
             NotFound, Unavailable: the file is gone, or cannot be read.
+            BadData: it is compressed, and damaged.
         """
         path = self.folder / place
         with system_errors(path, "read"):
-            return path.open("rb")
+            packed = place.endswith(COMPRESSED)
+            data = BufferedReader(ZstdFile(path)) if packed else path.open("rb")
+        with data:
+            try:
+                yield data
+            except (EOFError, ZstdError) as error:
+                raise BadData(f"{visible(place)} is damaged: {error}") from error
 
     def _files(self, session: SessionFile) -> Iterator[str]:
         """Yield the paths of the files beside a session, in order."""
@@ -204,7 +218,7 @@ class SessionFilesStore(Store):
         """Yield the messages of a session, with those of the files beside it."""
         made = MadeLines(self.dialect)
         for file in ("", *self._files(session)):
-            with self.open_file(file or session.place) as data:
+            with self.opened(file or session.place) as data:
                 for text in messages_of(data, file):
                     value = jsonio.loads(text)
                     if not file and (shown := made.shown(value)) is not None:
@@ -230,9 +244,25 @@ class SessionFilesStore(Store):
             self.left_out.others = True
             memory = Memory(key, place=session.place, version=self.version(session))
             pages = paginate(memory, self.entries(session), empty=False)
-            while (page := await in_thread(partial(next, pages, None))) is not None:
+            begun = False
+            while (page := await in_thread(partial(self._next, pages, key, begun))) is not None:
+                begun = True
                 yield page
                 del page
+
+    def _next(self, pages: Iterator[Page], key: MemoryKey, begun: bool) -> Page | None:
+        """Return the next page of a session; None at its end, and if it is damaged.
+
+        Raises:
+            DamagedMemory: the session is damaged, and ``begun`` says that pages were yielded.
+        """
+        try:
+            return next(pages, None)
+        except BadData as error:
+            failure = self.left_out.failures[key] = Failure("damaged", error.message)
+            if begun:
+                raise DamagedMemory(self.label, key, failure) from error
+            return None
 
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         if not where.whole:
@@ -253,7 +283,10 @@ class SessionFilesStore(Store):
         sessions = await in_thread(self._sessions)
         if where.whole and where.keys is None:
             for key in filter(where.has_key, sessions):
-                yield await in_thread(partial(self.counted, sessions[key]))
+                try:
+                    yield await in_thread(partial(self.counted, sessions[key]))
+                except BadData as error:
+                    self.left_out.failures[key] = Failure("damaged", error.message)
             return
         async with aclosing(catalog(self.read(where), self.dialect)) as infos:
             async for info in infos:
@@ -265,7 +298,7 @@ class SessionFilesStore(Store):
         """Return the counts of a session: its lines are counted, but not parsed."""
         info = self._info(session)
         for file in ("", *self._files(session)):
-            with self.open_file(file or session.place) as data:
+            with self.opened(file or session.place) as data:
                 info.messages += count_of(data, file)
                 info.bytes += data.tell()
         return info
@@ -282,7 +315,7 @@ class SessionFilesStore(Store):
 
     def _lines_at_ends(self, place: str) -> Iterator[SessionLineView]:
         """Yield the whole lines at the beginning and at the end of a session."""
-        with self.open_file(place) as data:
+        with self.opened(place) as data:
             lines = data.read(_PEEK).split(b"\n")
             size = data.seek(0, os.SEEK_END)
             if size > _PEEK:
@@ -307,6 +340,7 @@ class SessionFilesStore(Store):
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
+        self._known = None
         new: NewSession | None = None
         try:
             async for page in pages:
@@ -322,6 +356,7 @@ class SessionFilesStore(Store):
                 new.discard()
 
     async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        self._known = None
         part: NewSession | LostSession | None = None
         try:
             async for edit in edits:
@@ -355,14 +390,17 @@ class SessionFilesStore(Store):
 
     def find(self, key: MemoryKey) -> SessionFile | None:
         """Return the session of a memory; None if there is none."""
-        return self._sessions().get(key)
+        if self._known is None:
+            self._known = self._sessions()
+        found = self._known.get(key)
+        return found if found and (self.folder / found.place).exists() else None
 
     def target(self, memory: Memory) -> SessionFile:
         """Return where to write a memory: at its own place, if that fits, or at a new one."""
         key, place = memory.key, memory.place or ""
         id = key.session if UUID.fullmatch(key.session) and not key.user else _id_of(key)
         if self.id_in(place) == id and not self.leads_out(place):
-            return SessionFile(key, id, place)
+            return SessionFile(key, id, place.removesuffix(COMPRESSED))
         return SessionFile(key, id, self.new_place(id, self.folder_to_work_in, datetime.now(UTC)))
 
     @property
@@ -488,7 +526,7 @@ class NewSession:
         self._beside: list[str] = []
         self._made = MadeLines(store.dialect)
         if mode is WriteMode.ADD and (offset or self._there is not None):
-            text = "the session exists, and memctl adds no messages to it"
+            text = "the session exists, and memctl adds no messages to it: delete it first"
             self._failure = Failure("refused" if offset else "changed", text)
         elif self._there is not None:
             self._failure = store.busy(self._there)

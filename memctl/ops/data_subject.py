@@ -73,6 +73,11 @@ _OF_KINDS = {
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
     "agentscope2": "the turns that QwenPaw keeps in history.db",
+    "claude": (
+        "forks of the session, the memory of its project, plans, pasted texts and images, and what "
+        "Claude Code has changed on the disk"
+    ),
+    "codex": "forks of the session, memories made of it, and what Codex has changed on the disk",
 }
 _OF_LAYOUTS = {
     "agentscope2": (

@@ -9,10 +9,11 @@ from itertools import repeat
 
 from memctl.dialects.live import understood
 from memctl.dialects.view import COMPRESSED, Unread
-from memctl.model import PAGE_BYTES, MemoryKey, Page
+from memctl.errors import UsageError
+from memctl.model import PAGE_BYTES, MemoryInfo, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.text.numbers import count
+from memctl.text.numbers import count, size
 
 PageObserver = Callable[[Page], None]
 
@@ -55,29 +56,42 @@ def whole_memories(where: Selection) -> Selection:
 async def in_whole_memories(store: Store, where: Selection) -> Selection:
     """Return the selection of what memctl deletes from a store.
 
-    From a store with ``Features.whole_memories``, these are the memories of which every message is
-    in the selected period.  From another store, it is what is selected.
+    From a store with ``Features.whole_memories``, these are the memories of the selected size of
+    which every message is in the selected period.  From another store, it is what is selected.
 
     Raises:
         UsageError: the store has ``Features.whole_memories``, and ``where`` selects messages by
-            more than a period.
+            more than period and size; or another store, and by size.
         MemctlError: as ``Store.list_memories``.
     """
+    if not store.features.whole_memories and where.larger is not None:
+        raise UsageError(
+            f"{store.label}: only whole sessions of coding agents are selected by size",
+            "leave out --larger-than",
+        )
     if where.whole or not store.features.whole_memories:
         return where
-    if not where.only_period:
+    if not where.takes_whole:
         store.refuse_edits()
     keys: set[MemoryKey] = set()
     async with aclosing(store.list_memories(whole_memories(where))) as infos:
         async for info in infos:
-            first, last = map(store.dialect.moment, (info.first, info.last))
-            if first is None or last is None:
-                where.untimed.note(info.key, info.messages, store.dialect.noun)
-            elif (where.since is None or first >= where.since) and (
-                where.until is None or last < where.until
-            ):
+            if info.bytes > (where.larger or 0) and _is_in_period(store, where, info):
                 keys.add(info.key)
     return whole_memories(where).only(frozenset(keys))
+
+
+def _is_in_period(store: Store, where: Selection, info: MemoryInfo) -> bool:
+    """Return whether every message of a memory is in the period; without times, it is in none."""
+    if not where.has_period:
+        return True
+    first, last = map(store.dialect.moment, (info.first, info.last))
+    if first is None or last is None:
+        where.untimed.note(info.key, info.messages, store.dialect.noun)
+        return False
+    return (where.since is None or first >= where.since) and (
+        where.until is None or last < where.until
+    )
 
 
 async def observed(pages: AsyncGenerator[Page], see: PageObserver) -> AsyncGenerator[Page]:
@@ -201,6 +215,8 @@ def _selected(where: Selection, path: str | None, *, named: bool) -> Iterator[st
         yield f"before {where.until:%Y-%m-%d %H:%M}"
     if where.last is not None:
         yield f"the newest {where.last:,} of each memory"
+    if where.larger is not None:
+        yield f"larger than {size(where.larger)}"
     if where.live is not None:
         yield "messages that are read" if where.live else "messages that are not read"
     if where.match is not None:

@@ -67,10 +67,17 @@ def context(run: Run, store: str, session: str) -> list[str]:
         payload = line.get("payload", line.get("message"))
         if payload is None or payload.get("role") == "developer":
             continue
-        content = payload.get("content")
-        parts = [{"text": content}] if isinstance(content, str) else content or [payload]
-        said += [text for part in parts if (text := said_in(part))]
+        said += parts_of(payload)
     return said
+
+
+def parts_of(payload: dict[str, Any]) -> list[str]:
+    """Return what a message, an item or a compaction of Codex says."""
+    if (items := payload.get("replacement_history")) is not None:
+        return [said for item in items for said in parts_of(item)]
+    content = payload.get("content", payload.get("message"))
+    parts = [{"text": content}] if isinstance(content, str) else content or [payload]
+    return [said for part in parts if (said := said_in(part))]
 
 
 def age(folder: Path) -> None:
@@ -153,3 +160,70 @@ def test_the_program_reads_its_session_after_an_undo(program: Program, run: Run)
     assert run("undo", "--yes").exit_code == 0
     assert files(program.path) == before
     assert program.sent(session) == sends
+
+
+ID = "01a1f866-0d05-7111-8111-000000000001"
+
+
+def rollout(program: Program, *lines: tuple[str, dict[str, Any]]) -> None:
+    """Write a rollout as older versions of Codex do, whose lines have no numbers."""
+    time = "2026-11-20T10:00:00.000Z"
+    meta = {"id": ID, "timestamp": time, "cwd": "/", "originator": "x", "cli_version": "0.1"}
+    folder = program.path / "sessions" / "2026" / "11" / "20"
+    folder.mkdir(parents=True)
+    (folder / f"rollout-2026-11-20T10-00-00-{ID}.jsonl").write_text(
+        "".join(
+            json.dumps({"timestamp": time, "type": kind, "payload": payload}) + "\n"
+            for kind, payload in [("session_meta", meta), *lines]
+        )
+    )
+
+
+def turn(text: str, answer: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the lines of a prompt and of its answer."""
+    asked, said = {"type": "input_text", "text": text}, {"type": "output_text", "text": answer}
+    return [
+        ("event_msg", {"type": "user_message", "message": text, "images": []}),
+        ("response_item", {"type": "message", "role": "user", "content": [asked]}),
+        ("response_item", {"type": "message", "role": "assistant", "content": [said]}),
+    ]
+
+
+HISTORY = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Kept"}]}]
+
+
+@pytest.mark.parametrize("program", [Codex], indirect=True)
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("compacted", {"message": "They spoke of trains."}),
+        ("compacted", {"message": "", "replacement_history": HISTORY}),
+        ("event_msg", {"type": "thread_rolled_back", "num_turns": 1}),
+    ],
+    ids=["summary", "history", "rollback"],
+)
+def test_what_codex_takes_back_is_read_as_codex_does(
+    program: Program, run: Run, line: tuple[str, dict[str, Any]]
+) -> None:
+    rollout(program, *turn("One", "1"), *turn("Two", "2"), line, *turn("Three", "3"))
+    assert program.sent(ID) == context(run, program.store, ID)
+
+
+def test_an_erase_leaves_no_text_of_the_session(program: Program, run: Run) -> None:
+    other = program.ask("My tram is at ten.")
+    session = program.ask("The password is xylophone.")
+    program.ask("Say xylophone again", session)
+    for log in ("history.jsonl", "session_index.jsonl"):
+        lines = [{"sessionId": id, "session_id": id, "id": id} for id in (other, session)]
+        (program.path / log).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    age(program.path)
+    receipt = program.home / "receipt.json"
+    result = run("erase", "--session", session, program.store, "--yes", "--receipt", receipt)
+    assert result.exit_code == 0, result.stderr
+    assert "forks of the session" in receipt.read_text()
+    told = [path for path in program.home.rglob("*") if path.is_file()]
+    assert not [path for path in told if b"xylophone" in path.read_bytes()]
+    assert [path for path in told if b"My tram is at ten." in path.read_bytes()]
+    assert other in (program.path / "history.jsonl").read_text()
+    assert session not in (program.path / "history.jsonl").read_text()
+    assert program.sent(other)[0] == "My tram is at ten."

@@ -212,7 +212,7 @@ async def _left_out(source: Store, target: Store, keys: frozenset[MemoryKey]) ->
     place, found = inside(target), []
     if unread and not source.dialect.all_messages:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in unread.items())
-        noted = source.dialect.notes_unread and place.dialect.holds_notes
+        noted = inside(source).dialect.notes_unread and place.dialect.holds_notes
         noted = noted and not isinstance(place, CleanStore)
         kept = "notes keep them" if noted else "they are left out"
         found.append(

@@ -16,8 +16,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
-from io import BufferedReader
-from typing import IO
 
 from memctl.dialects.codex import CODEX, CodexView
 from memctl.dialects.session_lines import SessionLineView
@@ -26,7 +24,6 @@ from memctl.errors import Unavailable
 from memctl.layouts.session_files import UUID, SessionFile, SessionFilesStore
 from memctl.location import visible
 from memctl.machine import system
-from memctl.machine.zstd import ZstdFile
 from memctl.model import MemoryInfo
 from memctl.storekit.files import system_errors
 
@@ -34,7 +31,6 @@ _SESSIONS, _ARCHIVED = "sessions", "archived_sessions"
 _LOGS = ("history.jsonl", "session_index.jsonl")
 """The files with a line for each prompt, and for each name of a session."""
 _NAME = re.compile(rf"rollout-\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d-({UUID.pattern})\.jsonl(\.zst)?")
-_COMPRESSED = ".zst"
 _OF_THREAD = frozenset({"thread_id", "parent_thread_id", "child_thread_id", "session_id"})
 """The columns of the SQLite files with the id of a session, besides ``threads.id``."""
 
@@ -58,13 +54,6 @@ class CodexStore(SessionFilesStore):
                 found = _NAME.fullmatch(name)
                 return found[1] if found else None
         return None
-
-    def open_file(self, place: str) -> IO[bytes]:
-        if not place.endswith(_COMPRESSED):
-            return super().open_file(place)
-        path = self.folder / place
-        with system_errors(path, "read"):
-            return BufferedReader(ZstdFile(path))
 
     def beside(self, session: SessionFile) -> list[str]:  # noqa: ARG002
         return []
