@@ -25,7 +25,7 @@ from sqlalchemy import Connection, inspect
 from memctl.dialects.agentscope import CONTENT, ID
 from memctl.dialects.rows import EXTRA, PARTS
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import is_text
+from memctl.engines.sql.database import RejectedValue, is_text
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import FILLED, Key, Row, Rows, RowTable
 from memctl.engines.sql.side_effects import Trigger
@@ -92,8 +92,6 @@ class SessionRowsStore(RowStore):
     """The tables of FTS5 that the program keeps by triggers."""
     triggers: ClassVar[tuple[str, ...]] = ()
     """The triggers of the program at a deletion of messages."""
-    unreached: ClassVar[tuple[str, ...]] = ()
-    """The names of files and folders beside the database that an erase leaves alone."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode, self._database_of)
@@ -250,8 +248,10 @@ class SessionRowsStore(RowStore):
     def changed_rows(
         self, key: MemoryKey, rows: Rows, there: Snapshot, new: Snapshot, undone: str | None
     ) -> tuple[Rows, str]:
+        updated = self.log.at(self.updated[0])
+        if why := self._at_work(row[updated] for row in rows[self.log.name].values()):
+            raise Rejected("held", why)
         if there.exists and not new.messages:
-            self._refuse_busy(rows[self.log.name].values())
             pairs = rows[_CHILDREN].values()
             children = [child for child, parent in pairs if parent == key.session]
             before = {"extra": there.memory.extra, "children": children}
@@ -273,14 +273,13 @@ class SessionRowsStore(RowStore):
         found[_RESTORED] = {(id,): (id, key.session) for id in about.get("children", ())}
         return found, "" if there.exists else MADE
 
-    def _refuse_busy(self, messages: Iterable[Row]) -> None:
-        column, units = self.updated
-        times = (row[self.log.at(column)] for row in messages)
+    def _at_work(self, times: Iterable[Any]) -> str:
+        """Return why a session must be left alone, by the times of its messages; empty if not."""
         last = max((one for one in times if isinstance(one, int | float)), default=0)
-        age = time.time() - last / units
-        if age < _QUIET:
-            text = f"{self.program} wrote it {max(age, 0):.0f} seconds ago; try it later"
-            raise Rejected("held", text)
+        age = time.time() - last / self.updated[1]
+        if abs(age) >= _QUIET:
+            return ""
+        return f"{self.program} wrote it {max(age, 0):.0f} seconds ago; try it later"
 
     async def settled(self, connection: AsyncConnection, rows: Rows, new: Rows) -> Rows:
         database, quoted = self.database, self.database.syntax.quoted
@@ -331,6 +330,21 @@ class SessionRowsStore(RowStore):
                 path.unlink(missing_ok=True)
         return found
 
+    async def count_messages(
+        self, connection: AsyncConnection, rows: dict[str, int]
+    ) -> dict[str, int]:
+        quoted = self.database.syntax.quoted
+        session, updated = map(quoted, (self.log.session, self.updated[0]))
+        sql = (
+            f"SELECT MAX({updated}) FROM {quoted(self.log.name)} WHERE {session} IN :names "
+            f"GROUP BY {session}"
+        )
+        for some in pieces(sorted(rows)):
+            for (last,) in await self.database.fetch_all(connection, sql, {"names": some}):
+                if why := self._at_work([last]):
+                    raise RejectedValue(why, "held")
+        return rows
+
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
         """Take the words of what was erased out of the indexes for searches."""
         quoted = self.database.syntax.quoted
@@ -339,12 +353,6 @@ class SessionRowsStore(RowStore):
                 sql = f"INSERT INTO {name}({name}) VALUES ('optimize')"
                 await self.database.change(connection, sql, {})
         self._tell_size()
-        found = [name for name in self.unreached if (self.place / name).exists()]
-        if found:
-            named = " and ".join(found)
-            self.warnings.append(
-                f"{self.label}: {named} may hold texts of it, and stay as they are"
-            )
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         own = {Trigger(self.log.name, "trigger", name).text for name in self.triggers}

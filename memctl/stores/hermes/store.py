@@ -44,7 +44,6 @@ class HermesStore(SessionRowsStore):
     updated = "timestamp", 1.0
     indexes = _INDEXES
     triggers = tuple(f"{name}_delete" for name in _INDEXES)
-    unreached = ("logs", "memories")
 
     def files_of(self, session: str) -> Iterable[Path]:
         folder = self.place / "sessions"

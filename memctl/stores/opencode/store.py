@@ -41,7 +41,6 @@ class OpenCodeStore(SessionRowsStore):
     parent = "parent_id"
     folder = "directory"
     updated = "time_updated", 1000.0
-    unreached = ("log", "snapshot", "tool-output")
 
     def about_messages(
         self, session: dict[str, Any], contents: list[dict[str, Any]]
