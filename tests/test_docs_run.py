@@ -28,6 +28,7 @@ from typer.testing import Result
 from memctl.cli import COMMANDS
 from memctl.model import MemoryKey
 from memctl.testing import samples
+from tests.support import agent_sessions
 from tests.support.backends import FACT_BACKENDS
 from tests.support.cli import fill
 from tests.support.monitor import monitored
@@ -77,7 +78,17 @@ FRAMEWORKS = {
 """The databases of the README, and how memctl writes them."""
 
 
-def test_docs_readme_is_run(world: Path, run: Run, postgresql_url: str, servers: Servers) -> None:
+def test_docs_readme_is_run(
+    world: Path,
+    run: Run,
+    postgresql_url: str,
+    servers: Servers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent_sessions.claude_session(world / "claude", "A connection pool?")
+    agent_sessions.codex_session(world / "codex", "The connection pool")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(world / "codex"))
     for name, layout in FRAMEWORKS.items():
         selected = ("--user", "ada") if "owner" in layout else ()
         target = f"sqlite:///{name}?layout={layout}"

@@ -76,7 +76,7 @@ class ClaudeCodeView(SessionLineView):
                 return self.kind
             case "attachment":
                 return text_of(self.document, "renderedRole")
-        return None
+        return super().role
 
     @property
     def said(self) -> list[Block]:

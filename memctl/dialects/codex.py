@@ -62,7 +62,7 @@ class CodexView(SessionLineView):
     def role(self) -> str | None:
         if self.kind == _COMPACTED:
             return "user"
-        return self._item(self.payload).role if self.kind == _ITEM else None
+        return self._item(self.payload).role if self.kind == _ITEM else super().role
 
     @property
     def history(self) -> list[Any] | None:

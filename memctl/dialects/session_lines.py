@@ -161,7 +161,7 @@ class SessionLineView(DocumentView):
 
     @property
     def role(self) -> str | None:
-        return None
+        return None if CONTENT in self.value else "system"  # as a result of a tool
 
     @property
     def name(self) -> str | None:

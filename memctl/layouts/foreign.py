@@ -42,6 +42,10 @@ _OF_MEM0_JS = (
     "memctl reads the facts of mem0's library for Python: read these with getAll() of the library, "
     "and add them there"
 )
+_OF_AGENT = (
+    "name the folder of the agent: memctl inspect {}:FOLDER; or convert it to OpenAI chat messages "
+    "(.jsonl): docs/stores/other-formats.md has a command"
+)
 _NAMED_KEYS = 5
 
 Test = Callable[[Any], bool]
@@ -364,6 +368,7 @@ FORMATS: tuple[ForeignFormat, ...] = (
     # Transcripts of coding agents
     ForeignFormat(
         "a transcript of Claude Code",
+        _OF_AGENT.format("claude-code"),
         line=_any(
             _has("sessionId", "uuid", "message"),
             _has("summary", "leafUuid"),
@@ -373,6 +378,7 @@ FORMATS: tuple[ForeignFormat, ...] = (
     ),
     ForeignFormat(
         "a transcript of Codex",
+        _OF_AGENT.format("codex"),
         line=_any(
             _has("timestamp", "type", "payload"),
             _has("id", "timestamp", "instructions"),

@@ -65,7 +65,6 @@ _PEEK = 256 * 1024
 """The bytes at each end of a session in which its times, title and project are looked for."""
 _TITLE = 80
 """The largest number of characters of a title that is the beginning of a prompt."""
-_MARK = frozenset[str]()
 
 
 class SessionFile(NamedTuple):
@@ -79,15 +78,13 @@ class SessionFile(NamedTuple):
 class SessionFilesStore(Store):
     """A folder of a coding agent with a file for each session."""
 
-    features = Features(marks=_MARK, duplicate_ids=True, whole_memories=True)
+    features = Features(marks=frozenset(), duplicate_ids=True, whole_memories=True)
     dialect: SessionLines
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.folder = location.path
         self.project = location.options.get("project", "")
-        self._written: dict[str, int] = {}
-        """The times of the session files that this store has written, by their places."""
         self._has_warned = False
         self._known: dict[MemoryKey, SessionFile] | None = None
         """The sessions that were there when a write or an edit began."""
@@ -241,8 +238,12 @@ class SessionFilesStore(Store):
         for key, session in (await in_thread(self._sessions)).items():
             if not where.has_key(key):
                 continue
+            try:
+                version = self.version(session)
+            except NotFound:  # the agent has deleted it meanwhile
+                continue
             self.left_out.others = True
-            memory = Memory(key, place=session.place, version=self.version(session))
+            memory = Memory(key, place=session.place, version=version)
             pages = paginate(memory, self.entries(session), empty=False)
             begun = False
             while (page := await in_thread(partial(self._next, pages, key, begun))) is not None:
@@ -251,14 +252,14 @@ class SessionFilesStore(Store):
                 del page
 
     def _next(self, pages: Iterator[Page], key: MemoryKey, begun: bool) -> Page | None:
-        """Return the next page of a session; None at its end, and if it is damaged.
+        """Return the next page of a session; None at its end, and if it cannot be read.
 
         Raises:
-            DamagedMemory: the session is damaged, and ``begun`` says that pages were yielded.
+            DamagedMemory: the session cannot be read, and ``begun`` says that it was in part.
         """
         try:
             return next(pages, None)
-        except BadData as error:
+        except (BadData, NotFound) as error:
             failure = self.left_out.failures[key] = Failure("damaged", error.message)
             if begun:
                 raise DamagedMemory(self.label, key, failure) from error
@@ -414,11 +415,14 @@ class SessionFilesStore(Store):
             return Failure("locked", f"an agent is at work on it: {found}")
         path = self.folder / session.place
         with system_errors(path, "read"):
-            changed = path.stat().st_mtime_ns
-        age = time.time() - changed / 1e9
-        if age < _QUIET and self._written.get(session.place) != changed:
-            ago = f"{max(age, 0):.0f} seconds ago"
-            return Failure("locked", f"an agent wrote it {ago}; try it later")
+            if time.time() - path.stat().st_mtime > _QUIET:
+                return None
+        # A file that memctl has written is new, and its lines are old.
+        own = (line for line in self._lines_at_ends(session.place) if NAMES not in line.document)
+        moments = [moment for line in own if (moment := line.moment) is not None]
+        age = (datetime.now() - max(moments, default=datetime.min)).total_seconds()
+        if age < _QUIET:
+            return Failure("locked", f"an agent wrote it {age:.0f} seconds ago; try it later")
         return None
 
     def leads_out(self, place: str) -> bool:
@@ -448,11 +452,6 @@ class SessionFilesStore(Store):
             with AtomicFile(path) as file:
                 file.write(b"".join(kept))
                 file.commit()
-
-    def note_written(self, session: SessionFile) -> None:
-        """Remember that this store, and no agent, wrote a session last."""
-        with system_errors(self.folder / session.place, "read"):
-            self._written[session.place] = (self.folder / session.place).stat().st_mtime_ns
 
     def remove(self, session: SessionFile, kept: Iterable[str] = ()) -> None:
         """Remove a session and the files beside it, except for the files ``kept``."""
@@ -613,7 +612,6 @@ class NewSession:
         result = WriteResult(key, self._number, gone, before=before)
         self._store.about_to_commit([result])
         self._file.commit()
-        self._store.note_written(self._session)
         if self._there is not None:
             self._store.remove(self._there, [self._session.place, *self._beside])
         return result

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -145,6 +146,14 @@ def test_inspect_shows_titles_projects_and_sizes(claude: Path, run: Run) -> None
     assert found[0]["messages"] == len(pages)
 
 
+def test_doctor_finds_lines_that_are_no_json_and_nothing_else(claude: Path, run: Run) -> None:
+    loaded(claude)
+    found = report(run("doctor", f"claude-code:{claude}", "--json"), 6)["findings"]
+    assert [(one["code"], one["count"]) for one in found] == [("invalid-message", 4)]
+    claude_session(claude, *SAID)
+    report(run("doctor", f"claude-code:{claude}", "--json"))
+
+
 def test_a_project_selects_its_sessions(claude: Path, run: Run) -> None:
     claude_session(claude, *SAID)
     claude_session(claude, "Elsewhere", id=OTHER, project="/srv/app")
@@ -268,7 +277,7 @@ def test_a_copy_adds_nothing_to_a_session(claude: Path, tmp_path: Path, run: Run
     claude_session(claude, *SAID)
     store, archive = f"claude-code:{claude}", tmp_path / "a.ndjson"
     assert run("export", store, "-o", archive).exit_code == 0
-    for texts, said in ((SAID[:2], "adds no messages to it"), (("Hello", *SAID[1:]), "")):
+    for texts, said in ((SAID[:2], "adds no messages to it"), ((*SAID, "And?"), "")):
         claude_session(claude, *texts)
         settle(claude)
         before = files(claude)
@@ -276,7 +285,7 @@ def test_a_copy_adds_nothing_to_a_session(claude: Path, tmp_path: Path, run: Run
         assert result.exit_code != 0
         assert said in result.stdout
         assert files(claude) == before
-    result = run("migrate", archive, store, "--on-conflict", "replace")
+    result = run("migrate", archive, store, "--on-conflict", "replace", "--yes")
     assert result.exit_code == 0, result.stdout
     assert b"You are welcome." in b"".join(files(claude).values())
     assert run("undo", "--yes").exit_code == 0
@@ -297,8 +306,10 @@ def test_a_held_session_stays(claude: Path, run: Run) -> None:
 
 
 def at_work_by_write(claude: Path, codex: Path) -> None:
-    os.utime(next(claude.rglob("*.jsonl")))
-    os.utime(next(codex.rglob("*.jsonl")))
+    now = {"type": "mode", "timestamp": f"{datetime.now(UTC).isoformat()[:23]}Z"}
+    for path in (*claude.rglob("*.jsonl"), *codex.rglob("*.jsonl")):
+        with path.open("a") as file:
+            file.write(json.dumps(now) + "\n")
 
 
 def at_work_by_process(claude: Path, codex: Path) -> None:
