@@ -23,14 +23,14 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import Connection, inspect
 
 from memctl.dialects.agentscope import CONTENT, ID
-from memctl.dialects.rows import EXTRA, PARTS
+from memctl.dialects.rows import EXTRA, PARTS, utc_of
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue, is_text
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import FILLED, Key, Row, Rows, RowTable
 from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite import SqliteDatabase
-from memctl.engines.sql.syntax import pieces
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, pieces
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
 from memctl.layouts.sql import of_shape
@@ -39,7 +39,7 @@ from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Deletion, Features, OpenMode
-from memctl.storekit.batching import BATCH_BYTES, Small
+from memctl.storekit.batching import Small
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import system_errors
 from memctl.storekit.simple import MADE, Rejected
@@ -58,6 +58,15 @@ class TableOf(NamedTuple):
     session: str
     order: tuple[str, ...] = ()
     """The columns that order the rows of a session; the key if empty."""
+
+
+class _Counts(NamedTuple):
+    """The counts of the messages of a session, and the times of the first and the last."""
+
+    messages: int = 0
+    bytes: int = 0
+    first: Any = None
+    last: Any = None
 
 
 class SessionRowsStore(RowStore):
@@ -86,8 +95,10 @@ class SessionRowsStore(RowStore):
     """The column of a session that names its parent."""
     folder: ClassVar[str]
     """The column of a session with the folder in which the program worked."""
-    updated: ClassVar[tuple[str, float]]
+    created: ClassVar[tuple[str, float]]
     """The column of a message with its time, and its units in a second."""
+    updated: ClassVar[tuple[str, float]]
+    """The column of a message with the time of its last change, and its units in a second."""
     indexes: ClassVar[tuple[str, ...]] = ()
     """The tables of FTS5 that the program keeps by triggers."""
     triggers: ClassVar[tuple[str, ...]] = ()
@@ -129,14 +140,11 @@ class SessionRowsStore(RowStore):
 
     # Reading
 
-    async def listed(
-        self,
-        connection: AsyncConnection,
-        where: Selection,  # noqa: ARG002 - the caller selects
-    ) -> AsyncGenerator[Listed]:
+    async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
+        counts = await self._counts(connection, where)
         for one in await self._sessions(connection):
-            # The size stands for any: sessions are read one by one.
-            yield one._replace(bytes=BATCH_BYTES)
+            found = counts.get(one.session, _Counts())
+            yield one._replace(bytes=found.bytes, messages=found.messages)
 
     async def stored(self, shard: Shard | None = None) -> list[Listed]:
         async with self.database.snapshot(shard) as connection:
@@ -151,16 +159,58 @@ class SessionRowsStore(RowStore):
         return [Listed(row[0], "") for row in rows]
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        """Yield the counts of sessions; without roles, unless messages or sessions are selected."""
+        is_quick = where.whole and not where.sessions and where.keys is None
         quoted = self.database.syntax.quoted
         names = ", ".join(map(quoted, (self.head.session, "title", self.folder)))
         async with self.database.snapshot() as connection:
             sql = f"SELECT {names} FROM {quoted(self.head.name)}"
             rows = await self.database.fetch_all(connection, sql, {})
+            listed = await self._sessions(connection) if is_quick else []
+            counts = await self._counts(connection, where) if is_quick else {}
         titles = {session: (title or "", folder or "") for session, title, folder in rows}
+        for key in (one.key for one in listed if one.is_named and where.has_key(one.key)):
+            found, info = counts.get(key.session, _Counts()), MemoryInfo(key)
+            info.messages, info.bytes = found.messages, found.bytes
+            info.first, info.last = self._time(found.first), self._time(found.last)
+            info.title, info.project = titles[key.session]
+            yield info
+        if is_quick:
+            return
         async with aclosing(super().list_memories(where)) as infos:
             async for info in infos:
                 info.title, info.project = titles.get(info.key.session, ("", ""))
                 yield info
+
+    def _time(self, stored: Any) -> str | None:
+        return utc_of(stored / self.created[1]) if isinstance(stored, int | float) else None
+
+    async def _counts(self, connection: AsyncConnection, where: Selection) -> dict[Any, _Counts]:
+        """Return the counts of the selected sessions, and perhaps of others."""
+        found: dict[Any, _Counts] = {}
+        sessions = where.sessions or {key.session for key in where.keys or ()}
+        names = sorted(sessions) if len(sessions) <= MAX_PUSHED_VALUES else []
+        for table in self.tables:
+            if table is not self.log and (self.part is None or table.name != self.part[0].name):
+                continue
+            quoted = self.database.syntax.quoted
+            session, created = quoted(table.session), quoted(self.created[0])
+            size = " + ".join(
+                f"COALESCE(LENGTH(CAST({quoted(name)} AS BLOB)), 0)" for name in table.columns
+            )
+            sql = (
+                f"SELECT {session}, COUNT(*), SUM({size}), MIN({created}), MAX({created}) "
+                f"FROM {quoted(table.name)} "
+            )
+            sql += f"WHERE {session} IN :names " if names else ""
+            values = {"names": names} if names else {}
+            rows = await self.database.fetch_all(connection, f"{sql}GROUP BY {session}", values)
+            for name, messages, size_, *times in rows:
+                if table is self.log:
+                    found[name] = _Counts(messages, size_, *times)
+                elif name in found:
+                    found[name] = found[name]._replace(bytes=found[name].bytes + size_)
+        return found
 
     def about_messages(
         self,

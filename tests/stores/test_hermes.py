@@ -55,8 +55,9 @@ def test_hermes_context_is_what_it_sends(run: Run, hermes: str) -> None:
     about = report(run("inspect", hermes, "--json"))
     found = {one["session"]: one for one in about["memories"]}
     assert found["s1"]["title"] == "The train"
-    assert found["s1"]["unread"] == {"rewound": 2}
-    assert found["s3"]["unread"] == {"compacted": 2}
+    assert found["s1"]["messages"] == 8
+    assert "2 rewound" in run("context", hermes, "--session", "s1").stdout
+    assert "2 compacted" in run("context", hermes, "--session", "s3").stdout
     assert found["s3"]["project"] == "/home/ada/blog"
     about = report(run("inspect", hermes, "--project", "/home/ada/blog", "--json"))
     assert [one["session"] for one in about["memories"]] == ["s3"]

@@ -68,8 +68,10 @@ def test_opencode_context_begins_with_the_compaction(run: Run, opencode: str) ->
     assert "What did we do so far?" in shown
     assert "And now?" in shown
     assert "My train" not in shown
+    assert "5 compacted" in shown
     [found] = report(run("inspect", opencode, "--json"))["memories"]
-    assert (found["unread"], found["project"]) == ({"compacted": 5}, "/srv/shop")
+    assert (found["messages"], found["project"]) == (9, "/srv/shop")
+    assert found["last"].startswith("2025-11-20T")
     assert report(run("search", opencode, "train", "--json"))["hits"]
 
 

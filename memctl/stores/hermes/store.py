@@ -41,7 +41,7 @@ class HermesStore(SessionRowsStore):
     )
     parent = "parent_session_id"
     folder = "cwd"
-    updated = "timestamp", 1.0
+    created = updated = "timestamp", 1.0
     indexes = _INDEXES
     triggers = tuple(f"{name}_delete" for name in _INDEXES)
 

@@ -40,6 +40,7 @@ class OpenCodeStore(SessionRowsStore):
     owner = "project_id", "project"
     parent = "parent_id"
     folder = "directory"
+    created = "time_created", 1000.0
     updated = "time_updated", 1000.0
 
     def about_messages(
