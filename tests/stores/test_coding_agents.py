@@ -6,9 +6,10 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from datetime import UTC, datetime
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 
 from memctl.dialects.session_lines import count_of, messages_of, piece_of
 from memctl.machine.zstd import compress
+from memctl.model import Change, Edit, Memory, MemoryKey
+from memctl.registry import make_store, parse
+from memctl.store import OpenMode
 from tests.support.agent_sessions import (
     CLAUDE,
     CODEX,
@@ -121,11 +125,15 @@ def test_a_file_of_an_archive_that_belongs_to_no_session_is_refused(
     archive = tmp_path / "a.ndjson"
     assert run("export", f"claude-code:{claude}", "-o", archive).exit_code == 0
     own = f"projects/-home-ada-shop/{CLAUDE}/tool-results/b1.txt"
-    lines = archive.read_text().replace(own, name).splitlines(keepends=True)
-    archive.write_text("".join(lines[:-1]))  # the last line has the digest
+    *lines, end = archive.read_text().splitlines(keepends=True)
+    text = "".join(lines).replace(own, name)
+    whole = json.loads(end)
+    whole["end"]["digest"] = f"sha256:{sha256(text.encode()).hexdigest()}"
+    archive.write_text(text + json.dumps(whole, separators=(",", ":")) + "\n")
     back = tmp_path / "back"
     result = run("migrate", archive, f"claude-code:{back}")
-    assert result.exit_code != 0
+    assert result.exit_code == 7, result.stderr
+    assert "is no file of this session" in result.stdout
     assert not list(tmp_path.rglob("escaped.txt"))
     assert not back.exists() or not files(back)
 
@@ -230,8 +238,28 @@ def test_a_deletion_and_its_undo_are_whole(claude: Path, run: Run) -> None:
     assert files(claude) == before
 
 
+async def test_a_session_that_has_changed_since_the_plan_stays(claude: Path) -> None:
+    path = claude_session(claude, *SAID)
+    key = MemoryKey("", CLAUDE)
+    async with make_store(parse(f"claude-code:{claude}"), OpenMode.CHANGE) as store:
+        planned = await store.snapshot(key)
+        path.write_bytes(path.read_bytes().replace(b"Thanks", b"Thank you"))
+        settle(claude)
+        before = files(claude)
+        changes = [Change(one.id, (), None, one.message) for one in planned.messages]
+
+        async def edits() -> AsyncGenerator[Edit]:
+            yield Edit(Memory(key), changes)
+
+        [result] = [one async for one in store.edit(edits())]
+    assert result.failure is not None
+    assert result.failure.code == "changed"
+    assert files(claude) == before
+
+
 def test_only_sessions_with_no_newer_line_are_older(claude: Path, run: Run) -> None:
-    claude_session(claude, *SAID)
+    path = claude_session(claude, *SAID)
+    path.write_bytes(path.read_bytes().replace(b"2026-11-20", b"2025-01-20", 1))
     path = claude_session(claude, "Old", id=OTHER)
     path.write_bytes(path.read_bytes().replace(b"2026-11-20", b"2025-01-20"))
     settle(claude)
