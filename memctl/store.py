@@ -206,7 +206,7 @@ class Features:
     Git and other programs that copy files change the time.  Comparisons ignore the time.
     """
     retired: bool = False
-    """No program reads the format any more: memctl reads and erases it, and writes nothing."""
+    """memctl writes nothing in the format: it only reads it, or reads and erases it."""
     columns: frozenset[str] = frozenset()
     """The columns whose values ``extra`` of a message may hold."""
     filled_columns: frozenset[str] = frozenset()

@@ -26,13 +26,13 @@ def conversion(source: Dialect, target: Dialect, *, summaries: bool = False) -> 
         )
     # None is needed for a copy that converts nothing.
     from memctl.dialects.agentscope_java import JAVA_VERSIONS
-    from memctl.dialects.rows import RowDialect, RowJoint
+    from memctl.dialects.rows import RowDialect
     from memctl.dialects.runtime_versions import RUNTIME_VERSIONS
     from memctl.dialects.versions import VERSIONS
 
     joints: list[Joint] = [VERSIONS, RUNTIME_VERSIONS, JAVA_VERSIONS]
     zone, every = source.zone or target.zone, source.all_messages
-    joints += [RowJoint(one, zone) for one in (source, target) if isinstance(one, RowDialect)]
+    joints += [one.joint(zone) for one in (source, target) if isinstance(one, RowDialect)]
     ways: dict[str, Conversion] = {source.name: Conversion(())}
     while target.name not in ways:
         longer = {

@@ -28,6 +28,8 @@ _MODULES = {
     "openai": "openai",
     "claude-code": "claude_code",
     "codex": "codex",
+    "hermes": "hermes",
+    "opencode": "opencode",
 }
 """The module of each dialect.  A constant in the module has the name of the dialect."""
 

@@ -60,6 +60,8 @@ from memctl.dialects.view import (
 from memctl.json import jsonio
 
 TIME, METADATA, EXTRA = "time", "metadata", "extra"
+PARTS = "parts"
+"""The field of a content with the parts of a message, of a program that keeps them apart."""
 CALLS, CALL_ID, CALL_NAME = "tool_calls", "tool_call_id", "tool_name"
 """The fields of a row with tool calls or with a tool result."""
 COLUMN_ROLES = (
@@ -256,6 +258,10 @@ class RowDialect(Dialect):
         ``group`` are consecutive rows of one message, and ``message`` is the row after them.
         """
         return False
+
+    def joint(self, zone: tzinfo | None) -> Joint:
+        """Return the conversion to AgentScope; ``zone`` is as in ``RowJoint``."""
+        return RowJoint(self, zone)
 
     note_key: ClassVar[str | None] = None
     """The key for memctl's notes in a content; None if the framework would not ignore such a key.

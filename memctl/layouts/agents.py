@@ -50,6 +50,11 @@ AGENTS = {
     for agent in (
         Agent("claude-code", "CLAUDE_CONFIG_DIR", "~/.claude", ("projects", "file-history")),
         Agent("codex", "CODEX_HOME", "~/.codex", ("sessions", "archived_sessions")),
+        Agent(
+            *("opencode", "XDG_DATA_HOME", "~/.local/share"),
+            *(("opencode.db", "opencode.db-wal"), "opencode"),
+        ),
+        Agent("hermes", "HERMES_HOME", "~/.hermes", ("state.db", "state.db-wal")),
     )
 }
 """The coding agents whose sessions memctl keeps, by the kind of their stores."""

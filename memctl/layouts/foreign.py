@@ -433,6 +433,13 @@ FORMATS: tuple[ForeignFormat, ...] = (
         "a conversation of LM Studio",
         document=_has("versions", at=("messages", 0)),
     ),
+    ForeignFormat(
+        "a trajectory of an agent (ATIF)",
+        "memctl reads it: atif:PATH",
+        document=_has("schema_version", "steps"),
+        line=_has("schema_version", "steps"),
+        prefix="atif:",
+    ),
     # Stores of other frameworks
     ForeignFormat(
         "a configuration of mem0",

@@ -83,6 +83,14 @@ _OF_KINDS = {
         "Claude Code has changed on the disk"
     ),
     "codex": "forks of the session, memories made of it, and what Codex has changed on the disk",
+    "hermes": (
+        "pages that were free before (VACUUM clears them), memories made of the session, and what "
+        "Hermes has changed on the disk"
+    ),
+    "opencode": (
+        "pages that were free before (VACUUM clears them), forks of the session, its share on the "
+        "web, snapshots, stored outputs of tools, and what OpenCode has changed on the disk"
+    ),
 }
 _OF_LAYOUTS = {
     "agentscope2": (

@@ -139,7 +139,9 @@ class RestoreReport(CopiedReport, kw_only=True):
     """The memories that differ, and what comes back; empty if there is nothing to restore."""
 
 
-_SHAPE = one_of("state-dict archive session-dir markdown html csv parquet atif openai zip")
+_SHAPE = one_of(
+    "state-dict archive session-dir markdown html csv parquet atif openai hermes opencode zip"
+)
 
 
 class CollectedStore(Row, kw_only=True):

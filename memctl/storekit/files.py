@@ -28,6 +28,7 @@ _BUFFER = 256 * 1024
 
 _BEGINNING = 64
 _ARCHIVE = re.compile(rb'\{\s*"memctl"\s*:\s*"')
+_TRAJECTORY = re.compile(rb'\{\s*"schema_version"\s*:\s*"ATIF-v')
 _MAGIC = {
     b"SQLite format 3\0": ("sqlite", ".db"),
     b"\x1f\x8b": ("archive", ".ndjson.gz"),
@@ -59,6 +60,8 @@ def recognise(path: Path) -> tuple[str, str] | None:
     text = start.removeprefix(BYTE_ORDER_MARK).lstrip()
     if _ARCHIVE.match(text):
         return "archive", ".ndjson"
+    if _TRAJECTORY.match(text):
+        return "atif", ".jsonl"
     return ("state", ".json") if text.startswith(b"{") else None
 
 

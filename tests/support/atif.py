@@ -1,4 +1,4 @@
-"""The schema of ATIF trajectories: RFC 0001 of Harbor, version 1.7, as far as memctl uses it."""
+"""The schema of ATIF trajectories: RFC 0001 of Harbor, version 1.8, as far as memctl uses it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _STEP = _object(
 }
 _TRAJECTORY = _object(
     {
-        "schema_version": {"const": "ATIF-v1.7"},
+        "schema_version": {"const": "ATIF-v1.8"},
         "agent": _object({"name": _TEXT, "version": _TEXT}, {"model_name": _TEXT, "extra": _ANY}),
         "steps": {"type": "array", "items": _STEP, "minItems": 1},
     },

@@ -350,7 +350,7 @@ _LAST_COPIES = 2
 _NAMED_MEMORIES = 10
 """The largest number of memories of which ``--follow`` warns by name."""
 
-FILES = ("state", "sessions", "archive", "openai")
+FILES = ("state", "sessions", "archive", "openai", "atif")
 """The kinds of stores in files into which a state without user and session may be copied."""
 
 

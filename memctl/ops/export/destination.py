@@ -47,6 +47,10 @@ class Shape(StrEnum):
     PARQUET = "parquet"
     ATIF = "atif"
     OPENAI = "openai"
+    HERMES = "hermes"
+    """A list of sessions that Hermes imports."""
+    OPENCODE = "opencode"
+    """A session that OpenCode imports."""
     ZIP = "zip"
     """A page of HTML, and an archive of each store."""
 
@@ -70,6 +74,8 @@ _EXTENSIONS: dict[Shape, tuple[str, ...]] = {
     Shape.PARQUET: (".parquet",),
     Shape.ATIF: (".jsonl", ".json"),
     Shape.OPENAI: spec_of("openai").suffixes,
+    Shape.HERMES: (".json",),
+    Shape.OPENCODE: (".json",),
     Shape.ZIP: (".zip",),
 }
 

@@ -415,6 +415,8 @@ class Export:
         async with self._opened() as source:
             if file.kind == "state":
                 await _refuse_several(source.headers(where), "state_dict", "use --as archive")
+            if file.kind == "opencode-import":
+                await _refuse_several(source.headers(where), "opencode", "write a file of each")
             if self.options.clean:
                 file = CleanStore(file, self._cleaner)
             file.shard = where.shard
@@ -513,7 +515,7 @@ class Export:
         copied, anew = self.report.copied, CopyReport()
         copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
-            writer.begin(self.options.cover)
+            writer.begin(replace(self.options.cover, clean=self.options.clean))
             selected = select_with_places(store, self.where)
             if self.options.cover.pseudonyms:
                 selected = pseudonymous(selected)
@@ -620,6 +622,10 @@ def _target(shape: Shape, *, clean: bool) -> Location:
             return Location("state", "the state_dict")
         case Shape.OPENAI:
             return Location("openai", "the file", options={"clean": "yes"} if clean else {})
+        case Shape.HERMES:
+            return Location("hermes-import", "the file")
+        case Shape.OPENCODE:
+            return Location("opencode-import", "the file")
         case _:
             return Location("archive", "the archive")
 

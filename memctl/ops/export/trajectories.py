@@ -1,7 +1,8 @@
 """Memories as trajectories of the Agent Trajectory Interchange Format (ATIF), one per line.
 
-Harbor's RFC 0001 specifies the format.  Tool results belong to the step of their calls.  Therefore
-a step stays in RAM until its results were read, but only up to ``_HELD_BYTES`` of all such steps.
+Harbor's RFC 0001 specifies the format; ``dialects/atif.py`` reads it.  Tool results belong to the
+step of their calls.  Therefore a step stays in RAM until its results were read, but only up to
+``_HELD_BYTES`` of all such steps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from mimetypes import guess_type
 from typing import Any, TextIO
 from urllib.parse import quote, urlsplit
 
+from memctl.dialects.atif import AGENT, HEAD, VERSION, Digest, memory_note, message_note
 from memctl.dialects.view import (
+    NOTES,
     Block,
     Dialect,
     HintBlock,
@@ -28,10 +31,9 @@ from memctl.dialects.view import (
 )
 from memctl.json import jsonio
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
-from memctl.ops.export.writer import PageWriter, storable
+from memctl.ops.export.writer import Cover, PageWriter, storable
 from memctl.text.numbers import count
 
-VERSION = "ATIF-v1.7"
 _UNKNOWN = "unknown"
 _HELD_BYTES = 4 * 1024 * 1024
 """The approximate largest size of the steps in RAM, in bytes."""
@@ -39,8 +41,7 @@ _HELD_BYTES = 4 * 1024 * 1024
 _STEP_BYTES = 1000
 """The approximate bytes of a step in RAM in addition to its message."""
 
-_AGENT = "agent"
-_SOURCES = {"user": "user", "assistant": _AGENT, "system": "system"}
+_SOURCES = {"user": "user", "assistant": AGENT, "system": "system"}
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 _Json = dict[str, Any]
@@ -70,7 +71,7 @@ class _Step:
         found |= {"source": self.source, "message": _content(self.parts)}
         extra = self.extra
         thought = "\n".join(self.reasoning)
-        if self.source == _AGENT:
+        if self.source == AGENT:
             found |= {"reasoning_content": thought} if thought else {}
             found |= {"tool_calls": self.calls} if self.calls else {}
         else:  # the step has no place for them
@@ -86,8 +87,10 @@ class TrajectoryFile(PageWriter):
 
     def __init__(self, file: TextIO, dialect: Dialect) -> None:
         super().__init__(file, dialect)
+        self._keeps_notes = True
         self._written = 0
         """The number of written steps of the present memory."""
+        self._digest = Digest()
         self._agent = ""
         """The name of the agent of the present memory; empty if unknown so far."""
         self._held: deque[_Step] = deque()
@@ -96,6 +99,9 @@ class TrajectoryFile(PageWriter):
         """The sum of the sizes of the steps in ``_held``."""
         self._waiting: dict[str, _Step] = {}
         """The steps with tool calls that have no result yet, by the ids of the calls."""
+
+    def begin(self, cover: Cover) -> None:
+        self._keeps_notes = not cover.clean
 
     def add(self, page: Page) -> None:
         key = page.memory.key
@@ -109,13 +115,20 @@ class TrajectoryFile(PageWriter):
     def _message(self, entry: StoredMessage, place: int) -> None:
         view = self._dialect.parse(entry.message)
         source = _SOURCES.get(view.role or "", "system")
-        if source == _AGENT:
+        if source == AGENT:
             self._agent = self._agent or view.name or ""
         timestamp, extra = _about(view, entry, place)
-        size = len(entry.message) + _STEP_BYTES
+        # Of the steps and results of a message, the first has the note.
+        note = {NOTES: message_note(entry, place)} if self._keeps_notes else {}
+        size = len(entry.message) * (2 if note else 1) + _STEP_BYTES
+
+        def about_next() -> _Json:
+            nonlocal note
+            found, note = extra | note, {}
+            return found
 
         def new(source: str) -> _Step:
-            step = _Step(source, timestamp, dict(extra), size)
+            step = _Step(source, timestamp, about_next(), size)
             self._held.append(step)
             self._size += size
             return step
@@ -130,14 +143,14 @@ class TrajectoryFile(PageWriter):
                     new("system").results.append({**_result(block), "extra": about})
                 else:
                     found = {"source_call_id": block.id, **_result(block)}
-                    step.results.append(found if step is own else {**found, "extra": extra})
+                    step.results.append(found if step is own else {**found, "extra": about_next()})
                     if step is not own:
                         step.size += size
                         self._size += size
                     step.open.discard(block.id)
                 answered = True
                 continue
-            if own is None or (answered and source == _AGENT):
+            if own is None or (answered and source == AGENT):
                 own, answered = new(source), False
             self._say(own, block)
         if not view.blocks:
@@ -149,7 +162,7 @@ class TrajectoryFile(PageWriter):
                 step.reasoning.append(text)
             case ToolCallBlock():
                 step.calls.append(_call(block))
-                if step.source == _AGENT:
+                if step.source == AGENT:
                     if before := self._waiting.pop(block.id, None):
                         before.open.discard(block.id)
                     step.open.add(block.id)
@@ -179,28 +192,32 @@ class TrajectoryFile(PageWriter):
             self._file.write(", ")
         else:
             names = (key.user, key.session, *([key.part] if key.part else ()))
-            about = {
-                "schema_version": VERSION,
-                "session_id": key.session,
-                "trajectory_id": "/".join(quote(one, "", errors="surrogatepass") for one in names),
-            }
-            self._file.write(f'{_encoded(about)[:-1]}, "steps": [')
+            path = "/".join(quote(one, "", errors="surrogatepass") for one in names)
+            head = _encoded(dict(zip(HEAD, (VERSION, key.session, path), strict=True)))
+            self._digest.add(head.encode())
+            self._file.write(f'{head[:-1]}, "steps": [')
         self._written += 1
-        self._file.write(_encoded(step.value(self._written)))
+        text = _encoded(step.value(self._written))
+        self._digest.add(text.encode())
+        self._file.write(text)
 
     def _end(self, memory: Memory) -> None:
         if not self._written:
             self.left_out += 1
             return
         key = memory.key
-        extra = {"user": key.user, "path": key.part, "summary": memory.summary}
+        shown = {"user": key.user, "path": key.part, "summary": memory.summary}
+        extra: _Json = {name: value for name, value in shown.items() if value}
+        self._digest.add(_encoded(extra).encode())
+        if self._keeps_notes:
+            extra[NOTES] = memory_note(memory, self._dialect, self._digest)
         about = {
             "agent": {"name": self._agent or _UNKNOWN, "version": _UNKNOWN},
             "final_metrics": {"total_steps": self._written},
-            "extra": {name: value for name, value in extra.items() if value},
+            "extra": extra,
         }
         self._file.write(f"], {_encoded(about)[1:]}\n")
-        self._written, self._agent = 0, ""
+        self._written, self._agent, self._digest = 0, "", Digest()
 
     def remarks(self) -> list[str]:
         if not self.left_out:

@@ -27,13 +27,15 @@ class Cover:
 
     ``title`` is empty for a title from the names of the memories.  ``selected`` says what was
     selected; empty for a whole store.  ``unfolded`` opens what is folded otherwise.  With
-    ``pseudonyms``, numbers stand for users and sessions, and roles for speakers.
+    ``pseudonyms``, numbers stand for users and sessions, and roles for speakers.  ``clean`` leaves
+    out what only memctl reads.
     """
 
     title: str = ""
     selected: str = ""
     unfolded: bool = False
     pseudonyms: bool = False
+    clean: bool = False
     by: str = field(default_factory=user_name)
     """The user who exports."""
     when: datetime = field(default_factory=lambda: datetime.now().astimezone())

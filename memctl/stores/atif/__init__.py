@@ -1,0 +1,1 @@
+"""Trajectories of agents in files, in the Agent Trajectory Interchange Format (ATIF)."""

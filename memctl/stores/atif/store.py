@@ -1,0 +1,170 @@
+"""Files of trajectories in the Agent Trajectory Interchange Format (ATIF).
+
+A ``.json`` file holds one trajectory, another file one on each line.  A folder holds such files,
+also in its subfolders, as the jobs of Harbor do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from memctl.dialects.atif import TrajectoryMemory, is_trajectory, memories_of
+from memctl.errors import BadData, Failure, UsageError
+from memctl.json import jsonio
+from memctl.json.scan import BYTE_ORDER_MARK
+from memctl.layouts import foreign
+from memctl.location import visible
+from memctl.machine import system
+from memctl.machine.concurrency import in_thread
+from memctl.model import Edit, Finding, MemoryKey, Page, WriteMode, WriteResult
+from memctl.selection import Selection
+from memctl.store import Features, OpenMode, Store
+from memctl.storekit.batching import paginate
+from memctl.storekit.files import require_place, system_errors
+
+_DOCUMENT, _LINES = ".json", ".jsonl"
+_HINT = 'a trajectory is a JSON object: {"schema_version": "ATIF-v1.8", "agent": ..., "steps": []}'
+
+
+class _Text(NamedTuple):
+    """The JSON text of a trajectory: its place for errors, and a name for its session."""
+
+    place: str
+    name: str
+    text: bytes
+
+
+class TrajectoryStore(Store):
+    """The trajectories in a file or a folder, which memctl only reads.
+
+    The dialect is that of the first trajectory.
+    """
+
+    kind = "atif"
+    features = Features(
+        mark_order=True,
+        summaries=True,
+        ttl=True,
+        ttl_counts_down=False,
+        waits=True,
+        duplicate_ids=True,
+        parts=True,
+        retired=True,
+    )
+
+    async def open(self, mode: OpenMode) -> None:
+        self.mode = mode
+        if mode.creates:
+            self.refuse_changes()
+        require_place(self.location.path, self.label, create=False)
+        first = await in_thread(lambda: next(self._readable(), None))
+        if first is not None:
+            self.dialect = first.dialect
+
+    async def close(self) -> None:
+        """Do nothing: the store keeps no file open."""
+
+    # Reading
+
+    def read(self, where: Selection) -> AsyncGenerator[Page]:
+        return where.apply(self._pages(where), self.dialect)
+
+    async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
+        seen: set[MemoryKey] = set()
+        texts, changed = self._texts(), 0
+        while (one := await in_thread(lambda: next(texts, None))) is not None:
+            for found in self._memories(one):
+                changed += found.is_changed
+                key = found.memory.key
+                if not where.has_key(key):
+                    continue
+                if key in seen:
+                    self.left_out.failures[key] = Failure(
+                        "damaged", f"{one.place} repeats its name"
+                    )
+                    continue
+                seen.add(key)
+                self.left_out.others = True
+                for page in paginate(found.memory, found.messages, empty=False):
+                    yield page
+        if changed:
+            self.warnings.append(
+                f"other programs have changed {changed:,} trajectories of memctl in {self.label}: "
+                "what their steps say counts, and ids, marks and what else memctl noted are gone"
+            )
+
+    def _memories(self, one: _Text) -> Iterator[TrajectoryMemory]:
+        try:
+            for found in memories_of(jsonio.loads(one.text), one.name):
+                if found.dialect.full_name != self.dialect.full_name:
+                    mine, other = self.dialect.full_name, found.dialect.full_name
+                    raise ValueError(f"its messages are of {other}, and those before it of {mine}")
+                yield found
+        except ValueError as error:
+            text = f"{one.place} is damaged: {error}"
+            if not self.skips_damage:
+                raise BadData(text, _HINT) from error
+            self.damage.append(Finding("damaged-row", None, 1, (), text))
+
+    def _readable(self) -> Iterator[TrajectoryMemory]:
+        """Yield the memories that are not damaged."""
+        for one in self._texts():
+            try:
+                yield from memories_of(jsonio.loads(one.text), one.name)
+            except ValueError:  # ``read`` reports it
+                continue
+
+    def _texts(self) -> Iterator[_Text]:
+        path, others = self.location.path, []
+        if not path.is_dir():
+            yield from _texts_of(path, path.stem)
+            return
+        with system_errors(path, "read"):
+            files = sorted(one for one in path.rglob("*.json*") if one.is_file())
+        for file in files:
+            if file.suffix not in (_DOCUMENT, _LINES):
+                continue
+            name = str(file.relative_to(path).with_suffix(""))
+            if is_trajectory(foreign.beginning(foreign.start_of(file))):
+                yield from _texts_of(file, name)
+            else:
+                others.append(visible(str(file)))
+        if len(others) == len(files):
+            raise BadData(f"{self.label} has no trajectory", _HINT)
+        if others:
+            text = f"{len(others):,} files hold no trajectories, such as {others[0]}"
+            self.warnings += [] if text in self.warnings else [text]
+
+    # Changing
+
+    def refuse_changes(self) -> NoReturn:
+        raise UsageError(
+            f"{self.label} has trajectories, which memctl only reads",
+            "import it into a store; write trajectories with: memctl export STORE --as atif",
+        )
+
+    def write(
+        self,
+        pages: AsyncGenerator[Page],  # noqa: ARG002
+        mode: WriteMode = WriteMode.ADD,  # noqa: ARG002
+    ) -> AsyncGenerator[WriteResult]:
+        self.refuse_changes()
+
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:  # noqa: ARG002
+        self.refuse_changes()
+
+
+def _texts_of(path: Path, name: str) -> Iterator[_Text]:
+    place = visible(str(path))
+    with system_errors(path, "read"):
+        if path.suffix.lower() == _DOCUMENT:
+            yield _Text(place, name, system.read_file(path).removeprefix(BYTE_ORDER_MARK))
+            return
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if number == 1:
+                    line = line.removeprefix(BYTE_ORDER_MARK)
+                if line.strip():
+                    yield _Text(f"line {number:,} of {place}", f"{name}-{number:06}", line)

@@ -1,0 +1,1 @@
+"""The sessions of Hermes, an agent of Nous Research."""

@@ -1,0 +1,1 @@
+"""Hermes with memctl: its SessionDB writes, reads and imports the sessions."""
