@@ -203,6 +203,8 @@ def test_calls_that_wait_are_a_named_loss(run: Run, folder: Path, tmp_path: Path
 
 REFUSED = {
     "a role in lower case": (message("m9", "user"), "role 'user'"),
+    "a list as role": (message("m9", ["USER"]), "role ['USER']"),  # type: ignore[arg-type]
+    "a list as type": (message("m9", content=[{"type": ["text"]}]), "block type ['text']"),
     "an unknown block": (message("m9", content=[{"type": "hologram"}]), "block type 'hologram'"),
     "a text as content": (message("m9", content="hello"), "not a list of blocks"),
     "a result of a user": (
