@@ -200,8 +200,8 @@ class AgentScopeJava(AgentScope1):
     def is_summary(self, view: MessageView) -> bool:
         return view.name == SUMMARY_NAME
 
-    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
-        return place != "system"
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        return place != "system" and (media.url, media.data) != (None, None)
 
     def may_be_lost(self, text: bytes) -> bool:
         return super().may_be_lost(text) or _WAITS.search(text) is not None
