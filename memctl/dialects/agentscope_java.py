@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, ClassVar
 
 from memctl.dialects import agentscope, agentscope1
@@ -99,17 +100,19 @@ class AgentScopeJavaView(AgentScope1View):
     @property
     def fault(self) -> str:
         role, content = self.value.get(ROLE), self.value.get(CONTENT)
-        if role not in _ALLOWED:
+        if not isinstance(role, str | None) or role not in _ALLOWED:
             return f"its role {role!r} is not one of {', '.join(filter(None, _ALLOWED))}"
         if not isinstance(content, list | None):
             return "its content is not a list of blocks"
-        found = [_misfit(self.value, _MESSAGE_FIELDS)]
-        found += map(_fault_of_scalar, _scalars(self.value))
-        found += map(_fault_of_block, content or ())
-        found += (
-            f"a message of role {role} holds a block of type {block.get('type')!r}"
-            for block in content or ()
-            if isinstance(block, dict) and block.get("type") not in _ALLOWED[role]
+        found = chain(
+            [_misfit(self.value, _MESSAGE_FIELDS)],
+            map(_fault_of_scalar, _scalars(self.value)),
+            map(_fault_of_block, content or ()),
+            (  # each block has a type now
+                f"a message of role {role} holds a block of type {block['type']!r}"
+                for block in content or ()
+                if block["type"] not in _ALLOWED[role]
+            ),
         )
         return next(filter(None, found), "")
 
@@ -197,8 +200,8 @@ class AgentScopeJava(AgentScope1):
     def is_summary(self, view: MessageView) -> bool:
         return view.name == SUMMARY_NAME
 
-    def holds_media(self, media: MediaBlock, place: str) -> bool:  # noqa: ARG002
-        return place != "system"
+    def holds_media(self, media: MediaBlock, place: str) -> bool:
+        return place != "system" and (media.url, media.data) != (None, None)
 
     def may_be_lost(self, text: bytes) -> bool:
         return super().may_be_lost(text) or _WAITS.search(text) is not None

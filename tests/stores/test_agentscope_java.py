@@ -169,6 +169,7 @@ def conversation() -> dict[MemoryKey, list[StoredMessage]]:
         agentscope1("m4", "system", [image]),
         agentscope1("m5", "user", [{"type": "tool_result", "id": "c9", "name": "t", "output": []}]),
         agentscope1("m6", "robot", [{"type": "hologram", "depth": 3}], name=None),
+        agentscope1("m7", "user", [{"type": "audio", "place": "nowhere"}]),
     ]
     return {KYOTO: said, MemoryKey("späh", "a:b/c"): said[:2], MemoryKey("", "solo"): said[1:4]}
 
@@ -181,7 +182,7 @@ def test_ring_through_each_store_loses_nothing(
     two = f"sqlite:///{tmp_path}/two.db?layout=agentscope2"
     there, back = (new_place(name, tmp_path, servers).text for _ in range(2))
     asyncio.run(fill(first, conversation()))
-    fails(run("migrate", first, there), 9, "image 1, hologram 1")
+    fails(run("migrate", first, there), 9, "image 1, hologram 1, audio 1")
     for source, target in ((first, there), (there, two), (two, back), (back, last)):
         assert run("migrate", source, target, "--lossy").exit_code == 0
     found, before = contents(last), contents(first)
@@ -203,6 +204,8 @@ def test_calls_that_wait_are_a_named_loss(run: Run, folder: Path, tmp_path: Path
 
 REFUSED = {
     "a role in lower case": (message("m9", "user"), "role 'user'"),
+    "a list as role": (message("m9", ["USER"]), "role ['USER']"),  # type: ignore[arg-type]
+    "a list as type": (message("m9", content=[{"type": ["text"]}]), "block type ['text']"),
     "an unknown block": (message("m9", content=[{"type": "hologram"}]), "block type 'hologram'"),
     "a text as content": (message("m9", content="hello"), "not a list of blocks"),
     "a result of a user": (
