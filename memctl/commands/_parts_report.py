@@ -184,7 +184,9 @@ def _contents(report: InspectReport | InspectByReport) -> RenderableType:
 def _info(row: InspectedMemory) -> MemoryInfo:
     """Return the facts of a memory; the roles are in the totals."""
     names = "messages", "bytes", "marks", "unread", "first", "last", "summary", "ttl"
-    return MemoryInfo(_key(row), **{name: getattr(row, name) for name in names})
+    found = MemoryInfo(_key(row), **{name: getattr(row, name) for name in names})
+    found.title, found.project = row.title or "", row.project or ""
+    return found
 
 
 def _health(report: DoctorReport) -> Iterable[RenderableType]:
