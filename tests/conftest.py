@@ -161,6 +161,8 @@ def _away(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    for name in "CLAUDE_CONFIG_DIR", "CODEX_HOME":
+        monkeypatch.setenv(name, str(home / name))
 
 
 @pytest.fixture

@@ -73,7 +73,6 @@ def delete(
       memctl delete agents.db --mark hint --older-than 7d --dry-run
       memctl delete prod --user ada --keep-last 100
       memctl delete prod --older-than 90d --max-delete 10% --yes
-      memctl delete codex: --project ~/shop --larger-than 50MB
     """
     if larger_than is not None:
         where = replace(where, larger=data_size("--larger-than", larger_than))

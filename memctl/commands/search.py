@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from memctl.embedder import Embedder
 
 
+_AGENTS = f"@{FLEET}"
+
+
 @opens_stores
 def search(
     run: Run,
@@ -65,14 +68,13 @@ def search(
       memctl search agents.db knee surgery --user ada
       memctl search agents.db archive.ndjson '"kyoto trip" -train' --around 2
       memctl search agents.db "where does she live" --by both --embedder local
-      memctl search @agents "connection pool" --project ~/shop
     """
     output = run.output
     stores, query = _split(run, words)
     if ids and output.format is not Format.TABLE:
         raise UsageError(f"--ids and --format {output.format} cannot be combined", "choose one")
     model = _embedder(run, by, embedder)
-    places = [_located(run, one) for store in stores for one in run.members(store)]
+    places = [_located(run, one) for store in stores for one in _members(run, store)]
     with ExitStack() as stack:
         keep = index and all(place.kind != "stdio" for place in places)
         locations = [stack.enter_context(readable(one, where, path)) for one in places]
@@ -122,6 +124,11 @@ def _split(run: Run, words: list[str]) -> tuple[list[str], str]:
     return stores, " ".join(query)
 
 
+def _members(run: Run, store: str) -> tuple[str, ...]:
+    """Return the names of the stores of coding agents for ``@agents``; else the name itself."""
+    return run.members(store) if store == _AGENTS else (store,)
+
+
 def _located(run: Run, store: str) -> Location:
     """Return the location of a store.
 
@@ -137,10 +144,10 @@ def _located(run: Run, store: str) -> Location:
 
 
 def _names_store(run: Run, word: str) -> bool:
-    """Return whether a word is an alias or a fleet, or looks like a path or URL of a store."""
+    """Return whether a word is an alias or ``@agents``, or looks like a path or URL of a store."""
     if run.configuration().alias(word) is not None or os.path.lexists(word):
         return True
-    if word.startswith("@") and word[1:] in (*run.configuration().fleets, FLEET):
+    if word == _AGENTS:
         return True
     if field_of(word):
         return False

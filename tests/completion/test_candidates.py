@@ -44,6 +44,7 @@ INSPECT = [
     *("--id", "--since", "--until", "--older-than", "--newer-than", "--last", "--match", "--live"),
     *(
         "--not-live",
+        "--project",
         "--help",
         "--config",
         "-q",
