@@ -88,6 +88,21 @@ def test_hermes_archive_brings_sessions_back(run: Run, hermes: str, tmp_path: Pa
     assert run("verify", archive, hermes).exit_code == 0
 
 
+def test_hermes_retain_archives_and_deletes(run: Run, hermes: str, tmp_path: Path) -> None:
+    before, config = rows(hermes), tmp_path / "config.toml"
+    config.write_text(
+        f'[stores.agent]\nurl = "{hermes}"\n'
+        '[[retention]]\nname = "old"\nstore = "agent"\naction = "delete"\n'
+        f'archive = "{tmp_path}/old-{{date}}.ndjson.zst"\nselect = {{ until = "2100-01-01" }}\n'
+    )
+    done = run("--config", config, "retain", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert rows(hermes) == [[], [], []]
+    [archive] = tmp_path.glob("old-*")
+    assert run("import", archive, hermes).exit_code == 0
+    assert rows(hermes) == before
+
+
 def test_hermes_delete_by_age_takes_whole_sessions(run: Run, hermes: str) -> None:
     rows(hermes, "UPDATE messages SET timestamp = timestamp - 1e8 WHERE session_id = 's1'")
     rows(hermes, "UPDATE messages SET timestamp = timestamp - 1e8 WHERE id = 9")
