@@ -20,12 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import Connection, inspect
-
 from memctl.dialects.agentscope import CONTENT, ID
 from memctl.dialects.rows import EXTRA, PARTS, utc_of
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import RejectedValue, is_text
+from memctl.engines.sql.inspector import inspect
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import FILLED, Key, Row, Rows, RowTable
 from memctl.engines.sql.side_effects import Trigger
@@ -119,7 +118,7 @@ class SessionRowsStore(RowStore):
         return ()
 
     async def prepare(self) -> None:
-        there = await self.database.run(_columns_by_table)
+        there = await self.database.look(_columns_by_table)
         part = (self.part[0],) if self.part else ()
         for needed in (self.heads, self.messages, *part):
             lacking = {*needed.key, needed.session} - {*there.get(needed.name, ())}
@@ -300,7 +299,7 @@ class SessionRowsStore(RowStore):
     ) -> tuple[Rows, str]:
         updated = self.log.at(self.updated[0])
         if why := self._at_work(row[updated] for row in rows[self.log.name].values()):
-            raise Rejected("held", why)
+            raise Rejected("locked", why)
         if there.exists and not new.messages:
             pairs = rows[_CHILDREN].values()
             children = [child for child, parent in pairs if parent == key.session]
@@ -392,7 +391,7 @@ class SessionRowsStore(RowStore):
         for some in pieces(sorted(rows)):
             for (last,) in await self.database.fetch_all(connection, sql, {"names": some}):
                 if why := self._at_work([last]):
-                    raise RejectedValue(why, "held")
+                    raise RejectedValue(why, "locked")
         return rows
 
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
@@ -409,7 +408,7 @@ class SessionRowsStore(RowStore):
         return [text for text in await super().side_effects(where, deletion) if text not in own]
 
 
-def _columns_by_table(connection: Connection) -> dict[str, list[str]]:
+def _columns_by_table(connection: Any) -> dict[str, list[str]]:
     found = inspect(connection)
     return {
         name: [one["name"] for one in found.get_columns(name)] for name in found.get_table_names()
