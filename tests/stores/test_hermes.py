@@ -119,8 +119,9 @@ def test_hermes_keeps_what_memctl_cannot_change(run: Run, hermes: str) -> None:
     assert "export STORE --as hermes" in done.stderr
     assert rows(hermes) == before
     rows(hermes, f"UPDATE messages SET timestamp = {time.time()} WHERE id = 16")
-    done = run("delete", hermes, "--all", "--yes")
-    assert "try it later" in done.stdout + done.stderr
+    [failure] = report(run("delete", hermes, "--all", "--yes", "--json"), 7)["failures"]
+    assert (failure["session"], failure["code"]) == ("s3", "locked")
+    assert "try it later" in failure["message"]
     done = run("erase", hermes, "--session", "s3", "--yes")
     assert "try it later" in done.stdout + done.stderr
     assert rows(hermes, "SELECT id FROM sessions") == [("s3",)]
