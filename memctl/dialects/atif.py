@@ -215,7 +215,7 @@ def _messages(value: _Json, steps: list[_Json], key: MemoryKey) -> list[StoredMe
 
 
 def _split(step: Any, agent: str) -> Iterator[_Json]:
-    """Yield the messages of a step, without ids: that of the speaker, then one for each result.
+    """Yield the messages of a step, without ids: the speaker's message, then each result.
 
     Raises:
         ValueError: memctl does not understand the step; the text goes on after its number.

@@ -192,7 +192,7 @@ class SessionLineView(DocumentView):
 
     @property
     def said(self) -> list[Block]:
-        """What the line says; empty if it is bookkeeping of the agent."""
+        """The content of the line; empty for the bookkeeping of the agent."""
         return []
 
 

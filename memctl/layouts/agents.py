@@ -14,10 +14,10 @@ FLEET = "agents"
 
 
 class Agent(NamedTuple):
-    """A coding agent: the kind of its store, and where it keeps its sessions.
+    """A coding agent: the kind of its store, and the folder with its sessions.
 
-    Its folder is the value of the environment variable ``variable``, or of ``usual``; ``below`` is
-    the folder in that, or empty.  ``sessions`` are the names in its folder that hold sessions.
+    The folder is named by the environment variable ``variable``; ``usual`` is the default.
+    ``below`` is a subfolder, or empty.  ``sessions`` are the files and folders with sessions.
     """
 
     kind: str

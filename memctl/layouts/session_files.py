@@ -252,7 +252,7 @@ class SessionFilesStore(Store):
                 del page
 
     def _next(self, pages: Iterator[Page], key: MemoryKey, begun: bool) -> Page | None:
-        """Return the next page of a session; None at its end, and if it cannot be read.
+        """Return the next page of a session; None at the end, or if the session is unreadable.
 
         Raises:
             DamagedMemory: the session cannot be read, and ``begun`` says that it was in part.
@@ -637,7 +637,7 @@ class LostSession:
         self._number = 0
 
     def change(self, changes: Iterable[Change]) -> None:
-        """Compare the messages to delete with those that are there."""
+        """Compare the messages to delete with the stored messages."""
         for change in changes:
             if self._failure is not None:
                 return

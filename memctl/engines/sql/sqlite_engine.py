@@ -45,7 +45,7 @@ class SqliteResult:
 
 
 class SqliteConnection(AsyncConnection):
-    """A connection of aiosqlite; each statement is one call in its thread."""
+    """A connection of aiosqlite; a statement is one call in the thread of the connection."""
 
     def __init__(self, driver: Connection) -> None:
         self._driver = driver

@@ -37,7 +37,7 @@ _MARKS = "memctl_marks"
 FEATURES = Features(marks=frozenset({SUMMARY}), empty=True, duplicate_ids=True)
 
 Kept = dict[str, bytes | list[bytes]]
-"""What a session keeps by key: the JSON text of a value, or those of the items of a list."""
+"""The contents of a session by key: the JSON text of a value, or of each item of a list."""
 
 
 class Naming(NamedTuple):

@@ -1,7 +1,7 @@
 """Files of trajectories in the Agent Trajectory Interchange Format (ATIF).
 
-A ``.json`` file holds one trajectory, another file one on each line.  A folder holds such files,
-also in its subfolders, as the jobs of Harbor do.
+A ``.json`` file holds a trajectory; any other file holds a trajectory on each line.  A folder holds
+such files, also in subfolders, like the jobs of Harbor.
 """
 
 from __future__ import annotations
