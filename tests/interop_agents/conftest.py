@@ -168,6 +168,12 @@ def said_in(part: dict[str, Any]) -> str:
     raise AssertionError(part)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _programs() -> None:
+    if not PROGRAMS.is_dir():
+        pytest.skip("npm could not install the programs: see scripts/interop")
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[AgentServer]:
     with agent_server() as server:
