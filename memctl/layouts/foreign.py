@@ -383,6 +383,16 @@ FORMATS: tuple[ForeignFormat, ...] = (
         ),
     ),
     ForeignFormat(
+        "a session that OpenCode exports or imports",
+        "opencode import takes it; name the folder of OpenCode: opencode:FOLDER",
+        document=_all(_has("info", "messages"), _has("info", "parts", at=("messages", 0))),
+    ),
+    ForeignFormat(
+        "sessions that Hermes imports",
+        "SessionDB.import_sessions takes them; name the folder of Hermes: hermes:FOLDER",
+        document=_items(_has("source", "started_at", "messages")),
+    ),
+    ForeignFormat(
         "a session of Gemini CLI",
         document=_any(_has("sessionId", "projectHash"), _items(_has("sessionId", "messageId"))),
         line=_has("sessionId", "projectHash"),

@@ -44,6 +44,13 @@ DOCUMENTS: dict[str, Any] = {
         "projectHash": "p",
         "messages": [{"id": "1", "type": "user", "content": "hello"}],
     },
+    "a session that OpenCode exports or imports": {
+        "info": {"id": "ses_1"},
+        "messages": [{"info": {"role": "user"}, "parts": [{"type": "text", "text": "hello"}]}],
+    },
+    "sessions that Hermes imports": [
+        {"id": "s", "source": "cli", "started_at": 1.0, "messages": TALK}
+    ],
     "a session of Continue": {"history": [{"message": TALK[0], "contextItems": []}]},
     "a chat of GitHub Copilot": {"responderUsername": "GitHub Copilot", "requests": []},
     "a SimpleChatStore of LlamaIndex": {
