@@ -569,8 +569,8 @@ class Store(ABC):
             raise UsageError(
                 f"{self.label}: memctl adds and deletes its sessions whole, and changes no "
                 "message in one",
-                "delete whole sessions, with --session, --project, --older-than or --all; to change "
-                "messages, copy them to another store",
+                "delete whole sessions, with --session, --project, --older-than or --all; to "
+                "change messages, copy them to another store",
             )
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:  # noqa: ARG002
