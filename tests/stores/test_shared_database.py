@@ -588,6 +588,18 @@ def test_shared_triggers_that_keep_rows_fail_their_memory(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("in_layout", [("postgresql", "agentscope2")], indirect=True)
+def test_shared_numbers_of_sessions_stop_a_deletion(run: Run, in_layout: Shared) -> None:
+    """An undo could not give a row its number back."""
+    before = contents(in_layout.url)
+    in_layout.execute("ALTER TABLE messages ADD COLUMN n INT GENERATED ALWAYS AS IDENTITY")
+    text = "the column 'n' of the table 'messages'"
+    fails(run("delete", in_layout.url, "--last", "3", "--yes"), 8, text)
+    assert contents(in_layout.url) == before
+    assert run("delete", in_layout.url, "--last", "3", "--yes", "--no-backup").exit_code == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "in_layout", [*AGENTSCOPE2, ("mysql", "agentscope2"), ("sqlite", BRANCHES)], indirect=True
 )

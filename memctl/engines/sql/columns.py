@@ -125,6 +125,8 @@ class Column(NamedTuple):
     """The SQL of the default value; empty without one."""
     computed: bool = False
     """True if the database computes every value and accepts none."""
+    numbered: bool = False
+    """True if the database numbers the rows, and lets no statement change a number."""
     form: TextForm = TextForm()
     """The form in which the driver exchanges texts."""
 
@@ -286,10 +288,15 @@ def columns_of(database: Database, table: str, connection: Connection) -> dict[s
             or one["name"] in defaults,
             default_sql=one["default"] or defaults.get(one["name"], ""),
             computed=bool(one.get("computed")),
+            numbered=_numbers(one.get("identity")),
             form=forms.get(one["name"], TextForm()),
         )
         for one in inspect(connection).get_columns(table)
     }
+
+
+def _numbers(identity: Any) -> bool:
+    return bool(identity and identity.get("always"))
 
 
 async def filled_zone(

@@ -240,10 +240,13 @@ class RowStore(SqlStore):
             if not table.session:
                 continue
             condition = session_condition(where, table.session)
-            columns = [*table.typed.values()]
-            if table is not self.head:
-                columns += await self.added.of(table)
-            if columns and (found := await self._unrestorable(table, columns, condition)):
+            added = [] if table is self.head else await self.added.of(table)
+            restored = {*table.columns, *(one.name for one in added if not one.numbered)}
+            columns = [*table.typed.values(), *added]
+            found = columns and await self._unrestorable(table, columns, condition)
+            if not found and any(one.numbered for one in added):
+                found = await self.database.find_other_values(table.name, restored, condition)
+            if found:
                 return found
         return ""
 
