@@ -15,7 +15,6 @@ import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text as sql
 
 from memctl.model import MemoryKey, StoredMessage
 from memctl.stores.agentscope2.sql import AGENTS, MESSAGES, SESSIONS
@@ -130,18 +129,16 @@ async def _fill_tables(place: Place, found: list[Any]) -> None:
             database.connect() as connection,
             database.transaction(connection),
         ):
-            await connection.execute(sql("INSERT INTO users VALUES ('u')"))
-            await connection.execute(sql("INSERT INTO session VALUES ('s', 'u')"))
+            await connection.execute("INSERT INTO users VALUES ('u')")
+            await connection.execute("INSERT INTO session VALUES ('s', 'u')")
             for number, (id, form, position, marks, indent) in enumerate(found):
                 row = form.format(id)
                 text = json.dumps(message(id, number), indent=indent)
                 if indent == "\t":
                     text = text.replace("\n", "\r\n")
-                await connection.execute(
-                    sql(insert), {"id": row, "msg": text, "position": position}
-                )
+                await connection.execute(insert, {"id": row, "msg": text, "position": position})
                 for mark in marks:
-                    marked = sql("INSERT INTO message_mark VALUES (:id, :mark)")
+                    marked = "INSERT INTO message_mark VALUES (:id, :mark)"
                     await connection.execute(marked, {"id": row, "mark": mark})
 
 
@@ -154,7 +151,7 @@ async def _dump_tables(place: Place) -> Any:
         ):
             found = {}
             for table in ("users", "session", "message", "message_mark"):
-                rows = await connection.execute(sql(f"SELECT * FROM {table}"))
+                rows = await connection.execute(f"SELECT * FROM {table}")
                 found[table] = sorted([repr(value) for value in row] for row in rows)
             return found
 
@@ -299,7 +296,7 @@ async def _dump_session_tables(place: Place) -> Any:
         found = {}
         async with database.connect() as connection, database.read_transaction(connection):
             for table in ("sessions", "messages", "agents"):
-                rows = await connection.execute(sql(f"SELECT * FROM {table}"))
+                rows = await connection.execute(f"SELECT * FROM {table}")
                 found[table] = sorted(
                     ([json.loads(one) if _is_json(one) else one for one in row] for row in rows),
                     key=lambda row: [str(one) for one in row if not isinstance(one, dict)],

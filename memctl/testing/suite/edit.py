@@ -556,6 +556,6 @@ class EditTests:
         await write_into(place, [one], needs="duplicate_ids")
         async with changing(place) as store:
             marks = samples.possible(("hint",))
-            results = await edit(store, edits(key, [Change("twin", marks)] * 4))
+            results = await edit(store, edits(key, [Change("twin", marks)] * 5))
             assert_changed(results[key])
         await assert_holds(place, [one])
