@@ -66,7 +66,7 @@ def last(screen: str) -> str:
 
 def run_of(screen: str) -> str:
     """Return the run that the last line names."""
-    found = re.search(r"undo it with: memctl\s+undo (\w{5})$", screen.strip())
+    found = re.search(r"undo\s+it\s+with:\s+memctl\s+undo\s+(\w{5})$", screen.strip())
     assert found, screen
     return found[1]
 

@@ -87,8 +87,12 @@ async def test_findings_stop_although_the_store_never_pauses(agents: str) -> Non
         began = time.monotonic()
         await driver.pilot.press("q")
     assert time.monotonic() - began < 1
-    await asyncio.sleep(0.2)
-    assert "memctl-store" not in [thread.name for thread in threading.enumerate()]
+    for _ in range(100):
+        await asyncio.sleep(0.05)
+        names = [thread.name for thread in threading.enumerate()]
+        if "memctl-store" not in names:
+            break
+    assert "memctl-store" not in names
 
 
 async def test_findings_of_lost_connection(agents: str) -> None:

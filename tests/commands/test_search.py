@@ -290,7 +290,7 @@ def test_search_imports_no_driver_when_nothing_changed(store: Path) -> None:
         "import sys; sys.argv = ['memctl', 'search', sys.argv[1], 'umbrella'];"
         "from memctl.__main__ import main\n"
         "try: main()\n"
-        "finally: sys.stderr.write(repr('sqlalchemy' in sys.modules))"
+        "finally: sys.stderr.write(repr('aiosqlite' in sys.modules))"
     )
     for expected in ("True", "False"):
         done = subprocess.run(

@@ -521,7 +521,9 @@ class Export:
                 selected = pseudonymous(selected)
             if self.options.clean:
                 self._cleaner = NoteCleaner()
-                selected = self._cleaner.clean(selected)
+                # A trajectory has the original of each message beside what it shows.
+                every = self.report.shape is Shape.ATIF
+                selected = self._cleaner.clean(selected, every=every)
             async with aclosing(selected) as pages:
                 async for page in pages:
                     try:
