@@ -206,7 +206,7 @@ class Features:
     Git and other programs that copy files change the time.  Comparisons ignore the time.
     """
     retired: bool = False
-    """memctl writes nothing in the format: it only reads it, or reads and erases it."""
+    """memctl writes nothing in the format; memctl reads the data, and may erase them."""
     columns: frozenset[str] = frozenset()
     """The columns whose values ``extra`` of a message may hold."""
     filled_columns: frozenset[str] = frozenset()

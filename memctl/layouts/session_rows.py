@@ -1,6 +1,6 @@
 """Stores of coding agents that keep their sessions in the rows of a SQLite file.
 
-memctl reads such sessions, deletes them whole, and puts them back.
+memctl reads sessions, deletes whole sessions, and undoes such deletions.
 
 A message is a row as the program stores it: its content has the value of each column, and in
 ``parts`` the rows of another table that belong to the message::

@@ -56,8 +56,8 @@ def whole_memories(where: Selection) -> Selection:
 async def in_whole_memories(store: Store, where: Selection) -> Selection:
     """Return the selection of what memctl deletes from a store.
 
-    From a store with ``Features.whole_memories``, these are the memories of the selected size of
-    which every message is in the selected period.  From another store, it is what is selected.
+    For a store with ``Features.whole_memories``, the result selects the memories of the selected
+    size of which every message is in the selected period.  For other stores, ``where`` stays.
 
     Raises:
         UsageError: the store has ``Features.whole_memories``, and ``where`` selects messages by

@@ -66,10 +66,10 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 
 
 def _conversations(left: Store, right: Store) -> tuple[Store, Store] | None:
-    """Return both stores, shown in a dialect in which they have only what agents read.
+    """Return both stores, shown in a dialect that leaves out messages that no agent reads.
 
-    Such a dialect is needed if messages that no agent reads would not be copied
-    (``Dialect.notes_unread``).  None if all messages would be.
+    None if both dialects are the same, or if both keep such messages in notes
+    (``Dialect.notes_unread``): then a copy has all messages.
 
     Raises:
         UsageError: as ``shown_as``.

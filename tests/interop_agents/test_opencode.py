@@ -1,4 +1,4 @@
-"""What OpenCode sends when it resumes is what memctl shows, restores and writes for its import."""
+"""OpenCode resumes sessions that memctl restores or writes, and sends what memctl shows."""
 
 from __future__ import annotations
 

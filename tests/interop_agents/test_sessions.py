@@ -1,4 +1,4 @@
-"""What memctl shows, brings back and carries over is what the real programs send."""
+"""The real programs resume sessions that memctl restores or carries over, and send them whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Hermes sends when it resumes is what memctl shows, restores and writes for its import."""
+"""Hermes resumes sessions that memctl restores or writes, and sends what memctl shows."""
 
 from __future__ import annotations
 

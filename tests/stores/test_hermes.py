@@ -41,7 +41,7 @@ def rows(store: str, sql: str = "") -> Sequence[Any]:
 
 
 def found_by_index(store: str, word: str) -> int:
-    """How many messages the indexes of Hermes find, of both kinds together."""
+    """The number of messages that both indexes of Hermes find together."""
     queries = (
         f"SELECT COUNT(*) FROM {name} WHERE {name} MATCH '{word}'"
         for name in ("messages_fts", "messages_fts_trigram")

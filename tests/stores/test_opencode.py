@@ -57,7 +57,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 def sent(run: Run, store: str) -> str:
-    """What ``context`` shows of the session."""
+    """The messages of the session that ``context`` shows."""
     done = run("context", store, "--session", "ses_one")
     assert done.exit_code == 0, done.stderr
     return done.stdout

@@ -51,7 +51,7 @@ AGENTSCOPE_JAVA: dict[str, Any] = {
     "many": 100,
     "large": WHOLE,
 }
-"""What the stores of AgentScope Java have in common."""
+"""The settings that all stores of AgentScope Java share."""
 
 
 def _redis(

@@ -67,9 +67,9 @@ class Naming(NamedTuple):
     def key(self, name: str, state: object = None) -> MemoryKey:
         """Return the memory of a session.
 
-        ``state`` is the JSON of the state of the agent, or its beginning, if there is one.  It
-        tells the names where ``name`` is ambiguous.  A name without a user is one of AgentScope
-        Java 1.
+        ``state`` is the JSON of the state of the agent, or the beginning of this JSON.  The state
+        has the user and the session of an ambiguous ``name``.  A name without a user is of
+        AgentScope Java 1.
         """
         user, separator, session = name.partition(self.separator)
         is_clear = self.quoted is str and self.separator not in session

@@ -326,7 +326,7 @@ class SqlAgentScopeJavaStore(RowStore):
 
 
 def _kept(rows: Iterable[Row]) -> Kept:
-    """Return what a session keeps in its rows, which are in order; without the hashes of lists."""
+    """Return the values of a session by key, without the hashes of lists; ``rows`` are in order."""
     found: dict[str, list[bytes]] = {}
     for _, key, _, value, *_ in rows:
         found.setdefault(key, []).append(jsonio.encoded(value))

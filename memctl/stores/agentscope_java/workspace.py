@@ -48,7 +48,7 @@ class Scope(NamedTuple):
         return [f"/{session}{end}" for session in sorted(sessions) for end in ends]
 
     def session_of(self, file: str) -> str | None:
-        """Return the session whose file this is; None if it is of no session alone."""
+        """Return the session to which a file belongs; None for files of several sessions."""
         for end in reversed(_ENDS.get(self.folder, ())):  # the longest end first
             if file.endswith(end) and file != INDEX:
                 return file.removesuffix(end).removeprefix("/")

@@ -1,6 +1,6 @@
 """Files of trajectories in the Agent Trajectory Interchange Format (ATIF).
 
-A ``.json`` file holds a trajectory; any other file holds a trajectory on each line.  A folder holds
+A ``.json`` file holds a trajectory; each line of a ``.jsonl`` file is a trajectory.  A folder holds
 such files, also in subfolders, like the jobs of Harbor.
 """
 
