@@ -436,7 +436,8 @@ class Converter(ABC):
         if self._passing is not None:
             return value
         others = [one for one in _noted(value) if one not in (self.source.name, self.target.name)]
-        value, self._passing = take_extras(value, others)
+        if others:  # messages before it may be those of the agent alone
+            value, self._passing = take_extras(value, others)
         return value
 
     def _put_extras(self, value: Message) -> None:

@@ -438,3 +438,13 @@ def test_what_no_model_gets_is_left_out_and_named(claude: Path, tmp_path: Path, 
     assert "left out" in result.stderr
     found = report(run("inspect", tmp_path / "a.db", "--json"))["memories"]
     assert found[0]["messages"] == len(SAID)
+
+
+def test_what_a_store_keeps_besides_messages_travels_behind_the_lines_of_the_agent(
+    claude: Path, codex: Path, run: Run
+) -> None:
+    """The first message with notes has the state of the session; lines of the agent are before."""
+    source, chosen = str(Path(__file__).parent / "agentscope_java"), ("--session", "solo")
+    for target in f"claude-code:{claude}", f"codex:{codex}":
+        assert run("migrate", source, target, *chosen, "--lossy").exit_code == 0
+        assert run("verify", source, target, *chosen).exit_code == 0
