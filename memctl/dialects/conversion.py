@@ -259,6 +259,10 @@ def _noted(value: Message) -> list[str]:
     return list(notes) if isinstance(notes, dict) else []
 
 
+def _has_notes(entry: StoredMessage) -> bool:
+    return may_have_note(entry.message) and bool(_noted(_parse(entry).value))
+
+
 def _take_note(value: Message, dialect: str) -> tuple[Message, _Note | None]:
     """Return a message without its note for a dialect, and the note.
 
@@ -373,17 +377,30 @@ class Converter(ABC):
         """``Memory.extra`` of further dialects, to move from the first message to the first new
         message; None before the first message."""
 
-    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+    def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
         """Return ``memory`` for the target dialect; call this before ``add``.
 
-        ``first`` is the first message of the memory, None if there is none.  If ``first`` has a
-        note, the new ``Memory.extra`` comes from the note.  If it has no note, ``Memory.extra`` is
-        empty.
+        ``messages`` are the first messages of the memory.  If the first of them has a note, the new
+        ``Memory.extra`` comes from the note.  If it has no note, ``Memory.extra`` is empty.
         """
         if not self.source.is_default(memory.extra, memory.key.user, memory.key.session):
             self._extra = memory.extra
-        note = _take_note(_parse(first).value, self.target.name)[1] if first is not None else None
+        note = self._first_note(messages)[1]
         return replace(memory, extra=note.extra if note is not None else "")
+
+    def head(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Return the one of ``messages`` that may carry the notes of a memory; empty without any.
+
+        It is the first.  In a session of an agent, lines of the agent may be before it.
+        """
+        found = [] if self.source.notes_unread else filter(_has_notes, messages)
+        return [next(iter(found), messages[0])] if messages else []
+
+    def _first_note(self, messages: Sequence[StoredMessage]) -> tuple[Message, _Note | None]:
+        """Return the value of the message with the notes of a memory, and its note."""
+        for one in self.head(messages):
+            return _take_note(_parse(one).value, self.target.name)
+        return {}, None
 
     @abstractmethod
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:
@@ -505,15 +522,15 @@ class Joiner(Converter):
         self._held: list[StoredMessage] = []
         """The messages so far, if ``_memory`` is set."""
 
-    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+    def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
         if self.source.depends_on_later or self.source.waits(memory):
             self._memory = memory
-        found = super().memory(memory, first)
+        found = super().memory(memory, messages)
         if self.source.holds_summary or not self.target.holds_summary:
             return found
         summary = memory.summary or ""
-        if first is not None and not summary:
-            value, note = _take_note(_parse(first).value, self.target.name)
+        if not summary:
+            value, note = self._first_note(messages)
             if note is not None and note.stands == SUMMARY:
                 summary = "\n".join(self.source.view_of(value).texts())
         return replace(found, summary=summary)
@@ -591,7 +608,8 @@ class Joiner(Converter):
                 order.insert(place, at)
         found = sent(self.source, memory, views, Live(order, read.unread), made)
         if self.target.holds_summary and not self.source.holds_summary:
-            first = _take_note(held[0].value, self.target.name)[1] if 0 in found else None
+            read_first = held[min(found)].value if found else {}
+            first = _take_note(read_first, self.target.name)[1]
             if first is None or first.stands != SUMMARY:
                 self.summary = self._take_summary(held, found)
         # A message in another place than its own stands in the place of another message.
@@ -745,8 +763,8 @@ class Splitter(Converter):
         self._passed = 0
         """The number of messages since that note."""
 
-    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
-        found = super().memory(memory, first)
+    def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
+        found = super().memory(memory, messages)
         if not memory.summary or self.target.holds_summary:
             return found
         self._summary = memory.summary
@@ -941,7 +959,7 @@ class Conversion:
     ::
 
         converter = Conversion((partial(Joiner, VERSIONS),)).converter()
-        memory = converter.memory(page.memory, page.messages[0])
+        memory = converter.memory(page.memory, page.messages)
         messages = converter.add(page.messages) + converter.end()
     """
 
@@ -1021,11 +1039,11 @@ class _Chain(Converter):
         self._steps = steps
         self._probes = probes
 
-    def memory(self, memory: Memory, first: StoredMessage | None) -> Memory:
+    def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
         for step, probe in zip(self._steps, self._probes, strict=True):
-            memory = step.memory(memory, first)
-            if first is not None:  # only the first message carries extras
-                first = next(iter([*probe.add([first]), *probe.end()]), first)
+            memory = step.memory(memory, messages)
+            first = step.head(messages)  # only this message carries extras
+            messages = [*probe.add(first), *probe.end()] or first
         return memory
 
     def add(self, entries: Iterable[StoredMessage]) -> list[StoredMessage]:

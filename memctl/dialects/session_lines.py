@@ -25,6 +25,7 @@ from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.conversion import Message, digest_of
 from memctl.dialects.rows import METADATA, TIME, DocumentView, RowDialect, utc
 from memctl.dialects.view import (
+    NOTES,
     Block,
     TextBlock,
     UnknownBlock,
@@ -227,13 +228,19 @@ class SessionLines(RowDialect):
         if METADATA in value:
             moment = local_time(text_of(value[CONTENT], TIMESTAMP))
             value[CONTENT] = others(value[CONTENT], self.added)
+            if not value[METADATA][NOTES]:
+                del value[METADATA]
             if moment is not None:
                 return {TIME: utc(moment)} | value
         return value
 
     def timed(self, value: Message) -> Message:
-        """Return the content to store for a message that memctl has made, with its time."""
-        line: Message = self.pack(value)
+        """Return the content to store for a message that memctl has made, with its time.
+
+        Its notes, empty without any, show that memctl has made the line.
+        """
+        packed: Message = self.pack(value)
+        line = packed | {NAMES: packed.get(NAMES, {})}
         time = text_of(value, TIME)
         if time is None:
             return line

@@ -138,7 +138,7 @@ async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGener
         async for page in pages:
             if page.offset == 0:
                 converter = way.converter()
-                converter.memory(page.memory, None)
+                converter.memory(page.memory, [])
             with suppress(ValueError, RecursionError):  # the copy reports it
                 converter.add(page.messages)
             if page.last:
@@ -414,7 +414,7 @@ class ConvertedStore(StoreWrapper):
         converter = way.converter()
         messages = snapshot.messages
         with _convertible(messages, way):
-            memory = converter.memory(snapshot.memory, messages[0] if messages else None)
+            memory = converter.memory(snapshot.memory, messages)
             converted = [*converter.add(messages), *converter.end()]
         return Snapshot(_summarized(memory, converter), converted, snapshot.exists)
 
@@ -451,8 +451,7 @@ class ConvertedStore(StoreWrapper):
                     try:
                         if builder is None:
                             converter = way.converter()
-                            first = page.messages[0] if page.messages else None
-                            builder = PageBuilder(converter.memory(page.memory, first))
+                            builder = PageBuilder(converter.memory(page.memory, page.messages))
                         messages = converter.add(page.messages)
                         if last:
                             messages += converter.end()
@@ -537,7 +536,7 @@ class _Growing:
         with _convertible(messages, self._ways[0]):
             if page.offset == 0:
                 self._stored = page.memory
-                self._shown = converter.memory(page.memory, messages[0] if messages else None)
+                self._shown = converter.memory(page.memory, messages)
             shown = converter.add(messages)
             if page.last:
                 shown += converter.end()
@@ -552,7 +551,7 @@ class _Growing:
         converter = self._converters[1]
         with _convertible(shown, self._ways[1]):
             if self._wanted is None and shown:
-                self._wanted = converter.memory(self._grown_memory(), shown[0])
+                self._wanted = converter.memory(self._grown_memory(), shown)
             wanted = converter.add(shown)
             if last:
                 wanted += converter.end()

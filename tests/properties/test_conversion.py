@@ -35,7 +35,7 @@ def convert(
 ) -> tuple[Memory, list[StoredMessage]]:
     """Convert a memory whole; ``summaries`` is as for ``conversion``."""
     converter = conversion(source, target, summaries=summaries).converter()
-    converted = converter.memory(memory, entries[0] if entries else None)
+    converted = converter.memory(memory, entries)
     messages = [*converter.add(entries), *converter.end()]
     if converter.summary is not None:
         converted = replace(converted, summary=converter.summary)

@@ -241,7 +241,7 @@ def _converted_whole(
     renewed: then the message stays as it is.
     """
     converter = way.converter()
-    converter.memory(memory, shown[0])
+    converter.memory(memory, shown)
     start = 0
     while start < len(shown):
         bound = way.bound(shown[start].message)
@@ -263,7 +263,7 @@ def _converted(
     way: Conversion, memory: Memory, messages: Sequence[StoredMessage]
 ) -> tuple[Memory, list[StoredMessage]]:
     converter = way.converter()
-    memory = converter.memory(memory, messages[0])
+    memory = converter.memory(memory, messages)
     return memory, [*converter.add(messages), *converter.end()]
 
 
