@@ -225,27 +225,31 @@ class SessionLines(RowDialect):
     def unpack(self, content: Any) -> Message:
         """Return the message of a line that memctl has made, as it was before ``completed``."""
         value = super().unpack(content)
-        if METADATA in value:
-            moment = local_time(text_of(value[CONTENT], TIMESTAMP))
-            value[CONTENT] = others(value[CONTENT], self.added)
-            if not value[METADATA][NOTES]:
-                del value[METADATA]
-            if moment is not None:
-                return {TIME: utc(moment)} | value
-        return value
+        if METADATA not in value:
+            return value
+        line = value[CONTENT]
+        value[CONTENT] = others(line, self.added)
+        notes = value.pop(METADATA)[NOTES]
+        own = others(notes, {TIME})
+        if own:
+            value[METADATA] = {NOTES: own}
+        moment = None if TIME in notes else local_time(text_of(line, TIMESTAMP))
+        return value if moment is None else {TIME: utc(moment)} | value
 
     def timed(self, value: Message) -> Message:
         """Return the content to store for a message that memctl has made, with its time.
 
-        Its notes, empty without any, show that memctl has made the line.
+        Its notes show that memctl has made the line, and whether the message has a time: those of a
+        message without one have the time None.
         """
         packed: Message = self.pack(value)
-        line = packed | {NAMES: packed.get(NAMES, {})}
+        notes = packed.get(NAMES, {})
         time = text_of(value, TIME)
         if time is None:
-            return line
+            return packed | {NAMES: notes | {TIME: None}}
         # The agents write milliseconds.
-        return line | {TIMESTAMP: time.replace("+00:00", "Z").replace("000Z", "Z")}
+        written = time.replace("+00:00", "Z").replace("000Z", "Z")
+        return packed | {NAMES: notes, TIMESTAMP: written}
 
     @abstractmethod
     def is_made(self, line: Message) -> bool:

@@ -79,7 +79,8 @@ def _conversations(left: Store, right: Store) -> tuple[Store, Store] | None:
     shown = [one.dialect for one in (right, left) if one.dialect.notes_unread]
     if len(shown) == 2:
         return None
-    dialect = shown[0] if shown else AGENTSCOPE1
+    # The other store does not change the times that a store of ``shown`` may change.
+    dialect = shown[0] if shown and not shown[0].unsettled else AGENTSCOPE1
     return shown_as(left, dialect), shown_as(right, dialect)
 
 
