@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from memctl.dialects.session_lines import count_of, messages_of, piece_of
 from memctl.machine.zstd import compress
-from memctl.model import Change, Edit, Memory, MemoryKey
+from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage
 from memctl.registry import make_store, parse
 from memctl.store import OpenMode
 from tests.support.agent_sessions import (
@@ -33,8 +34,9 @@ from tests.support.agent_sessions import (
     files,
     settle,
 )
-from tests.support.cli import Run, fails, report
+from tests.support.cli import Run, contents, fails, fill, report
 
+WRITTEN_BY_JAVA = Path(__file__).parent / "agentscope_java"
 OTHER = "5c2d1e00-0000-4000-8000-00000000bbbb"
 SAID = ("My train is at nine.", "Nine it is.", "Thanks", "You are welcome.")
 ODD = (
@@ -440,11 +442,48 @@ def test_what_no_model_gets_is_left_out_and_named(claude: Path, tmp_path: Path, 
     assert found[0]["messages"] == len(SAID)
 
 
-def test_what_a_store_keeps_besides_messages_travels_behind_the_lines_of_the_agent(
-    claude: Path, codex: Path, run: Run
+@pytest.mark.parametrize("kind", ["claude-code", "codex"])
+@pytest.mark.parametrize(
+    "layout",
+    ["memory", "agentscope2", "java", "langchain", "openai-agents", "llamaindex", "agno"],
+)
+def test_a_carried_conversation_comes_back_as_it_was(
+    tmp_path: Path, run: Run, kind: str, layout: str
 ) -> None:
-    """The first message with notes has the state of the session; lines of the agent are before."""
-    source, chosen = str(Path(__file__).parent / "agentscope_java"), ("--session", "solo")
-    for target in f"claude-code:{claude}", f"codex:{codex}":
-        assert run("migrate", source, target, *chosen, "--lossy").exit_code == 0
-        assert run("verify", source, target, *chosen).exit_code == 0
+    """Sessions of AgentScope Java, through another store, with states, media and a compaction.
+
+    The store ``openai-agents`` moves the times of the compacted session, and of no other.
+    """
+    owner = "&owner=ada" if layout in ("langchain", "openai-agents", "llamaindex") else ""
+    source, agent = f"sqlite:///{tmp_path}/a.db?layout={layout}", f"{kind}:{tmp_path / 'a'}"
+    back = f"sqlite:///{tmp_path}/b.db?layout={layout}"
+    first = run("migrate", WRITTEN_BY_JAVA, f"{source}{owner}", "--user", "ada", "--lossy")
+    assert first.exit_code == (6 if layout == "openai-agents" else 0), first.stderr
+    for words in ("5 written", "0 written, 5 unchanged"):
+        result = run("migrate", source, agent, "--lossy")
+        assert result.exit_code == 0, result.stderr
+        assert words in result.stdout
+    assert run("migrate", agent, back, "--lossy").exit_code == 0
+    for one in agent, back:
+        result = run("verify", source, one)
+        assert result.exit_code == 0, result.stdout
+    assert run("migrate", agent, f"{kind}:{tmp_path / 'copy'}").exit_code == 0
+    assert files(tmp_path / "copy") == files(tmp_path / "a")
+
+
+@pytest.mark.parametrize("kind", ["claude-code", "codex"])
+def test_the_messages_of_one_reply_are_told_from_those_of_the_agent(
+    tmp_path: Path, run: Run, kind: str
+) -> None:
+    """A text and its calls are several lines, and only the first of them needs notes."""
+    blocks = [{"type": "text", "text": "I look."}]
+    blocks += [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in "ab"]
+    about = {"id": "m1", "name": "Friday", "role": "assistant", "metadata": {"k": 1}}
+    message = about | {"content": blocks, "timestamp": "2026-11-20 10:00:01.000"}
+    source, agent = tmp_path / "a.db", f"{kind}:{tmp_path / 'a'}"
+    said = [StoredMessage("m1", json.dumps(message).encode())]
+    asyncio.run(fill(str(source), {MemoryKey("ada", "kyoto"): said}))
+    assert run("migrate", source, agent).exit_code == 0
+    assert run("migrate", agent, tmp_path / "b.db").exit_code == 0
+    [[entry]] = contents(str(tmp_path / "b.db")).values()
+    assert json.loads(entry.message) == message
