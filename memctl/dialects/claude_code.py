@@ -78,8 +78,7 @@ class ClaudeCodeView(SessionLineView):
                 return text_of(self.document, "renderedRole")
         return super().role
 
-    @property
-    def said(self) -> list[Block]:
+    def _said(self) -> list[Block]:
         line = self.document
         if self.kind == "attachment":
             return output_blocks(line.get("rendered"), _rendered)

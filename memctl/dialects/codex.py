@@ -78,8 +78,7 @@ class CodexView(SessionLineView):
             self.event == "item_completed" and item.get("type") == "UserMessage"
         )
 
-    @property
-    def said(self) -> list[Block]:
+    def _said(self) -> list[Block]:
         if self.kind == _ITEM:
             return self._item(self.payload).blocks
         if self.kind != _COMPACTED:

@@ -30,6 +30,7 @@ from memctl.dialects.view import (
     TextBlock,
     UnknownBlock,
     local_time,
+    object_at,
     object_of,
     others,
     text_of,
@@ -58,8 +59,8 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def messages_of(data: IO[bytes], file: str = "") -> Iterator[bytes]:
-    """Yield the messages for the bytes of a file, as JSON texts.
+def messages_of(data: IO[bytes], file: str = "") -> Iterator[tuple[Message, bytes]]:
+    """Yield the messages for the bytes of a file, each with its JSON text.
 
     ``file`` is as in ``Piece``.
     """
@@ -71,12 +72,14 @@ def messages_of(data: IO[bytes], file: str = "") -> Iterator[bytes]:
     head = _head(named)
     while line := data.readline(LONGEST_LINE):
         body = line.rstrip(_SPACE)
-        if not _is_object(body):
+        content = _object_in(body)
+        if content is None:
             yield _other(line, file)
         elif line[len(body) :] == b"\n":
-            yield b"%b%b}" % (head, body)
+            yield named | {CONTENT: content}, b"%b%b}" % (head, body)
         else:
-            yield b"%b%b}" % (_head(named | {END: line[len(body) :].decode()}), body)
+            about = named | {END: line[len(body) :].decode()}
+            yield about | {CONTENT: content}, b"%b%b}" % (_head(about), body)
 
 
 def piece_of(message: bytes) -> Piece:
@@ -111,23 +114,25 @@ def _head(fields: dict[str, str]) -> bytes:
     return (jsonio.dumps(fields)[:-1] + b"," if fields else b"{") + _CONTENT
 
 
-def _is_object(line: bytes) -> bool:
-    """Return whether a line is one JSON object in UTF-8, without line breaks between values."""
+def _object_in(line: bytes) -> Message | None:
+    """Return the JSON object of a line in UTF-8 that is one, without line breaks in it, or None."""
     if line[:1] != b"{" or b"\r" in line:  # archives turn this control character into a space
-        return False
+        return None
     try:
         line.decode()
-        return isinstance(jsonio.loads(line), dict)
+        found = jsonio.loads(line)
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _other(data: bytes, file: str) -> bytes:
+def _other(data: bytes, file: str) -> tuple[Message, bytes]:
     named = {FILE: file} if file else {}
     try:
-        return jsonio.dumps(named | {TEXT: data.decode()})
+        found = named | {TEXT: data.decode()}
     except UnicodeDecodeError:
-        return jsonio.dumps(named | {BASE64: b64encode(data).decode()})
+        found = named | {BASE64: b64encode(data).decode()}
+    return found, jsonio.dumps(found)
 
 
 def timestamp_of(moment: datetime) -> str:
@@ -142,19 +147,25 @@ def is_start(line: Message) -> bool:
 
 
 class SessionLineView(DocumentView):
-    """A view of a line of a session, or of a piece of another file."""
+    """A view of a line of a session, or of a piece of another file.
 
-    __slots__ = ()
+    What all ask for is found once: reports and contexts look at millions of lines.
+    """
 
-    @property
-    def is_own(self) -> bool:
-        """True for a line of the session itself that is a JSON object."""
-        return FILE not in self.value and CONTENT in self.value
+    __slots__ = ("_blocks", "_document", "is_own", "kind")
 
-    @property
-    def kind(self) -> str:
+    def __init__(self, value: Message) -> None:
+        super().__init__(value)
+        self._document = object_at(value, CONTENT)
+        self.kind = text_of(self._document, "type") or ""
         """The type of the line; empty if it has none."""
-        return text_of(self.document, "type") or ""
+        self.is_own = FILE not in value and CONTENT in value
+        """True for a line of the session itself that is a JSON object."""
+        self._blocks: list[Block] | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self._document
 
     @property
     def id(self) -> str | None:
@@ -185,15 +196,23 @@ class SessionLineView(DocumentView):
 
     @property
     def blocks(self) -> list[Block]:
+        if self._blocks is None:
+            self._blocks = self._found()
+        return self._blocks
+
+    def _found(self) -> list[Block]:
         if CONTENT in self.value:
-            return self.said
+            return self._said()
         if BASE64 in self.value:
             return [UnknownBlock(BASE64, self.value)]
         return [TextBlock(text_of(self.value, TEXT) or "", self.value)]
 
     @property
     def said(self) -> list[Block]:
-        """The content of the line; empty for the bookkeeping of the agent."""
+        """The content of the line; empty for the bookkeeping of the agent, and for other files."""
+        return self.blocks if CONTENT in self.value else []
+
+    def _said(self) -> list[Block]:
         return []
 
 

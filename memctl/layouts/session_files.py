@@ -216,8 +216,7 @@ class SessionFilesStore(Store):
         made = MadeLines(self.dialect)
         for file in ("", *self._files(session)):
             with self.opened(file or session.place) as data:
-                for text in messages_of(data, file):
-                    value = jsonio.loads(text)
+                for value, text in messages_of(data, file):
                     if not file and (shown := made.shown(value)) is not None:
                         value, text = shown, jsonio.compact(shown)
                     yield StoredMessage(self.dialect.message_id(value), text)

@@ -79,11 +79,11 @@ def loaded(claude: Path) -> Path:
 @given(st.binary(max_size=300), st.sampled_from(["", "a/b.jsonl", "a/b.txt"]))
 def test_any_bytes_come_back(data: bytes, file: str) -> None:
     messages = list(messages_of(BytesIO(data), file))
-    pieces = [piece_of(message) for message in messages]
+    pieces = [piece_of(text) for _, text in messages]
     assert b"".join(piece.data for piece in pieces) == data
     assert {piece.file for piece in pieces} <= {file}
     assert len(messages) == count_of(BytesIO(data), file)
-    assert all(isinstance(json.loads(message), dict) for message in messages)
+    assert all(json.loads(text) == value for value, text in messages)
 
 
 @pytest.mark.parametrize("suffix", [".ndjson", ".ndjson.zst"])
