@@ -153,6 +153,8 @@ class MemoryInfo:
     messages to their number, as far as messages say so; empty if only some messages are selected.
     ``title`` and ``project`` are the title of a session of a coding agent, and the folder in which
     the agent worked; empty in other stores, and if unknown.
+    ``is_counted`` is False if the messages were not counted (``Store.survey``): then only
+    ``bytes``, ``first``, ``last``, ``title`` and ``project`` are known.
     """
 
     key: MemoryKey
@@ -168,6 +170,7 @@ class MemoryInfo:
     unread: dict[str, int] = field(default_factory=dict)
     title: str = ""
     project: str = ""
+    is_counted: bool = True
 
 
 class Embedding(NamedTuple):

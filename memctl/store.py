@@ -596,6 +596,17 @@ class Store(ABC):
         """
         return catalog(self.read(where), self.dialect)
 
+    def survey(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        """Yield what ``list_memories`` yields; if counting means reading all, without the counts.
+
+        Only a store that can tell sizes and times of whole memories without that overrides
+        ``survey``; see ``MemoryInfo.is_counted``.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        return self.list_memories(where)
+
     async def headers(self, where: Selection) -> AsyncGenerator[Memory]:
         """Yield the memories that ``read`` would yield, without their messages.
 

@@ -234,7 +234,7 @@ class _Driving:
         merged = merge(
             self.command.split()[0],
             driver.results.values(),
-            sort=params.get("sort", "messages"),
+            sort=params.get("sort") or "messages",
             limit=output.row_limit(params.get("limit")),
             names=self.fleets.names,
             stores=self.fleets.stores,

@@ -60,7 +60,9 @@ def inspect(
     messages: Annotated[bool, option("--messages", "Show the messages themselves.")] = False,
     ids: Annotated[bool, option("--ids", "Show the ids of messages.")] = False,
     by: Annotated[GroupBy | None, option("--by FIELD", "Count messages by")] = None,
-    sort: Annotated[Sort, option("--sort FIELD", "Sort memories by")] = Sort.MESSAGES,
+    sort: Annotated[
+        Sort | None, option("--sort FIELD", "Sort memories by", show_default="messages")
+    ] = None,
     limit: Annotated[
         int | None,
         option(
@@ -108,7 +110,7 @@ async def _inspect(
     messages: bool,
     ids: bool,
     by: GroupBy | None,
-    sort: Sort,
+    sort: Sort | None,
     limit: int | None,
 ) -> None:
     async with opened(make_store(location), output) as store:
@@ -152,8 +154,9 @@ def _catalogue(store: Store, found: Catalogue, limit: int | None) -> Printout:
 
 
 def _memory(info: MemoryInfo) -> InspectedMemory:
+    messages = info.messages if info.is_counted else None
     return InspectedMemory(
-        *(info.key.user, info.key.session, info.messages, info.bytes, info.marks, info.unread),
+        *(info.key.user, info.key.session, messages, info.bytes, info.marks, info.unread),
         *(info.first, info.last, info.summary, info.ttl, info.key.part or UNSET),
         *(info.title or UNSET, info.project or UNSET),
     )

@@ -10,8 +10,9 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
@@ -61,7 +62,7 @@ COMPRESSED = ".zst"
 """The end of the name of a session file that is compressed; memctl writes it as a plain one."""
 _QUIET = 60.0
 """The seconds without a write after which no agent is taken to be at work on a session."""
-_PEEK = 256 * 1024
+_PEEK = 64 * 1024
 """The bytes at each end of a session in which its times, title and project are looked for."""
 _TITLE = 80
 """The largest number of characters of a title that is the beginning of a prompt."""
@@ -168,7 +169,7 @@ class SessionFilesStore(Store):
     def _names(self, id: str, place: str) -> MemoryKey:
         """Return the names of the memory in a session, which memctl has given to its own ids."""
         if id[14] == "5":
-            line = next(self._lines_at_ends(place), None)
+            line = next(iter(self._lines_at_ends(place)), None)
             if line is not None and is_start(line.document):
                 names = MemoryKey(*line.document[NAMES])
                 if _id_of(names) == id:
@@ -280,28 +281,53 @@ class SessionFilesStore(Store):
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         """Yield the counts of sessions; of sessions that no key names, only lines are counted."""
-        sessions = await in_thread(self._sessions)
         if where.whole and where.keys is None:
-            for key in filter(where.has_key, sessions):
-                try:
-                    yield await in_thread(partial(self.counted, sessions[key]))
-                except BadData as error:
-                    self.left_out.failures[key] = Failure("damaged", error.message)
+            async with aclosing(self._told(where, self.counted)) as infos:
+                async for info in infos:
+                    yield info
             return
+        sessions = await in_thread(self._sessions)
         async with aclosing(catalog(self.read(where), self.dialect)) as infos:
             async for info in infos:
                 about = await in_thread(partial(self._info, sessions[info.key]))
                 info.title, info.project = about.title, about.project
                 yield info
 
+    def survey(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
+        """Yield the sizes, times and titles of sessions, from stat and the ends of their files."""
+        return self._told(where, self._surveyed) if where.whole else self.list_memories(where)
+
+    async def _told(
+        self, where: Selection, about: Callable[[SessionFile], MemoryInfo]
+    ) -> AsyncGenerator[MemoryInfo]:
+        for key, session in (await in_thread(self._sessions)).items():
+            if not where.has_key(key):
+                continue
+            try:
+                yield await in_thread(partial(about, session))
+            except BadData as error:
+                self.left_out.failures[key] = Failure("damaged", error.message)
+
+    def _surveyed(self, session: SessionFile) -> MemoryInfo:
+        info = self._info(session)
+        if info.first is None:  # a session without times: a selection by time names its size
+            return self.counted(session)
+        return replace(info, bytes=sum(self._sizes(session)), is_counted=False)
+
     def counted(self, session: SessionFile) -> MemoryInfo:
         """Return the counts of a session: its lines are counted, but not parsed."""
         info = self._info(session)
+        info.bytes = sum(self._sizes(session))
         for file in ("", *self._files(session)):
             with self.opened(file or session.place) as data:
                 info.messages += count_of(data, file)
-                info.bytes += data.tell()
         return info
+
+    def _sizes(self, session: SessionFile) -> Iterator[int]:
+        """Yield the sizes in bytes of the files of a session, as they are on the disk."""
+        for place in (session.place, *self._files(session)):
+            with system_errors(self.folder / place, "read"):
+                yield (self.folder / place).stat().st_size
 
     def _info(self, session: SessionFile) -> MemoryInfo:
         """Return what the beginning and the end of a session say about it, without counts."""
@@ -313,19 +339,33 @@ class SessionFilesStore(Store):
                 info.last = max(info.last or moment, moment)
         return info
 
-    def _lines_at_ends(self, place: str) -> Iterator[SessionLineView]:
-        """Yield the whole lines at the beginning and at the end of a session."""
+    def _lines_at_ends(self, place: str) -> list[SessionLineView]:
+        """Return the whole lines at the beginning and at the end of a session.
+
+        These are ``_PEEK`` bytes of each end, and more until each has a line with a time.
+        """
         with self.opened(place) as data:
-            lines = data.read(_PEEK).split(b"\n")
-            size = data.seek(0, os.SEEK_END)
-            if size > _PEEK:
-                data.seek(max(_PEEK, size - _PEEK))
-                lines[-1:] = data.read().split(b"\n")[1:]
+            peek, size = _PEEK, data.seek(0, os.SEEK_END)
+            while True:
+                data.seek(0)
+                if 2 * peek >= size:
+                    return self._parsed(data.read().split(b"\n"))
+                head = self._parsed(data.read(peek).split(b"\n")[:-1])
+                data.seek(size - peek)
+                tail = self._parsed(data.read().split(b"\n")[1:])
+                if all(any(line.time for line in lines) for lines in (head, tail)):
+                    return head + tail
+                peek *= 4
+
+    def _parsed(self, lines: Iterable[bytes]) -> list[SessionLineView]:
+        """Return the lines that are JSON objects."""
+        found = []
         for line in lines:
             with suppress(ValueError):  # a line that is cut, or no JSON
                 content = jsonio.loads(line)
                 if isinstance(content, dict):
-                    yield self.dialect.view({CONTENT: content})
+                    found.append(self.dialect.view({CONTENT: content}))
+        return found
 
     @staticmethod
     def short(line: SessionLineView) -> str:

@@ -54,22 +54,29 @@ class Catalogue:
     memories: list[MemoryInfo]
 
 
-async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
+async def inspect(store: Store, where: Selection, sort: Sort | None) -> Catalogue:
     """Return the catalogue of the selected memories, ordered by ``sort``.
 
     Memories with the most messages or bytes, or the latest message, come first; equal ones, and
-    users, come in the order of their names, ``s2`` before ``s10``.
+    users, come in the order of their names, ``s2`` before ``s10``.  Without ``sort``, they are
+    ordered by messages; a store in which counting these means reading all is ordered by bytes, and
+    they are not counted.
 
     Raises:
         MemctlError: as ``Store.list_memories``.
     """
 
     async def listed() -> list[MemoryInfo]:
-        async with aclosing(store.list_memories(where)) as found:
+        list_ = store.list_memories if sort is Sort.MESSAGES else store.survey
+        async with aclosing(list_(where)) as found:
             return [info async for info in found]
 
     memories = await leaving_damaged(listed)
-    totals = Totals(summaries=0 if store.features.summaries else None)
+    is_counted = all(info.is_counted for info in memories)
+    sort = sort or (Sort.MESSAGES if is_counted else Sort.BYTES)
+    totals = Totals(
+        messages=0 if is_counted else None, summaries=0 if store.features.summaries else None
+    )
     for info in memories:
         info.unread = not_read(info)
         _add(totals, info)
@@ -88,7 +95,8 @@ async def inspect(store: Store, where: Selection, sort: Sort) -> Catalogue:
 
 def _add(totals: Totals, info: MemoryInfo) -> None:
     totals.memories += 1
-    totals.messages += info.messages
+    if totals.messages is not None:
+        totals.messages += info.messages
     totals.bytes += info.bytes
     for total, counts in (
         (totals.marks, info.marks),

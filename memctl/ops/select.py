@@ -74,7 +74,7 @@ async def in_whole_memories(store: Store, where: Selection) -> Selection:
     if not where.takes_whole:
         store.refuse_edits()
     keys: set[MemoryKey] = set()
-    async with aclosing(store.list_memories(whole_memories(where))) as infos:
+    async with aclosing(store.survey(whole_memories(where))) as infos:
         async for info in infos:
             if info.bytes > (where.larger or 0) and _is_in_period(store, where, info):
                 keys.add(info.key)

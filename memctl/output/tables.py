@@ -173,6 +173,8 @@ def catalogue(
     hidden = len(found.memories) - len(rows)
     if hidden:
         parts.append(Text(f"and {count(hidden, 'memory')} more: --limit 0 shows all", "dim"))
+    if found.totals.messages is None:
+        parts.append(Text("messages are not counted; count them with --sort messages", "dim"))
     return Stack(*parts)
 
 
@@ -180,7 +182,7 @@ def _totals(head: Text, totals: Totals) -> Text:
     facts = [
         *_users(totals),
         count(totals.memories, "memory") + _without_user(totals.users, totals.without_user),
-        count(totals.messages, "message"),
+        *([] if totals.messages is None else [count(totals.messages, "message")]),
         size(totals.bytes),
     ]
     if totals.summaries is not None:
@@ -219,7 +221,7 @@ def _fact_totals(head: Text, found: Catalogue, embedding: Embedding | None) -> T
     numbers = [
         *_users(totals),
         *([count(agents, "agent")] if agents else []),
-        count(totals.messages, "fact") + _without_user(totals.users, alone),
+        count(totals.messages or 0, "fact") + _without_user(totals.users, alone),
         size(totals.bytes),
     ]
     head.append("\n" + " · ".join(numbers), "not bold")
@@ -271,8 +273,10 @@ def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
     ):
         if any(told):
             columns.append(Column(name, [cell(one) for one in told], shrinks=True))
+    if found.totals.messages is not None:
+        messages = [Text(f"{info.messages:,}") for info in rows]
+        columns.append(Column("messages", messages, right=True))
     columns += [
-        Column("messages", [Text(f"{info.messages:,}") for info in rows], right=True),
         Column("size", [Text(size(info.bytes)) for info in rows], right=True),
         Column("", [Text(bar(info.bytes / largest), "cyan") for info in rows], leaves=1),
         Column("roles", [Text(_counts(info.roles), "dim") for info in rows], leaves=2),

@@ -148,7 +148,7 @@ def _key(row: InspectedMemory) -> tuple[str, ...]:
 
 
 _ORDERS: dict[str, Callable[[InspectedMemory], Any]] = {
-    "messages": lambda row: -row.messages,
+    "messages": lambda row: -(row.bytes if row.messages is None else row.messages),
     "bytes": lambda row: -row.bytes,
     "user": lambda _: 0,
     "last": lambda row: row.last or "",

@@ -63,9 +63,10 @@ class Totals(Row, kw_only=True):
     without_user: Count = 0
     """Memories that belong to no user; they count as no user."""
     memories: Count = 0
-    messages: Count = 0
+    messages: Count | None = 0
+    """Null if they were not counted; --sort messages counts them."""
     bytes: Count = 0
-    """The bytes of the stored JSON of the messages."""
+    """The bytes of the stored JSON of the messages; of sessions that are files, of the files."""
     marks: Counts = field(default_factory=dict)
     """Messages by mark."""
     roles: Counts = field(default_factory=dict)
@@ -83,9 +84,10 @@ class InspectedMemory(Row):
 
     user: User
     session: Session
-    messages: Count
+    messages: Count | None
+    """Null if they were not counted; --sort messages counts them."""
     bytes: Count
-    """The bytes of the stored JSON of the messages."""
+    """The bytes of the stored JSON of the messages; of a session that is files, of the files."""
     marks: Counts
     """Messages by mark."""
     unread: Unread

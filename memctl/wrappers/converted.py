@@ -235,6 +235,7 @@ class ConvertedStore(StoreWrapper):
 
     # The conversion joins or splits messages: the store inside does not know their places and ids,
     # and a single hit of its search cannot be converted.
+    survey = Store.survey
     headers = Store.headers
     window = Store.window
     duplicates = Store.duplicates

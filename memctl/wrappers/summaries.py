@@ -272,6 +272,8 @@ class SummaryOverlay(StoreWrapper):
         self._messages.resolve_names(found)
         self._states.resolve_names(found)
 
+    survey = Store.survey
+
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         seen: set[MemoryKey] = set()
         async with aclosing(self._messages.list_memories(where)) as infos:

@@ -152,8 +152,38 @@ def test_inspect_shows_titles_projects_and_sizes(claude: Path, run: Run) -> None
         (CLAUDE, "The train", PROJECT)
     ]
     assert found[0]["bytes"] == sum(map(len, files(claude).values()))
-    pages = report(run("inspect", f"claude-code:{claude}", "--messages", "--json"))["messages"]
-    assert found[0]["messages"] == len(pages)
+
+
+def test_inspect_counts_messages_only_if_asked(claude: Path, run: Run) -> None:
+    loaded(claude)
+    words = "inspect", f"claude-code:{claude}"
+    quick, counted = (report(run(*words, *more, "--json")) for more in ([], ["--sort", "messages"]))
+    assert quick["totals"]["messages"] is quick["memories"][0]["messages"] is None
+    pages = report(run(*words, "--messages", "--json"))["messages"]
+    assert counted["totals"]["messages"] == counted["memories"][0]["messages"] == len(pages)
+    for one in quick, counted:
+        del one["totals"]["messages"], one["memories"][0]["messages"]
+    assert quick == counted
+    assert "not counted" in run(*words).stdout
+
+
+@pytest.mark.parametrize("where", ["head", "tail"])
+def test_times_are_found_behind_lines_without_them(claude: Path, run: Run, where: str) -> None:
+    """Lines without times at an end are longer than what is read of it at first."""
+    path = claude_session(claude, *SAID)
+    notes = b'{"type":"mode","mode":"%b"}\n' % (b"x" * 900)
+    said, many = path.read_bytes(), notes * 300
+    path.write_bytes(many + said + notes * 500 if where == "head" else said + many)
+    settle(claude, days=100)
+    found = report(run("inspect", f"claude-code:{claude}", "--json"))["memories"][0]
+    assert found["messages"] is None
+    assert (found["first"], found["last"]) == (
+        "2026-11-20T10:00:00.000Z",
+        "2026-11-20T10:00:03.000Z",
+    )
+    words = "delete", f"claude-code:{claude}", "--until", "2026-11-20 10:00:02", "--yes"
+    assert run(*words).exit_code != 1
+    assert path.exists()
 
 
 def test_doctor_finds_lines_that_are_no_json_and_nothing_else(claude: Path, run: Run) -> None:
