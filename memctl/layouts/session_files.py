@@ -2,6 +2,10 @@
 
 memctl adds and deletes such sessions whole.  The session file appears last when one is written,
 and goes first when one is deleted: an agent sees a session whole, or not at all.
+
+A new session is written under names with the ending ``NEW``, that of the session file first; a
+session file gets the ending ``GONE`` before the files beside it are removed.  So a killed run
+leaves a name that says what it did not finish.
 """
 
 from __future__ import annotations
@@ -10,14 +14,14 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from memctl.dialects.agentscope import CONTENT
@@ -54,12 +58,21 @@ from memctl.store import DamagedMemory, Features, OpenMode, Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.catalog import catalog
 from memctl.storekit.edits import is_same_text
-from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
+from memctl.storekit.files import (
+    TEMPORARY_PREFIX,
+    TEMPORARY_SUFFIX,
+    AtomicFile,
+    require_place,
+    sync_folder,
+    system_errors,
+)
 from memctl.storekit.simple import CHANGED
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMPRESSED = ".zst"
 """The end of the name of a session file that is compressed; memctl writes it as a plain one."""
+NEW, GONE = ".memctl-new", ".memctl-gone"
+"""The endings of the names of files that are being written, and of sessions being removed."""
 _QUIET = 60.0
 """The seconds without a write after which no agent is taken to be at work on a session."""
 _PEEK = 64 * 1024
@@ -95,6 +108,9 @@ class SessionFilesStore(Store):
     @abstractmethod
     def places(self) -> Iterator[str]:
         """Yield the paths in the folder of the files that may be sessions."""
+
+    folders: ClassVar[tuple[str, ...]]
+    """Patterns of the paths in the folder of the folders with files of sessions."""
 
     @abstractmethod
     def id_in(self, place: str) -> str | None:
@@ -137,6 +153,15 @@ class SessionFilesStore(Store):
         if mode.creates:
             with system_errors(self.folder, "write"):
                 self.folder.mkdir(mode=0o700, exist_ok=True)
+        if mode.writes:
+            for session in await in_thread(partial(self._unfinished, GONE)):
+                await in_thread(partial(self._remove_rest, session))
+        if unfinished := await in_thread(lambda: [*self._unfinished(NEW), *self._unfinished(GONE)]):
+            named = ", ".join(session.id for session in unfinished[:3])
+            self.warnings.append(
+                f"{self.label}: memctl was killed while it wrote or removed sessions, or is at it: "
+                f"{named}; run that command again"
+            )
 
     async def close(self) -> None:
         """Do nothing: the store keeps no file open."""
@@ -150,7 +175,7 @@ class SessionFilesStore(Store):
         for place in self.places():
             id = self.id_in(place)
             if id is None:
-                others.append(place)
+                others += [] if is_temporary(place) else [place]
                 continue
             session = SessionFile(self._names(id, place), id, place)
             if self.project and self._info(session).project != self.project:
@@ -194,8 +219,23 @@ class SessionFilesStore(Store):
             except (EOFError, ZstdError) as error:
                 raise BadData(f"{visible(place)} is damaged: {error}") from error
 
+    def _unfinished(self, ending: str) -> list[SessionFile]:
+        """Return the sessions whose files have an ending of unfinished ones."""
+        with system_errors(self.folder, "read"):
+            found = sorted(
+                str(path.relative_to(self.folder)).removesuffix(ending)
+                for pattern in self.folders
+                for path in self.folder.glob(f"{pattern}/*{ending}")
+            )
+        named = ((self.id_in(place), place) for place in found)
+        return [SessionFile(MemoryKey("", id), id, place) for id, place in named if id is not None]
+
     def _files(self, session: SessionFile) -> Iterator[str]:
         """Yield the paths of the files beside a session, in order."""
+        return (file for file in self._below(session) if not is_temporary(file))
+
+    def _below(self, session: SessionFile) -> Iterator[str]:
+        """Yield the paths of the files beside a session, with those of unfinished runs."""
         for place in self.beside(session):
             path = self.folder / place
             with system_errors(path, "read"):
@@ -424,8 +464,8 @@ class SessionFilesStore(Store):
         if why := self.busy(session):
             return WriteResult(session.key, failure=why)
         number = self.counted(session).messages
+        self.forget(session)  # first: a killed run finds the session again
         self.remove(session)
-        self.forget(session)
         return WriteResult(session.key, deleted=number)
 
     def find(self, key: MemoryKey) -> SessionFile | None:
@@ -473,11 +513,41 @@ class SessionFilesStore(Store):
         return path.is_symlink() or not os.path.realpath(path.parent).startswith(inside)
 
     def create(self, place: str) -> AtomicFile:
-        """Begin a file in the folder, in new subfolders if need be."""
-        path = self.folder / place
+        """Begin a new file in the folder, in new subfolders if need be; see ``settle``."""
+        path = self.folder / f"{place}{NEW}"
         with system_errors(path, "write"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return AtomicFile(path)
+
+    def announce(self, place: str) -> None:
+        """Show that a session is being written at ``place``, before any of its files is there."""
+        with self.create(place) as file:
+            file.commit()
+
+    def settle(self, session: SessionFile, beside: Sequence[str], old: SessionFile | None) -> None:
+        """Give the new files of a session their names, and remove the files of the old one."""
+        self._rename([(f"{place}{NEW}", place) for place in beside])
+        gone = [*filter(is_temporary, self._below(session))]
+        if old is not None:
+            stays = {session.place, *beside}
+            gone += [one for one in (old.place, *self._files(old)) if one not in stays]
+        self._unlink(gone)
+        self._rename([(f"{session.place}{NEW}", session.place)])
+
+    def forsake(self, session: SessionFile, beside: Sequence[str]) -> None:
+        """Remove the new files of a session that is not written after all."""
+        self._unlink(f"{place}{NEW}" for place in (*beside, session.place))
+
+    def _rename(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Rename files durably, each to the second path of a pair."""
+        folders = set()
+        for old, new in pairs:
+            path = self.folder / new
+            with system_errors(path, "write"):
+                os.replace(self.folder / old, path)
+            folders.add(path.parent)
+        for folder in folders:
+            sync_folder(folder)
 
     def without_lines(self, place: str, text: str) -> None:
         """Remove the lines with a text from a file of the folder, if there is such a file."""
@@ -492,10 +562,19 @@ class SessionFilesStore(Store):
                 file.write(b"".join(kept))
                 file.commit()
 
-    def remove(self, session: SessionFile, kept: Iterable[str] = ()) -> None:
-        """Remove a session and the files beside it, except for the files ``kept``."""
-        left = set(kept)
-        files = [one for one in (session.place, *self._files(session)) if one not in left]
+    def remove(self, session: SessionFile) -> None:
+        """Remove a session and the files beside it."""
+        self._rename([(session.place, f"{session.place}{GONE}")])
+        self._remove_rest(session)
+
+    def _remove_rest(self, session: SessionFile) -> None:
+        """Remove what is left of a session whose file is gone, or is not there yet."""
+        self._unlink(self._below(session))
+        self._unlink(f"{session.place}{ending}" for ending in (NEW, GONE))
+
+    def _unlink(self, places: Iterable[str]) -> None:
+        """Remove files, and the folders that are empty then."""
+        files = list(places)
         for place in files:
             path = self.folder / place
             with system_errors(path, "write"):
@@ -505,8 +584,16 @@ class SessionFilesStore(Store):
             if len(folder.parts) > 1:
                 with suppress(OSError):  # it is not empty, or is gone
                     (self.folder / folder).rmdir()
-        with suppress(NotFound):  # the folder of the session was the last of its kind
-            sync_folder((self.folder / session.place).parent)
+        for folder in {Path(place).parent for place in files}:
+            with suppress(NotFound):  # it was empty
+                sync_folder(self.folder / folder)
+
+
+def is_temporary(place: str) -> bool:
+    """Return whether a file is one that memctl has not finished, or was killed at."""
+    name = place.rpartition("/")[2]
+    is_new = name.startswith(TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX)
+    return is_new or name.endswith((NEW, GONE))
 
 
 class MadeLines:
@@ -589,6 +676,7 @@ class NewSession:
         value = jsonio.loads(message)
         line = value.get(CONTENT) if FILE not in value else None
         if self._file is None:
+            self._store.announce(self._session.place)
             self._file = self._store.create(self._session.place)
         if isinstance(line, dict) and dialect.is_made(line):
             self._complete(dialect.timed(value))
@@ -651,8 +739,7 @@ class NewSession:
         result = WriteResult(key, self._number, gone, before=before)
         self._store.about_to_commit([result])
         self._file.commit()
-        if self._there is not None:
-            self._store.remove(self._there, [self._session.place, *self._beside])
+        self._store.settle(self._session, self._beside, self._there)
         return result
 
     def discard(self) -> None:
@@ -660,8 +747,8 @@ class NewSession:
         for file in (self._file, self._other):
             if file is not None:
                 file.discard()
-        if self._there is None and self._beside:
-            self._store.remove(self._session)
+        if self._file is not None:
+            self._store.forsake(self._session, self._beside)
 
 
 class LostSession:

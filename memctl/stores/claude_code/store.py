@@ -39,6 +39,7 @@ class ClaudeCodeStore(SessionFilesStore):
 
     kind = "claude-code"
     dialect = CLAUDE_CODE
+    folders = (f"{_PROJECTS}/*",)
 
     def places(self) -> Iterator[str]:
         projects = self.folder / _PROJECTS

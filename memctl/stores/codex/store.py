@@ -40,6 +40,7 @@ class CodexStore(SessionFilesStore):
 
     kind = "codex"
     dialect = CODEX
+    folders = (f"{_SESSIONS}/*/*/*", _ARCHIVED)
 
     def places(self) -> Iterator[str]:
         for top in (_SESSIONS, _ARCHIVED):
