@@ -3,9 +3,12 @@
 memctl adds and deletes such sessions whole.  The session file appears last when one is written,
 and goes first when one is deleted: an agent sees a session whole, or not at all.
 
-A new session is written under names with the ending ``NEW``, that of the session file first; a
-session file gets the ending ``GONE`` before the files beside it are removed.  So a killed run
-leaves a name that says what it did not finish.
+A killed run leaves a session file whose name says how far it came, and the next run that changes
+the store goes on from there (``Ending``)::
+
+    5c2d1e00-….jsonl.memctl-new     the new files are being written beside the old ones: drop them
+    5c2d1e00-….jsonl.memctl-whole   they are whole: remove the old ones, and name the new ones
+    5c2d1e00-….jsonl.memctl-gone    the session is deleted: remove the files beside it
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -71,8 +75,19 @@ from memctl.storekit.simple import CHANGED
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMPRESSED = ".zst"
 """The end of the name of a session file that is compressed; memctl writes it as a plain one."""
-NEW, GONE = ".memctl-new", ".memctl-gone"
-"""The endings of the names of files that are being written, and of sessions being removed."""
+
+
+class Ending(StrEnum):
+    """The endings of the names of files with which a run is not done.
+
+    All new files of a session have the ending ``NEW``, and the session file from the beginning.
+    """
+
+    NEW = ".memctl-new"
+    WHOLE = ".memctl-whole"
+    GONE = ".memctl-gone"
+
+
 _QUIET = 60.0
 """The seconds without a write after which no agent is taken to be at work on a session."""
 _PEEK = 64 * 1024
@@ -153,15 +168,28 @@ class SessionFilesStore(Store):
         if mode.creates:
             with system_errors(self.folder, "write"):
                 self.folder.mkdir(mode=0o700, exist_ok=True)
-        if mode.writes:
-            for session in await in_thread(partial(self._unfinished, GONE)):
-                await in_thread(partial(self._remove_rest, session))
-        if unfinished := await in_thread(lambda: [*self._unfinished(NEW), *self._unfinished(GONE)]):
-            named = ", ".join(session.id for session in unfinished[:3])
+        if unfinished := await in_thread(lambda: [*self._unfinished()]):
+            named = ", ".join(session.id for session, _ in unfinished[:3])
             self.warnings.append(
                 f"{self.label}: memctl was killed while it wrote or removed sessions, or is at it: "
                 f"{named}; run that command again"
             )
+
+    async def lock(self, owner: str) -> None:
+        await super().lock(owner)
+        await in_thread(self._complete)
+
+    def _complete(self) -> None:
+        """Complete what killed runs have left: with the lock, no run is at work."""
+        for session, ending in [*self._unfinished()]:
+            match ending:
+                case Ending.NEW:
+                    self.forsake(session)
+                case Ending.WHOLE:
+                    places = [one for one in self.places() if self.id_in(one) == session.id]
+                    self.settle(session, [session._replace(place=one) for one in places])
+                case Ending.GONE:
+                    self._remove_rest(session)
 
     async def close(self) -> None:
         """Do nothing: the store keeps no file open."""
@@ -219,16 +247,15 @@ class SessionFilesStore(Store):
             except (EOFError, ZstdError) as error:
                 raise BadData(f"{visible(place)} is damaged: {error}") from error
 
-    def _unfinished(self, ending: str) -> list[SessionFile]:
-        """Return the sessions whose files have an ending of unfinished ones."""
+    def _unfinished(self) -> Iterator[tuple[SessionFile, Ending]]:
+        """Yield the sessions with which a run is not done."""
         with system_errors(self.folder, "read"):
-            found = sorted(
-                str(path.relative_to(self.folder)).removesuffix(ending)
-                for pattern in self.folders
-                for path in self.folder.glob(f"{pattern}/*{ending}")
-            )
-        named = ((self.id_in(place), place) for place in found)
-        return [SessionFile(MemoryKey("", id), id, place) for id, place in named if id is not None]
+            for ending in Ending:
+                for pattern in self.folders:
+                    for path in sorted(self.folder.glob(f"{pattern}/*{ending}")):
+                        place = str(path.relative_to(self.folder)).removesuffix(ending)
+                        if (id := self.id_in(place)) is not None:
+                            yield SessionFile(MemoryKey("", id), id, place), ending
 
     def _files(self, session: SessionFile) -> Iterator[str]:
         """Yield the paths of the files beside a session, in order."""
@@ -513,30 +540,36 @@ class SessionFilesStore(Store):
         return path.is_symlink() or not os.path.realpath(path.parent).startswith(inside)
 
     def create(self, place: str) -> AtomicFile:
-        """Begin a new file in the folder, in new subfolders if need be; see ``settle``."""
-        path = self.folder / f"{place}{NEW}"
+        """Begin a new file of a session, which gets its name by ``settle``."""
+        path = self.folder / f"{place}{Ending.NEW}"
         with system_errors(path, "write"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return AtomicFile(path)
 
-    def announce(self, place: str) -> None:
-        """Show that a session is being written at ``place``, before any of its files is there."""
-        with self.create(place) as file:
+    def announce(self, session: SessionFile) -> None:
+        """Show that a session is being written, before any of its files is there."""
+        with self.create(session.place) as file:
             file.commit()
 
-    def settle(self, session: SessionFile, beside: Sequence[str], old: SessionFile | None) -> None:
-        """Give the new files of a session their names, and remove the files of the old one."""
-        self._rename([(f"{place}{NEW}", place) for place in beside])
-        gone = [*filter(is_temporary, self._below(session))]
-        if old is not None:
-            stays = {session.place, *beside}
-            gone += [one for one in (old.place, *self._files(old)) if one not in stays]
-        self._unlink(gone)
-        self._rename([(f"{session.place}{NEW}", session.place)])
+    def confirm(self, session: SessionFile) -> None:
+        """Show that all new files of a session are there: from now on, it is the new one."""
+        place = session.place
+        self._rename([(f"{place}{Ending.NEW}", f"{place}{Ending.WHOLE}")])
 
-    def forsake(self, session: SessionFile, beside: Sequence[str]) -> None:
+    def settle(self, session: SessionFile, old: Iterable[SessionFile]) -> None:
+        """Remove the files of old sessions, and give those of the new one their names."""
+        new = [one for one in self._below(session) if one.endswith(Ending.NEW)]
+        stays = {one.removesuffix(Ending.NEW) for one in new}
+        for one in old:
+            self._unlink([file for file in self._files(one) if file not in stays])
+            self._unlink([one.place])
+        self._rename([(one, one.removesuffix(Ending.NEW)) for one in new])
+        self._rename([(f"{session.place}{Ending.WHOLE}", session.place)])
+
+    def forsake(self, session: SessionFile) -> None:
         """Remove the new files of a session that is not written after all."""
-        self._unlink(f"{place}{NEW}" for place in (*beside, session.place))
+        self._unlink([one for one in self._below(session) if is_temporary(one)])
+        self._unlink([f"{session.place}{Ending.NEW}"])
 
     def _rename(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Rename files durably, each to the second path of a pair."""
@@ -564,13 +597,13 @@ class SessionFilesStore(Store):
 
     def remove(self, session: SessionFile) -> None:
         """Remove a session and the files beside it."""
-        self._rename([(session.place, f"{session.place}{GONE}")])
+        self._rename([(session.place, f"{session.place}{Ending.GONE}")])
         self._remove_rest(session)
 
     def _remove_rest(self, session: SessionFile) -> None:
-        """Remove what is left of a session whose file is gone, or is not there yet."""
+        """Remove what is left of a session whose file is gone."""
         self._unlink(self._below(session))
-        self._unlink(f"{session.place}{ending}" for ending in (NEW, GONE))
+        self._unlink([f"{session.place}{Ending.GONE}"])
 
     def _unlink(self, places: Iterable[str]) -> None:
         """Remove files, and the folders that are empty then."""
@@ -593,7 +626,7 @@ def is_temporary(place: str) -> bool:
     """Return whether a file is one that memctl has not finished, or was killed at."""
     name = place.rpartition("/")[2]
     is_new = name.startswith(TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX)
-    return is_new or name.endswith((NEW, GONE))
+    return is_new or name.endswith(tuple(Ending))
 
 
 class MadeLines:
@@ -676,7 +709,7 @@ class NewSession:
         value = jsonio.loads(message)
         line = value.get(CONTENT) if FILE not in value else None
         if self._file is None:
-            self._store.announce(self._session.place)
+            self._store.announce(self._session)
             self._file = self._store.create(self._session.place)
         if isinstance(line, dict) and dialect.is_made(line):
             self._complete(dialect.timed(value))
@@ -739,7 +772,8 @@ class NewSession:
         result = WriteResult(key, self._number, gone, before=before)
         self._store.about_to_commit([result])
         self._file.commit()
-        self._store.settle(self._session, self._beside, self._there)
+        self._store.confirm(self._session)
+        self._store.settle(self._session, [] if self._there is None else [self._there])
         return result
 
     def discard(self) -> None:
@@ -748,7 +782,7 @@ class NewSession:
             if file is not None:
                 file.discard()
         if self._file is not None:
-            self._store.forsake(self._session, self._beside)
+            self._store.forsake(self._session)
 
 
 class LostSession:
