@@ -136,6 +136,40 @@ class Codex(Program):
         found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         return next(one["thread_id"] for one in found if one["type"] == "thread.started")
 
+    def listed(self) -> set[str]:
+        """Return the ids of the sessions that Codex lists by its index alone."""
+        requests = [
+            {
+                "id": 1,
+                "method": "initialize",
+                "params": {"clientInfo": {"name": "x", "version": "1"}},
+            },
+            {"method": "initialized"},
+            {
+                "id": 2,
+                "method": "thread/list",
+                "params": {"sourceKinds": ["exec"], "useStateDbOnly": True},
+            },
+        ]
+        with subprocess.Popen(
+            [PROGRAMS / self.file, "app-server"],
+            cwd=self.project,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(self.home), **self.variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for request in requests:
+                process.stdin.write(json.dumps({"jsonrpc": "2.0"} | request) + "\n")
+                process.stdin.flush()
+            answers = map(json.loads, process.stdout)
+            found = next(one for one in answers if one.get("id") == 2)
+            process.kill()
+        return {one["id"] for one in found["result"]["data"]}
+
     def texts(self, request: dict[str, Any]) -> list[str]:
         return [
             said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,24 @@ def test_the_program_reads_its_session_after_an_undo(program: Program, run: Run)
     assert run("undo", "--yes").exit_code == 0
     assert files(program.path) == before
     assert program.sent(session) == sends
+
+
+@pytest.mark.parametrize("program", [Codex], indirect=True)
+def test_codex_lists_no_deleted_session_and_names_it_again_after_an_undo(
+    program: Codex, run: Run
+) -> None:
+    session, other = program.ask("My train is at nine."), program.ask("My tram is at ten.")
+    [index] = program.path.glob("state_*.sqlite")
+    with closing(sqlite3.connect(index)) as database, database:
+        database.execute("UPDATE threads SET title = 'The train' WHERE id = ?", (session,))
+    age(program.path)
+    assert run("delete", program.store, "--session", session, "--yes").exit_code == 0
+    assert program.listed() == {other}
+    assert run("undo", "--yes").exit_code == 0
+    assert program.listed() == {session, other}
+    with closing(sqlite3.connect(index)) as database:
+        found = database.execute("SELECT title FROM threads WHERE id = ?", (session,)).fetchone()
+    assert found == ("The train",)
 
 
 ID = "01a1f866-0d05-7111-8111-000000000001"
