@@ -95,7 +95,9 @@ def piece_of(message: bytes) -> Piece:
     if CONTENT not in value:
         text = value.get(TEXT)
         return Piece(file, b64decode(value[BASE64]) if text is None else text.encode())
-    line = message[message.index(_CONTENT) + len(_CONTENT) : -1]  # the last field
+    if [*value][-1] != CONTENT:
+        raise ValueError("its content is not its last field")
+    line = message.rstrip(_SPACE)[message.index(_CONTENT) + len(_CONTENT) : -1].strip(_SPACE)
     return Piece(file, line + value.get(END, "\n").encode())
 
 

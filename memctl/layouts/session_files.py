@@ -760,9 +760,12 @@ class NewSession:
         """Give the session its name; return the result."""
         key = self._memory.key
         expected = self._memory.version
-        if self._failure is None and self._there is not None and expected is not None:
-            same = expected == self._store.version(self._there)
-            self._failure = None if same else CHANGED
+        if self._failure is None and self._mode is WriteMode.REPLACE and expected is not None:
+            found = None if self._there is None else self._store.version(self._there)
+            self._failure = None if expected == found else CHANGED
+        if self._failure is None and not (self._made.start or self._session.id == key.session):
+            text = "lines of the agent itself are in a session whose name is its id"
+            self._failure = Failure("bad-name", text)
         if self._failure is not None or self._file is None:
             self.discard()
             return WriteResult(key, failure=self._failure or Failure("refused", "it is empty"))

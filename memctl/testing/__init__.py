@@ -12,6 +12,7 @@ The suite needs ``pip install 'agentscope-memctl[testing]'``.  A test module for
     class TestNotes(StoreSuite):
         pass
 
+A store with ``Features.whole_memories`` uses ``SessionSuite``.
 A store of facts uses ``FactSuite``, and a backend with ``style=Style("fact", frozenset())``.
 
 The suite tests the features claimed in ``Store.features``, and skips the tests of all others.
@@ -25,6 +26,15 @@ pytest.register_assert_rewrite("memctl.testing.drive", "memctl.testing.suite")
 
 from memctl.testing.backend import Backend, Place, SharedTable, new_place  # noqa: E402
 from memctl.testing.samples import Style  # noqa: E402
-from memctl.testing.suite import FactSuite, StoreSuite  # noqa: E402
+from memctl.testing.suite import FactSuite, SessionSuite, StoreSuite  # noqa: E402
 
-__all__ = ["Backend", "FactSuite", "Place", "SharedTable", "StoreSuite", "Style", "new_place"]
+__all__ = [
+    "Backend",
+    "FactSuite",
+    "Place",
+    "SessionSuite",
+    "SharedTable",
+    "StoreSuite",
+    "Style",
+    "new_place",
+]

@@ -249,6 +249,23 @@ def _as_agno(value: dict[str, Any]) -> dict[str, Any]:
     return {"content": others | more | {"role": role}}
 
 
+def _as_claude_code(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a line as Claude Code writes it; memctl's own lines have no ``sessionId``."""
+    said = {"role": value["role"], "content": value["content"]}
+    line = {"type": "user", "message": said, "uuid": value["id"], "sessionId": "s"}
+    more = {name: value[name] for name in ("name", "metadata")}
+    return {"content": line | more | {"timestamp": value["timestamp"]}}
+
+
+def _as_codex(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a line as Codex writes it; memctl's own lines have no time."""
+    item = {"type": "message", "id": value["id"], "role": value["role"]}
+    item |= {name: value[name] for name in ("name", "metadata")}
+    payload = item | {"content": _blocks(value["content"])}
+    time = value["timestamp"]
+    return {"content": {"timestamp": time, "type": "response_item", "payload": payload}}
+
+
 def _as_role_content(value: dict[str, Any]) -> dict[str, Any]:
     known = ("id", "role", "name", "content", "timestamp")
     more = {name: one for name, one in value.items() if name not in known}
@@ -276,6 +293,8 @@ _IN_DIALECT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "openai-agents": _as_openai_agents,
     "adk": _as_adk,
     "agno": _as_agno,
+    "claude-code": _as_claude_code,
+    "codex": _as_codex,
     "role-content": _as_role_content,
 }
 TIME_FIELDS = {
@@ -288,6 +307,8 @@ TIME_FIELDS = {
     "openai-agents": None,
     "adk": None,
     "agno": None,
+    "claude-code": None,
+    "codex": None,
     "role-content": "time",
 }
 """The name of the time field of a message, by dialect."""

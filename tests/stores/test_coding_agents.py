@@ -438,6 +438,24 @@ def test_an_erase_takes_the_index_and_the_history(
 # Carrying over
 
 
+def test_lines_of_an_agent_are_refused_under_a_name_that_no_session_can_have(
+    claude: Path, tmp_path: Path, run: Run
+) -> None:
+    claude_session(claude, *SAID)
+    archive, back = tmp_path / "a.ndjson", tmp_path / "back"
+    assert run("export", f"claude-code:{claude}", "-o", archive).exit_code == 0
+    *lines, end = archive.read_text().splitlines(keepends=True)
+    text = "".join(lines).replace(f'"session":"{CLAUDE}"', '"session":"kyoto"')
+    assert text != "".join(lines)
+    whole = json.loads(end)
+    whole["end"]["digest"] = f"sha256:{sha256(text.encode()).hexdigest()}"
+    archive.write_text(text + json.dumps(whole, separators=(",", ":")) + "\n")
+    result = run("migrate", archive, f"claude-code:{back}")
+    assert result.exit_code == 7, result.stderr
+    assert "bad-name" in result.stdout
+    assert not files(back)
+
+
 @pytest.mark.parametrize("kind", ["claude-code", "codex"])
 def test_a_carried_conversation_keeps_its_names(tmp_path: Path, run: Run, kind: str) -> None:
     source, target, back = tmp_path / "talk.jsonl", f"{kind}:{tmp_path / 'a'}", tmp_path / "b.jsonl"

@@ -472,6 +472,31 @@ def mem0_key(number: int) -> MemoryKey:
 
 
 DIMENSIONS = 8
+
+
+def _agent(kind: str) -> Callable[[Servers], Backend]:
+    """Return a function that makes the backend of a coding agent whose sessions are files."""
+    return lambda _: Backend(
+        kind,
+        lambda folder: f"{kind}:{folder}/agent",
+        style=Style(kind, frozenset()),
+        keys=_session_of_agent,
+        users=False,
+        refuses_names=True,
+        large=SMALLER,
+    )
+
+
+def _session_of_agent(number: int) -> MemoryKey:
+    """Return the name of a session whose id is a UUID."""
+    return MemoryKey("", f"5c2d1e00-0000-4000-8000-{number:012}")
+
+
+AGENT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
+    kind: _agent(kind) for kind in ("claude-code", "codex")
+}
+"""The coding agents whose sessions memctl writes; Hermes and OpenCode import theirs."""
+
 FACT_BACKENDS: dict[str, Callable[[Servers], Backend]] = {
     "vault": lambda _: Backend(
         "vault",

@@ -23,6 +23,7 @@ from memctl.testing.suite.selection import SelectionTests
 from memctl.testing.suite.shards import ShardTests
 from memctl.testing.suite.shared import SharedTests
 from memctl.testing.suite.version import VersionTests
+from memctl.testing.suite.whole import WholeTests
 from memctl.testing.suite.window import NameTests, WindowTests
 from memctl.testing.suite.write import WriteTests
 
@@ -92,3 +93,19 @@ class FactSuite(
     ServiceSearchTests,
 ):
     """All tests of the contract of a store of facts; the ``Backend`` needs a style of facts."""
+
+
+@pytest.mark.asyncio
+class SessionSuite(
+    Suite,
+    PlaceTests,
+    WholeTests,
+    SelectionTests,
+    OutlineTests,
+    ShardTests,
+    NameTests,
+    WindowTests,
+    InterruptionTests,
+    LockTests,
+):
+    """All tests of the contract of a store with ``Features.whole_memories``."""

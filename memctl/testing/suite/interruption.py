@@ -128,6 +128,8 @@ class InterruptionTests:
         wanted = edits(first.key, [gone(entry) for entry in first.entries[:5]])
         wanted += edits(unfinished.key, [gone(entry) for entry in unfinished.entries], 100)
         async with changing(many_place) as store:
+            if store.features.whole_memories:
+                pytest.skip("changes nothing inside a memory")
             results = await stopped(store.edit, wanted, how)
             await assert_whole(many_place, results, before, done)
             await edit_all(store, last.key, [gone(last.entries.pop(0))])
