@@ -776,6 +776,7 @@ class NewSession:
         self._store.about_to_commit([result])
         self._file.commit()
         self._store.confirm(self._session)
+        self._file = None  # if settling fails, the next run completes it
         self._store.settle(self._session, [] if self._there is None else [self._there])
         return result
 
