@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -659,6 +661,29 @@ class Store(ABC):
         async with aclosing(self.list_memories(where)) as infos:
             async for info in infos:
                 yield Memory(info.key, "yes" if info.summary else "", info.ttl), info.repeated or 0
+
+    async def count_marks(
+        self, where: Selection, marks: frozenset[str]
+    ) -> AsyncGenerator[tuple[Memory, Counter[str]]]:
+        """Yield memories, each with the number of its selected messages with each of ``marks``.
+
+        Memories without such messages may be missing.  A memory may come several times: its numbers
+        are then to be added.  A store overrides ``count_marks`` to avoid reading unmarked messages.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        marked = replace(where, marks=marks) if where.whole else where
+        if where.whole:
+            async with aclosing(self.read(marked)) as found:
+                if await anext(found, None) is None:
+                    return
+        outlined = where.whole and self.features.cheap_outline
+        pages = self.outline(where) if outlined else self.read(marked)
+        async with aclosing(pages):
+            async for page in pages:
+                named = chain.from_iterable([entry.marks for entry in page.messages])
+                yield page.memory, Counter(filter(marks.__contains__, named))
 
     def outline(self, where: Selection) -> AsyncGenerator[Page]:
         """Yield pages as ``read`` does, with ids, order, marks and the data of the memory.

@@ -48,6 +48,8 @@ class Answered(StoreWrapper):
     A later copy, after the answer, has the calls and their results.
     """
 
+    count_marks = Store.count_marks
+
     async def outline(self, where: Selection) -> AsyncGenerator[Page]:
         waiting: set[MemoryKey] = set()
         async with aclosing(self._store.outline(where)) as pages:

@@ -239,6 +239,7 @@ class ConvertedStore(StoreWrapper):
     headers = Store.headers
     window = Store.window
     duplicates = Store.duplicates
+    count_marks = Store.count_marks
     search = Store.search
     find_messages = Store.find_messages
 

@@ -323,6 +323,8 @@ class SummaryOverlay(StoreWrapper):
                 return Page(memory, [])
         return None
 
+    count_marks = Store.count_marks  # the states have summaries, which come with the pages
+
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return self._summarised(self._messages.read(where), where)
 

@@ -129,8 +129,8 @@ for _make, _names in (
     ),
     (
         _streaming,
-        "list_memories survey headers list_keys duplicates read_with_anchors find_messages outline "
-        "names erase",
+        "list_memories headers list_keys duplicates count_marks read_with_anchors find_messages "
+        "outline names erase",
     ),
     (
         _passing,

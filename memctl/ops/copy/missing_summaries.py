@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -79,22 +78,16 @@ async def missing_summaries(
 
 
 async def _found(store: Store, where: Selection, target: Store | None) -> MissingSummaries | None:
-    marked = where
-    if where.whole:
-        marked = replace(where, marks=frozenset({COMPRESSED, SUMMARY}))
-        async with aclosing(store.read(marked)) as pages:
-            if await anext(pages, None) is None:
-                return None
     compressed: Counter[MemoryKey] = Counter()
     present: set[MemoryKey] = set()
-    outlined = where.whole and store.features.cheap_outline
-    async with aclosing(store.outline(where) if outlined else store.read(marked)) as pages:
-        async for page in pages:
-            key = page.memory.key
-            if page.memory.summary or any(SUMMARY in entry.marks for entry in page.messages):
+    counted = store.count_marks(where, frozenset({COMPRESSED, SUMMARY}))
+    async with aclosing(counted) as memories:
+        async for memory, marks in memories:
+            key = memory.key
+            if memory.summary or marks[SUMMARY]:
                 present.add(key)
-            compressed[key] += sum([COMPRESSED in entry.marks for entry in page.messages])
-            if page.memory.summary == "" and await store.keeps_summary(key):
+            compressed[key] += marks[COMPRESSED]
+            if memory.summary == "" and await store.keeps_summary(key):
                 present.add(key)  # doctor reports an empty summary
     for key in present:
         del compressed[key]

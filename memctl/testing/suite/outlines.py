@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from memctl.model import MemoryKey
@@ -45,6 +46,28 @@ class OutlineTests:
                 found = await outline(store, where, read=False)
                 assert found == await outline(store, where, read=True)
                 assert found
+
+    async def test_count_of_marks_agrees_with_reading(
+        self, make_place: Callable[[], Place]
+    ) -> None:
+        place = make_place()
+        async with place.store() as store:
+            await write(store, memories(place))
+            for where in Selection(), Selection(users=frozenset({place.keys(3)[-1].user})):
+                read = Counter(
+                    [
+                        (page.memory.key, mark)
+                        async for page in store.read(where)
+                        for entry in page.messages
+                        for mark in entry.marks
+                    ]
+                )
+                marks = frozenset(mark for _, mark in read)
+                some = frozenset([*sorted(marks)[:2], "unknown"])
+                counted: Counter[tuple[MemoryKey, str]] = Counter()
+                async for memory, found in store.count_marks(where, some):
+                    counted.update({(memory.key, mark): found[mark] for mark in found})
+                assert +counted == Counter({one: n for one, n in read.items() if one[1] in some})
 
     async def test_is_empty(self, make_place: Callable[[], Place]) -> None:
         place = make_place()

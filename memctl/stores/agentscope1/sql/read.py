@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -590,6 +591,22 @@ async def _count(database: MemoryTables, where: Selection) -> dict[MemoryKey, Me
                 if key not in infos and where.has_key(key) and not database.is_damaged(key):
                     infos[key] = MemoryInfo(key, repeated=0)
     return infos
+
+
+async def count_marks(
+    database: MemoryTables, where: Selection, marks: frozenset[str]
+) -> AsyncGenerator[tuple[MemoryKey, Counter[str]]]:
+    """Yield a count of one of ``marks`` in a memory at a time; ``where`` selects whole memories."""
+    condition, values = database.statements.condition(where)
+    sql = _by_mark(database, f"{condition} AND marked.mark IN :marks")
+    async with database.snapshot(where.shard) as connection:
+        found = database.rows(connection, sql, {**values, "marks": sorted(marks)})
+        async with aclosing(found) as partitions:
+            async for rows in partitions:
+                for user, session, mark, number in rows:
+                    key = MemoryKey(user, session)
+                    if mark in marks and where.has_key(key) and not database.is_damaged(key):
+                        yield key, Counter({mark: number})
 
 
 def _by_role(database: MemoryTables, condition: str) -> str:

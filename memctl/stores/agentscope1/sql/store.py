@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -29,7 +30,13 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, Matches, OpenMode
 from memctl.storekit.catalog import catalog
-from memctl.stores.agentscope1.sql.read import ReadMode, SqlReader, count_messages, find_messages
+from memctl.stores.agentscope1.sql.read import (
+    ReadMode,
+    SqlReader,
+    count_marks,
+    count_messages,
+    find_messages,
+)
 from memctl.stores.agentscope1.sql.schema import REPAIRS
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import MemoryTables, make_tables
@@ -258,6 +265,19 @@ class SqlMemoryStore(SqlStore):
                 async for info in infos:
                     self.left_out.others = True
                     yield info
+
+    def count_marks(
+        self, where: Selection, marks: frozenset[str]
+    ) -> AsyncGenerator[tuple[Memory, Counter[str]]]:
+        return self._count_marks(where, marks) if where.whole else super().count_marks(where, marks)
+
+    async def _count_marks(
+        self, where: Selection, marks: frozenset[str]
+    ) -> AsyncGenerator[tuple[Memory, Counter[str]]]:
+        with self._noting_damage(where):
+            async with aclosing(count_marks(self.database, where, marks)) as found:
+                async for key, counts in found:
+                    yield Memory(key), counts
 
     def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
