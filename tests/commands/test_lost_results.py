@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.errors import Unavailable
-from memctl.journal.runs import Journal
+from memctl.journal.changes import UNFINISHED, read_changes
+from memctl.journal.runs import Journal, Runs
 from memctl.model import WriteResult
+from memctl.storekit.batching import Small
+from memctl.stores.agentscope1.sql.write import SqlWriter
 from memctl.testing import samples
 from memctl.testing.samples import sample
 from tests.support.backends import BACKENDS, FACT_BACKENDS, in_style, new_place, params
@@ -66,3 +70,27 @@ def test_undo_of_an_import_into_a_new_file_whose_result_is_lost(
     assert names(place.text) == {*full, empty}
     assert run("undo", "--store", place.text, "--yes").exit_code == 0
     assert names(place.text) == set()
+
+
+def test_messages_of_a_copy_are_recorded_before_the_store_gets_them(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, place = (new_place("sqlite", tmp_path, Servers(tmp_path)) for _ in range(2))
+    put(other, [sample(key, samples.entries(30)) for key in other.keys(3)])
+    commit, committed = SqlWriter.commit, 0
+
+    async def look(
+        writer: SqlWriter, connection: AsyncConnection, batch: list[Small]
+    ) -> list[WriteResult]:
+        nonlocal committed
+        [part] = Runs().folder.glob(f"*/*{UNFINISHED}")  # what a kill of the process would leave
+        recorded = {
+            (edit.memory.key, one.id) for edit in read_changes(part) for one in edit.changes
+        }
+        assert recorded >= {(one.memory.key, entry.id) for one in batch for entry in one.entries}
+        committed += len(batch)
+        return await commit(writer, connection, batch)
+
+    monkeypatch.setattr(SqlWriter, "commit", look)
+    assert run("migrate", other.text, place.text).exit_code == 0
+    assert committed == 3

@@ -92,10 +92,10 @@ async def _found(store: Store, where: Selection, target: Store | None) -> Missin
     for key in present:
         del compressed[key]
     compressed = +compressed
-    if compressed and target is not None:
+    if compressed and target is not None and target.features.summaries:
         await share_names(store, target, where)
-        async with aclosing(target.list_memories(Selection(keys=frozenset(compressed)))) as infos:
-            for key in [info.key async for info in infos if info.summary]:
+        async with aclosing(target.headers(Selection(keys=frozenset(compressed)))) as memories:
+            for key in [memory.key async for memory in memories if memory.summary]:
                 del compressed[key]
     if not compressed:
         return None
