@@ -14,7 +14,7 @@ import json
 import random
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -146,8 +146,36 @@ def rows(
         yield user, (row_id, json.dumps(message), session, index), writer.marks()
 
 
+def plain_message(number: int, text: str) -> dict[str, Any]:
+    """Return a message as ``Msg.to_dict`` gives it, with this text."""
+    return {
+        "id": f"m{number:021}",
+        "name": "Friday",
+        "role": ("user", "assistant")[number % 2],
+        "content": text,
+        "metadata": {},
+        "timestamp": f"2026-01-{number % 28 + 1:02} 12:00:00.000",
+    }
+
+
+def even_rows(messages: int, text: str) -> Iterator[tuple[str, Row, list[str]]]:
+    """As ``rows``: messages with the same text, without marks, in memories of ``PER_MEMORY``."""
+    memories = max(1, messages // PER_MEMORY)
+    for number in range(messages):
+        index, memory = divmod(number, memories)
+        user, session = f"user_{memory // MEMORIES_OF_A_USER:05}", f"session_{memory:07}"
+        message = plain_message(number, text)
+        row_id = f"{user}-{session}-{message['id']}"
+        yield user, (row_id, json.dumps(message), session, index), []
+
+
 def make(path: Path, messages: int = MESSAGES, **sizes: int) -> None:
     """Write the store, in SQLite; ``sizes`` are those of ``rows``."""
+    fill(path, rows(messages, **sizes))
+
+
+def fill(path: Path, found: Iterable[tuple[str, Row, list[str]]]) -> None:
+    """Write rows such as those of ``rows`` to a new store in SQLite."""
     path.unlink(missing_ok=True)
     with create_engine(f"sqlite:///{path}").begin() as connection:
         create_tables(connection)
@@ -155,7 +183,7 @@ def make(path: Path, messages: int = MESSAGES, **sizes: int) -> None:
         owners: dict[str, str] = {}
         some: list[Row] = []
         marked: list[tuple[str, str]] = []
-        for user, row, marks in rows(messages, **sizes):
+        for user, row, marks in found:
             owners[row[2]] = user
             some.append(row)
             marked += ((row[0], mark) for mark in marks)

@@ -43,7 +43,7 @@ COPIES = {
     ("archive", "PostgreSQL"): 1.4,
 }
 VERIFIED = [("SQLite", "PostgreSQL"), ("SQLite", "Redis"), ("PostgreSQL", "SQLite")]
-AGAIN = [("SQLite", "PostgreSQL"), ("PostgreSQL", "Redis"), ("Redis", "SQLite")]
+AGAIN = [("PostgreSQL", "Redis"), ("Redis", "SQLite")]
 
 
 def lines(places: Places) -> Iterator[Line]:
@@ -56,6 +56,10 @@ def lines(places: Places) -> Iterator[Line]:
         plain = _copy(places, source, target, "--no-verify")
         verified = _copy(places, source, target)
         yield Line(f"{source} to {target}, verified", verified, "`--no-verify`", plain, 1.7)
+    again = Command(_copy(places, "SQLite", "PostgreSQL").arguments, places.fill_postgresql)
+    outlines = Command(places.outlines(), places.fill_postgresql)
+    what = "SQLite to PostgreSQL, nothing new"
+    yield Line(what, again, "the ordered outlines of both", outlines, 1.3)
     for source, target in AGAIN:
         first = _copy(places, source, target)
         again = Command(first.arguments)

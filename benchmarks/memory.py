@@ -23,8 +23,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from benchmarks import dataset
 from benchmarks.measure import Run, machine, run
 from tests.support.servers.mariadb import Mariadb
 from tests.support.servers.postgresql import Postgresql
@@ -39,15 +39,7 @@ UNDONE_MEMORIES = 200_001
 
 def message(number: int, text: str) -> bytes:
     """A message as AgentScope writes it."""
-    value: dict[str, Any] = {
-        "id": f"m{number:021}",
-        "name": "Friday",
-        "role": ("user", "assistant")[number % 2],
-        "content": text,
-        "metadata": {},
-        "timestamp": f"2026-01-{number % 28 + 1:02} 12:00:00.000",
-    }
-    return json.dumps(value).encode()
+    return json.dumps(dataset.plain_message(number, text)).encode()
 
 
 def _state(path: Path, messages: Iterator[bytes]) -> None:

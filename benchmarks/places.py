@@ -107,6 +107,12 @@ class Places:
         script = Path(__file__).with_name("yardsticks") / "ordered_read.py"
         return [sys.executable, str(script), kind.lower(), self.sources[kind]]
 
+    def outlines(self) -> list[str]:
+        """The ordered outlines of SQLite and of PostgreSQL's target, by the plain drivers."""
+        script = Path(__file__).with_name("yardsticks") / "outlines.py"
+        target = self.targets["PostgreSQL"].name
+        return [sys.executable, str(script), self.sources["SQLite"], target]
+
     # Filling what is changed
 
     def fill_postgresql(self) -> None:
