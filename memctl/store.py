@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
@@ -239,6 +246,8 @@ class Features:
     """The service of the store searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` can repair."""
+    renames: frozenset[str] = frozenset()
+    """What ``rename`` does: a new name for a ``user`` or a ``session``, or ``merge`` two users."""
 
     def capabilities(self) -> list[str]:
         """Return the names of the features for reports, such as ``["summaries", "ttl"]``."""
@@ -899,6 +908,54 @@ class Store(ABC):
         if result.failure is None and (await self.snapshot(key)).exists:
             return WriteResult(key, failure=NAME_STAYS)
         return replace(result, before="")
+
+    # Other names
+
+    def refuse_rename(self, what: str) -> None:
+        """Raise the error for a rename that the store does not do.
+
+        ``what`` is ``user``, ``session`` or, to make two users one, ``merge``.
+
+        Raises:
+            UsageError: as ``refuse_changes``; or ``what`` is not in ``Features.renames``.
+        """
+        if what in self.features.renames:
+            return
+        self.refuse_changes()
+        if what == "merge" and "user" in self.features.renames:
+            raise UsageError(
+                f"{self.label}: its users have more than sessions, so two cannot become one",
+                "rename the sessions, or give the user a name that does not exist",
+            )
+        if what == "user" and "session" in self.features.renames:
+            raise UsageError(
+                f"{self.label}: its memories name no user that could be renamed",
+                "rename sessions with --session OLD NEW",
+            )
+        hint = (
+            "migrate the memories to a SQLite file, rename there, migrate them back, and erase the "
+            "old name"
+        )
+        if self.dialect.facts or self.features.whole_memories:
+            hint = "they are named by the program that keeps them: use it, if it can rename"
+        raise UsageError(f"{self.label}: memctl cannot rename a {what} there", hint)
+
+    def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Give sessions other names; yield a WriteResult for each old key, as it becomes durable.
+
+        ``moves`` maps the key of a session, without a part, to its new key; no memory has a new
+        key.  All memories of a session move with all their data, and keep each byte but the name.
+        A session is under its old or its new name, at whatever moment the process ends.  A key
+        with an empty session stands for the data of a user outside of sessions.  The name of a
+        user who has no session any more is removed.
+
+        Only a store with ``Features.renames`` does this.
+
+        Raises:
+            Unavailable: the store is unreachable; sessions without a WriteResult may be renamed.
+            BadData: the store refuses a name; nothing more is renamed.
+        """
+        raise NotImplementedError(self.kind)
 
     # The place
 

@@ -11,13 +11,15 @@ import typer
 
 
 def option(shown: str, help: str, **settings: Any) -> Any:
-    """Return an option; ``shown`` has its names and its value, as in ``-o --output FILE``.
+    """Return an option; ``shown`` has its names and its values, as in ``-o --output FILE``.
 
     ``settings`` are further arguments of ``typer.Option``.
     """
-    *names, value = shown.split()
-    if value.startswith("-"):
-        return typer.Option(*names, value, help=help, **settings)
+    words = shown.split()
+    names = [word for word in words if word.startswith("-")]
+    value = " ".join(words[len(names) :])
+    if not value:
+        return typer.Option(*names, help=help, **settings)
     return typer.Option(*names, metavar=value, help=help, **settings)
 
 

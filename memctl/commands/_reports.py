@@ -185,6 +185,7 @@ def run_row(run: Run, size: int) -> RunRow:
         shard=run.shard or None,
         policy=run.policy or None,
         archive=run.archive or None,
+        renamed=run.counts.get("renamed", 0),
     )
 
 

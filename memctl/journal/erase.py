@@ -20,6 +20,7 @@ from memctl.journal import repairs
 from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes, repeats
 from memctl.journal.files import refusals, replace_file, sync_folder
 from memctl.journal.lines import sealed, unsealed
+from memctl.journal.renames import read_moves, write_moves
 from memctl.journal.runs import BEFORE, Run, Runs, archives_in
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
@@ -128,8 +129,14 @@ class RunEraser:
             for name in repairs.FILES
             for record in repairs.read_records(folder / name)
         ]
-        found = len(gone) + sum(concerned for concerned, _ in of_repairs)
-        return found, len(keys - gone) + sum(others for _, others in of_repairs)
+        moves = [self._is_of(pair) for pair in read_moves(folder).items()]
+        found = len(gone) + sum(concerned for concerned, _ in of_repairs) + sum(moves)
+        kept = len(keys - gone) + sum(others for _, others in of_repairs)
+        return found, kept + len(moves) - sum(moves)
+
+    def _is_of(self, pair: tuple[MemoryKey, MemoryKey]) -> bool:
+        """Return whether the old or the new name of a renamed session is to be erased."""
+        return any(map(self._concerns, pair))
 
     async def _rewrite(self, folder: Path) -> None:
         await in_thread(partial(self._rewrite_files, folder))
@@ -153,6 +160,8 @@ class RunEraser:
                 sync_folder(folder)
         lines = [line for key, line in _notes(folder) if not self._concerns(key)]
         _replace(folder / BEFORE, lines)
+        if moves := read_moves(folder):
+            write_moves(folder, dict(pair for pair in moves.items() if not self._is_of(pair)))
         for name in repairs.FILES:
             records = [self._without(record) for record in repairs.read_records(folder / name)]
             kept = [sealed(record) for record in reversed(records) if record is not None]

@@ -8,6 +8,7 @@
     RUN/replaced.ndjson.zst   an archive of the memories that the run replaced; a followed copy
     RUN/replaced-2.ndjson.zst makes several: the last one with a memory counts
     RUN/repairs.ndjson        the repairs besides messages (see ``repairs``)
+    RUN/renames.ndjson        the old and the new names of sessions (see ``renames``)
     RUN/quarantine.ndjson     damaged data that a repair moved out of the store
     RUN/before.ndjson         notes of the store on changed memories (``WriteResult``)
     RUN/running               locked while the run goes on
@@ -62,6 +63,7 @@ from memctl.journal.files import (
     replace_file,
 )
 from memctl.journal.lines import sealed, unsealed
+from memctl.journal.renames import RENAMES, read_moves
 from memctl.journal.retention import Retention
 from memctl.location import SECRET_QUERY, Location, redact
 from memctl.model import Edit, MemoryKey, WriteResult
@@ -683,7 +685,17 @@ class Runs:
         left = first.with_name(first.name + UNFINISHED)
         if left.exists() and is_growing(left):
             return True
-        return any((folder / name).exists() for name in (first.name, REPLACED, *repairs.FILES))
+        return any(
+            (folder / name).exists() for name in (first.name, REPLACED, RENAMES, *repairs.FILES)
+        )
+
+    def renamed(self, run: Run) -> dict[MemoryKey, MemoryKey]:
+        """Return the old and the new keys of the sessions that a run renamed.
+
+        Raises:
+            BadData: the record is damaged.
+        """
+        return read_moves(self.folder / run.id)
 
     def before(self, run: Run) -> Notes:
         """Return the notes of the store on the memories that a run changed."""

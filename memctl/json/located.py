@@ -126,3 +126,22 @@ def spliced(text: bytes, splices: Iterable[tuple[Span, bytes]]) -> bytes:
         at = span.stop
     pieces.append(text[at:])
     return b"".join(pieces)
+
+
+def with_names(text: bytes, names: Iterable[tuple[tuple[str, ...], str, str]]) -> bytes:
+    """Return a JSON text with other names; each is at a path of keys, and has the old name now.
+
+    A value that is not the old name stays.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deep.
+    """
+    whole, splices = located(text), []
+    for path, old, new in names:
+        found = whole
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, LocatedText) and found == old != new:
+            literal = json.dumps(new, ensure_ascii=text.isascii())
+            splices.append((found.span, literal.encode("utf-8", "surrogatepass")))
+    return spliced(text, splices)

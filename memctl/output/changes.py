@@ -62,11 +62,14 @@ def change_facts(changes: ChangeCounts, noun: str, *, dry_run: bool = False) -> 
             (changes.deleted, count(changes.deleted, noun), "deleted"),
             (changes.marked, f"marks of {count(changes.marked, noun)}", "changed"),
             (changes.restored, count(changes.restored, noun), "restored"),
+            (changes.renamed, count(changes.renamed, noun), "renamed"),
         )
         if number
     ]
     if changes.summaries:
         parts.append(f"{count(changes.summaries, 'summary')} {would}changed")
+    if not parts:  # the memories have no messages
+        return f"{count(changes.memories, 'memory')} {would}renamed"
     return f"{', '.join(parts)} in {count(changes.memories, 'memory')}"
 
 
@@ -77,6 +80,8 @@ def change_plan(report: ChangeReport) -> RenderableType:
         goes = "delete"
     elif report.planned.marked == report.planned.messages:
         goes = "mark"
+    elif report.planned.renamed == report.planned.messages:
+        goes = "rename"
     else:
         goes = "change"
     planned, staying = report.planned_by_memory, report.staying

@@ -25,6 +25,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "migrate": ("copy.MigrateReport",),
     "offload": ("change.OffloadReport", "change.PruneReport"),
     "rehydrate": ("change.RehydrateReport",),
+    "rename": ("change.RenameReport",),
     "report": ("statistics.ReportReport",),
     "restore": ("copy.RestoreReport",),
     "retain": ("retain.RetainReport",),

@@ -249,6 +249,24 @@ class RehydrateReport(Report, kw_only=True):
     untimed: Maybe[Untimed] = UNSET
 
 
+class RenameReport(Report, kw_only=True):
+    """The result of a rename; the rows of plan have the old names."""
+
+    flat = "dry_run", "target", "renames", "old", "new", "memories", "messages", "run"
+    dry_run: DryRun
+    target: Place
+    renames: Annotated[str, one_of("user session")]
+    """What gets another name."""
+    old: str
+    new: str
+    memories: ChangedMemories
+    messages: RewrittenMessages
+    failures: list[FailureRow]
+    plan: Maybe[list[PlannedRow]] = UNSET
+    """With --dry-run: each memory that would get another name."""
+    run: Maybe[RunId] = UNSET
+
+
 class OffloadReport(RehydrateReport, kw_only=True):
     """The result of moving large contents out of messages."""
 

@@ -39,6 +39,8 @@ class RunRow(Row):
     """The policy of retention that memctl retain carried out."""
     archive: str | None
     """The archive that holds what memctl retain removed."""
+    renamed: Count
+    """The messages of memories that got another name."""
 
 
 class HistoryReport(Report):

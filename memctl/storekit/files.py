@@ -380,6 +380,30 @@ def _sweep_folders(parent: Path) -> None:
                 os.close(handle)
 
 
+def move_file(path: Path, new: Path) -> bool:
+    """Give a file another name, durably; return False if another file has the name.
+
+    If the process ends meanwhile, the file may have both names; a second call goes on.
+
+    Raises:
+        OSError: as ``os.link``.
+    """
+    try:
+        os.link(path, new)
+    except FileExistsError:
+        if not os.path.samefile(path, new):
+            return False
+    except OSError:  # some file systems have no links, and some systems forbid them
+        if os.path.lexists(new):
+            return False
+        os.rename(path, new)
+    else:
+        sync_folder(new.parent)
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the names of the files in a folder are durable.
 

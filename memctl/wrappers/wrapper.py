@@ -129,13 +129,13 @@ for _make, _names in (
     ),
     (
         _streaming,
-        "list_memories headers list_keys duplicates count_marks read_with_anchors find_messages "
-        "outline names erase",
+        "list_memories headers list_keys duplicates read_with_anchors find_messages outline names "
+        "erase rename",
     ),
     (
         _passing,
         "unlock adopt refuse_changes refuse_edits name_refusal resolve_names maintenance "
-        "checkpoints refuse_erase foreseen about_to_commit",
+        "checkpoints refuse_erase refuse_rename foreseen about_to_commit",
     ),
 ):
     for _name in _names.split():

@@ -210,6 +210,9 @@ class MysqlSyntax(Syntax):
         # Collations may ignore case, accents or trailing spaces.
         return f"CAST({text} AS BINARY)"
 
+    def joined(self, one: str, other: str) -> str:
+        return f"CONCAT({one}, {other})"
+
     def exact_text(self, value: str) -> str:
         return self.exact(f"CONVERT({value} USING utf8mb4)")
 

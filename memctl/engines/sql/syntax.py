@@ -129,6 +129,14 @@ class Syntax(ABC):
         """Return SQL that turns the SQL ``value`` into text: different values, different texts."""
         return f'CAST({value} AS TEXT) COLLATE "C"'
 
+    def joined(self, one: str, other: str) -> str:
+        """Return SQL for two texts, one after the other."""
+        return f"{one} || {other}"
+
+    def text(self, parameter: str) -> str:
+        """Return SQL for a parameter that is a text, where nothing else tells its type."""
+        return f"CAST(:{parameter} AS {self.text_type})"
+
     def among(self, column: str, names: str) -> str:
         """Return SQL that is true if ``column`` has one of a list of names, compared exactly.
 

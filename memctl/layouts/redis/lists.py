@@ -21,7 +21,7 @@ from memctl.errors import BadData, Failure, Lost
 from memctl.json import jsonio
 from memctl.layouts.redis.arrays import REPAIRS
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore
+from memctl.layouts.redis.whole import WholeMemoryStore, moved
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
@@ -50,6 +50,7 @@ class ListStore(WholeMemoryStore):
         parallel=True,
         cheap_windows=True,
         repairs=REPAIRS,
+        renames=frozenset({"session"}),
     )
     rows: ClassVar[RowDialect]
     start: ClassVar[str]
@@ -235,6 +236,16 @@ class ListStore(WholeMemoryStore):
 
     def _unlinking(self, place: MemoryPlace) -> list[Command]:
         return [(b"UNLINK", *self._keys(place))]
+
+    def moving(
+        self,
+        pipeline: Pipeline,
+        place: MemoryPlace,
+        target: MemoryPlace,
+        held: Held,  # noqa: ARG002 - the keys suffice
+    ) -> list[Command]:
+        pairs = zip(self._keys(place), self._keys(target), strict=True)
+        return [one for key, new in pairs for one in moved(pipeline, [key], key, new)]
 
     def removing(
         self,

@@ -7,7 +7,7 @@ memory, parses their values and makes new values.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,9 @@ from memctl.storekit.edits import Snapshot, apply_edit, whole_edits, without_sum
 from memctl.storekit.simple import CHANGED, MADE, Rejected, VersionChanged, written
 
 T = TypeVar("T")
+
+_TOGETHER = 1000
+"""The largest number of keys in one command."""
 
 
 class WholeMemoryReader(MemoryPlaces):
@@ -266,6 +269,38 @@ class WholeMemoryStore(WholeMemoryReader):
                 return result
         return WriteResult(edit.memory.key, failure=CHANGED)
 
+    # Other names
+
+    @abstractmethod
+    def moving(
+        self, pipeline: Pipeline, place: MemoryPlace, target: MemoryPlace, held: Held
+    ) -> list[Command]:
+        """Return the commands that give the memory ``held`` the keys and names of another place.
+
+        Raises:
+            Rejected: the memory cannot have another name.
+        """
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        async with self.server.pipeline() as pipeline:
+            for old, new in moves.items():
+                call = partial(self._rename, pipeline, old, new)
+                yield await in_thread(pipeline, partial(_result, pipeline, Memory(old), call))
+
+    def _rename(self, pipeline: Pipeline, old: MemoryKey, new: MemoryKey) -> WriteResult:
+        if not old.session:  # most layouts keep nothing of users besides sessions
+            return WriteResult(old)
+        place, target = self.place_of(old), self.place_of(new)
+        for _ in range(EDIT_ATTEMPTS):
+            held = self._watch(pipeline, place)
+            if self._watch(pipeline, target) is not None:
+                raise Rejected("conflict", f"{new} exists")
+            if held is None:
+                raise Rejected("changed", "it is gone")
+            if pipeline.commit(self.moving(pipeline, place, target, held)):
+                return WriteResult(old)
+        return WriteResult(old, failure=CHANGED)
+
     def maintenance(self) -> Maintenance:
         return WholeMaintenance(self)
 
@@ -281,6 +316,25 @@ def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult])
         failure = Failure("refused", error.message)
     pipeline.execute([(b"UNWATCH",)])
     return WriteResult(memory.key, failure=failure)
+
+
+def moved(pipeline: Pipeline, keys: Iterable[bytes], old: bytes, new: bytes) -> list[Command]:
+    """Return the commands that rename the keys that exist: ``new`` replaces their start ``old``.
+
+    The keys are watched.
+
+    Raises:
+        Rejected: a new key exists.
+    """
+    commands: list[Command] = [(b"RENAME", key, new + key.removeprefix(old)) for key in keys]
+    watched = [key for _, *pair in commands for key in pair]
+    pipeline.execute(
+        (b"WATCH", *watched[at : at + _TOGETHER]) for at in range(0, len(watched), _TOGETHER)
+    )
+    there = pipeline.execute((b"EXISTS", key) for _, key, _ in commands)
+    if any(pipeline.execute((b"EXISTS", key) for _, _, key in commands)):
+        raise Rejected("conflict", "a key with its new name exists")
+    return [one for one, exists in zip(commands, there, strict=True) if exists]
 
 
 def expiring_unread(left: list[float]) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ class ChangeCounts:
 
     ``memories`` counts changed memories, ``summaries`` changed summaries.  ``marked`` counts
     messages with changed marks; ``unmarked`` counts the marked messages that lose a mark.
-    ``restored`` counts inserted messages.
+    ``restored`` counts inserted messages, and ``renamed`` the messages of renamed memories.
     """
 
     memories: int = 0
@@ -56,12 +56,13 @@ class ChangeCounts:
     marked: int = 0
     unmarked: int = 0
     restored: int = 0
+    renamed: int = 0
     summaries: int = 0
 
     @property
     def messages(self) -> int:
-        """The number of deleted, marked and inserted messages."""
-        return self.deleted + self.marked + self.restored
+        """The number of deleted, marked, inserted and renamed messages."""
+        return self.deleted + self.marked + self.restored + self.renamed
 
     def merge(self, other: ChangeCounts, sign: int = 1) -> None:
         """Add the counts of ``other``; with the ``sign`` -1, subtract them."""

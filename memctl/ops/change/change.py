@@ -529,6 +529,14 @@ class ChangeRun:
             raise error
         self._observer.warn(f"{error.message}; the change is stored")
 
+    def refuse(self, store: Store) -> None:
+        """Refuse a store that cannot be changed so.
+
+        Raises:
+            UsageError: memctl does not change the store in this way.
+        """
+        store.refuse_changes()
+
     async def execute(self, store: Store) -> None:
         """Lock the store, plan, and carry out the plan.
 
@@ -539,7 +547,7 @@ class ChangeRun:
             MemctlError: as ``plan``, ``refuse_many`` and ``carry_out``.
         """
         self.report.noun = store.dialect.noun
-        store.refuse_changes()
+        self.refuse(store)
         if self.dry_run:
             await self.plan(store)
             await self.after_plan(store)

@@ -16,10 +16,11 @@ from memctl.journal.changes import read_changes, repeats
 from memctl.journal.runs import Job, Run, Runs
 from memctl.location import Location, visible
 from memctl.model import Edit, Memory, MemoryKey, OnConflict, StoredMessage
-from memctl.ops.change.change import RunOptions
+from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprints
 from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.recording import Recording
+from memctl.ops.rename import RenameUndoRun
 from memctl.ops.report import CopyReport
 from memctl.ops.same_store import Locate, is_on, recorded_location
 from memctl.ops.undo.undo import UndoRun, shown_as_recorded
@@ -312,7 +313,7 @@ def reversing(
     named: bool,
     elsewhere: bool,
     job: str = "",
-) -> Iterator[tuple[UndoRun, Location]]:
+) -> Iterator[tuple[ChangeRun, Location]]:
     """Return a context manager with the run that undoes ``undone``, and the place for it.
 
     ``place`` is the store as the user names it.  ``new_record`` returns a record for the undo.
@@ -337,7 +338,10 @@ def reversing(
     archives, whole = runs.replaced(undone), replace(where, shard=undone.part) if job else where
     with closing(runs.before(undone)) as notes:
         about = record(), whole, runs, undone, notes
-        if not archives:
+        undoing: ChangeRun
+        if renamed := runs.renamed(undone):
+            undoing = RenameUndoRun(record(), whole, undone, renamed, options=options)
+        elif not archives:
             undoing = UndoRun(*about, options=options, named=named)
         else:
             copied = archives, record()

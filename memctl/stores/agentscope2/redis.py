@@ -9,9 +9,11 @@ import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -27,18 +29,19 @@ from memctl.engines.redis.pipeline import (
     scan,
 )
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
-from memctl.errors import BadData
+from memctl.errors import BadData, Failure
 from memctl.json import jsonio
+from memctl.json.located import with_names
 from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance, holds_object
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore
+from memctl.layouts.redis.whole import WholeMemoryStore, moved
 from memctl.location import Location, visible
-from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage
+from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
 from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.simple import MADE, Rejected
+from memctl.storekit.simple import CHANGED, MADE, Rejected
 from memctl.stores.agentscope2.session import (
     MARKS,
     UNLOGGED,
@@ -109,7 +112,13 @@ class RedisAgentScope2Store(WholeMemoryStore):
     lock_name = "agentscope2"
     dialect = AGENTSCOPE2
     features = Features(
-        summaries=True, ttl=True, empty=True, parallel=True, marks=MARKS, repairs=_REPAIRS
+        summaries=True,
+        ttl=True,
+        empty=True,
+        parallel=True,
+        marks=MARKS,
+        repairs=_REPAIRS,
+        renames=frozenset({"user", "session"}),
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -404,6 +413,73 @@ class RedisAgentScope2Store(WholeMemoryStore):
             return []
         return [(b"UNLINK", key), (b"SREM", self.key_of(owner.user, "teams"), encode(team))]
 
+    def moving(
+        self, pipeline: Pipeline, place: MemoryPlace, target: MemoryPlace, held: Held
+    ) -> list[Command]:
+        """Return the commands that rename a session, and each key or value that refers to it."""
+        old, new = held.memory.key, target.memory
+        commands = moved(pipeline, self.watched(place), place.key, target.key)
+        [text] = pipeline.execute([(b"GET", place.key)])
+        if text is not None:
+            names = [("id",), ("state", "session_id")]
+            commands.append((b"SET", target.key, _renamed(text, names, old, new), b"KEEPTTL"))
+        agents, lookups = self._lookups(pipeline, old.user)
+        sets = [self.key_of(old.user, "agent", one, "sessions") for one in agents]
+        stored = held.kept
+        if isinstance(stored, StoredSession) and stored.record is not None:
+            sets += [key for _, key, _ in self._indexing(old, stored.record, b"SREM")]
+            commands += self._renamed_team(pipeline, old, new, stored.record.get("team_id"))
+        session, name = encode(old.session), encode(new.session)
+        members = pipeline.execute((b"SISMEMBER", key, session) for key in sets)
+        for key in compress(sets, members):
+            commands += [(b"SREM", key, session), (b"SADD", key, name)]
+        values = pipeline.execute((b"GET", key) for key in lookups)
+        ours = (key for key, value in zip(lookups, values, strict=True) if value == session)
+        return [*commands, *((b"SET", key, name, b"KEEPTTL") for key in ours)]
+
+    def _renamed_team(
+        self, pipeline: Pipeline, old: MemoryKey, new: MemoryKey, team: Any
+    ) -> list[Command]:
+        if not isinstance(team, str):
+            return []
+        key = self.key_of(old.user, "team", team)
+        [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+        if not isinstance(text, bytes):
+            return []
+        return [(b"SET", key, _renamed(text, [("session_id",)], old, new), b"KEEPTTL")]
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename sessions each by itself, and a user with all keys at once."""
+        users = {old.user: new.user for old, new in moves.items() if old.user != new.user}
+        if not users:
+            async with aclosing(super().rename(moves)) as results:
+                async for result in results:
+                    yield result
+        for old, new in users.items():
+            async with self.server.pipeline() as pipeline:
+                failure = await in_thread(pipeline, partial(self._move_user, pipeline, old, new))
+            for key in moves:
+                if key.user == old:
+                    yield WriteResult(key, failure=failure)
+
+    def _move_user(self, pipeline: Pipeline, old: str, new: str) -> Failure | None:
+        start, target = self.key_of(old, ""), self.key_of(new, "")
+        for other in self.users(pipeline):
+            if other.startswith(f"{old}:"):
+                return Failure("refused", f"keys of {old!r} may be those of {other!r}")
+        keys = sorted(set(scan(pipeline, escape(start) + b"*")))
+        try:
+            commands = moved(pipeline, keys, start, target)
+        except Rejected as rejected:
+            pipeline.execute([(b"UNWATCH",)])
+            return rejected.failure
+        found = pipeline.execute(((b"GET", key) for _, key, _ in commands), tolerate=WRONG_TYPE)
+        names = MemoryKey(old, ""), MemoryKey(new, "")
+        for (_, _, key), text in zip(list(commands), found, strict=True):
+            if isinstance(text, bytes) and text.startswith(b"{"):
+                commands.append((b"SET", key, _renamed(text, [], *names), b"KEEPTTL"))
+        return None if pipeline.commit(commands) else CHANGED
+
     def users(self, pipeline: Pipeline) -> Iterator[str]:
         start = self._prefix + b"user:"
         for key in scan(pipeline, escape(start) + b"*:agents", b"set"):
@@ -440,6 +516,17 @@ class RedisAgentScope2Store(WholeMemoryStore):
 
 
 # Records
+
+
+def _renamed(
+    text: bytes, paths: Iterable[tuple[str, ...]], old: MemoryKey, new: MemoryKey
+) -> bytes:
+    """Return a record with the new names of its user, and of its session at ``paths``."""
+    named = [(path, old.session, new.session) for path in paths]
+    try:
+        return with_names(text, [(("user_id",), old.user, new.user), *named])
+    except ValueError as error:
+        raise Rejected("damaged", f"a record is not JSON: {error}") from error
 
 
 def _common(value: dict[str, Any], zone: tzinfo | None) -> dict[str, Any]:

@@ -22,10 +22,13 @@ from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import is_text, shown_name
 from memctl.engines.sql.inspector import inspect
+from memctl.engines.sql.renaming import Named
 from memctl.engines.sql.rows.store import RowStore
 from memctl.engines.sql.rows.tables import Key, Row, Rows, RowTable
 from memctl.errors import BadData, Failure, Uninitialised
 from memctl.json import jsonio
+from memctl.json.located import with_names
+from memctl.layouts.files import SESSION
 from memctl.layouts.sql import ALL_TABLES, name_failure
 from memctl.location import Location
 from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult
@@ -212,7 +215,14 @@ class Agentscope2Maintenance(Maintenance):
 class SqlAgentscope2Store(RowStore):
     """The sessions in the SQL tables of AgentScope 2.x."""
 
-    features = Features(parallel=True, marks=MARKS, summaries=True, empty=True, session_owners=True)
+    features = Features(
+        parallel=True,
+        marks=MARKS,
+        summaries=True,
+        empty=True,
+        session_owners=True,
+        renames=frozenset({"user", "session"}),
+    )
     dialect = AGENTSCOPE2
     tables = (AGENTS, SESSIONS, MESSAGES)
     head, log = SESSIONS, MESSAGES
@@ -508,6 +518,22 @@ class SqlAgentscope2Store(RowStore):
                 row = self._log_row(key, one.id, time, row[3])
             found[row[:2]] = row
         return found
+
+    # Other names
+
+    @property
+    def of_users(self) -> Sequence[Named]:
+        sessions = {SESSIONS.name, MESSAGES.name}
+        return [Named(table, user="user_id") for table in sorted(self.own_tables - sessions)]
+
+    def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:
+        [(*start, payload)] = rows["sessions"].values()
+        try:
+            text = with_names(payload, [(("state", SESSION), old.session, new.session)])
+        except ValueError as error:
+            raise Rejected("damaged", f"its payload is not JSON: {error}") from error
+        row = (*start, text)
+        return {"sessions": {row[:1]: row}} if text != payload else {}
 
     # Erasing
 

@@ -12,22 +12,30 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from functools import partial
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.errors import Failure
 from memctl.layouts.files import JAVA_FILES
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
-from memctl.model import Memory, MemoryKey
+from memctl.model import Memory, MemoryKey, WriteResult
 from memctl.store import OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.files import system_errors
+from memctl.storekit.files import sync_folder, system_errors
 from memctl.storekit.folder import Folder
-from memctl.storekit.simple import SimpleStore, VersionChanged
-from memctl.stores.agentscope_java.session import FEATURES, STATE, Kept, Naming, changed, read
+from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.stores.agentscope_java.session import (
+    FEATURES,
+    STATE,
+    Kept,
+    Naming,
+    changed,
+    read,
+    with_new_names,
+)
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_.-]+")
 _VALUE, _LIST = ".json", ".jsonl"
@@ -117,6 +125,34 @@ class AgentScopeJavaFilesStore(SimpleStore):
             text = value if isinstance(value, bytes) else b"".join(line + b"\n" for line in value)
             self._folder.write(f"{_NAMING.name(key)}/{name}{end}", text)
         self._folder.sync()
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        for old, new in moves.items():
+            failure = None
+            if old.session:  # nothing is kept of users besides sessions
+                failure = await in_thread(partial(self._rename, old, new))
+            yield WriteResult(old, failure=failure)
+
+    def _rename(self, old: MemoryKey, new: MemoryKey) -> Failure | None:
+        paths = [self._folder.path_of(_NAMING.name(key), folder=True) for key in (old, new)]
+        path, target = paths
+        if (state := self._state(_NAMING.name(old))) and path.is_dir():
+            try:
+                state = with_new_names(state, old, new)
+            except Rejected as rejected:
+                return rejected.failure
+            self._folder.write(f"{_NAMING.name(old)}/{STATE}{_VALUE}", state)
+            self._folder.sync()
+        with system_errors(target, "write"):
+            if os.path.lexists(target):
+                return Failure("conflict", f"{visible(str(target))} exists")
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            os.rename(path, target)
+            for folder in {path.parent, target.parent}:
+                sync_folder(folder)
+        with suppress(OSError):  # the user has other sessions
+            path.parent.rmdir()
+        return None
 
     def _expected(self, key: MemoryKey, expect: str | None) -> Snapshot:
         there = self._load(key) or Snapshot(Memory(key), exists=False)

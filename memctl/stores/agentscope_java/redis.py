@@ -22,7 +22,7 @@ from memctl.errors import BadData
 from memctl.layouts.redis.arrays import WholeMaintenance
 from memctl.layouts.redis.keyspace import JAVA_PREFIX
 from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore
+from memctl.layouts.redis.whole import WholeMemoryStore, moved
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
@@ -38,6 +38,7 @@ from memctl.stores.agentscope_java.session import (
     changed,
     read,
     warn_of_hidden,
+    with_new_names,
 )
 
 _NAMING = Naming("/")
@@ -170,13 +171,26 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         owner: MemoryKey,  # noqa: ARG002 - the place suffices
         old: Held | None,  # noqa: ARG002
     ) -> list[Command]:
-        keys = set[bytes]()
-        for start in filter(None, {place.key, self._plain(place)}):
-            members = self.members(pipeline, replace(place, key=start))
-            names = {b":" + name for name in members} | {_STATE}
-            keys |= {start + name + end for name in names for end in (b"", _VERSION, _HASH)}
-            keys.add(start + _KEYS)
-        return [(b"UNLINK", *sorted(keys))]
+        starts = filter(None, {place.key, self._plain(place)})
+        return [(b"UNLINK", *sorted(key for one in starts for key in self._keys(pipeline, one)))]
+
+    def _keys(self, pipeline: Pipeline, start: bytes) -> set[bytes]:
+        members = self.members(pipeline, MemoryPlace(start, MemoryKey("", "")))
+        names = {b":" + name for name in members} | {_STATE}
+        keys = {start + name + end for name in names for end in (b"", _VERSION, _HASH)}
+        return keys | {start + _KEYS}
+
+    def moving(
+        self, pipeline: Pipeline, place: MemoryPlace, target: MemoryPlace, held: Held
+    ) -> list[Command]:
+        kept = self._kept(pipeline, place)
+        keys = sorted(self._keys(pipeline, place.key))
+        commands = moved(pipeline, keys, place.key, target.key)
+        state = kept.get(STATE)
+        if isinstance(state, bytes):
+            state = with_new_names(state, held.memory.key, target.memory)
+            commands.append((b"SET", target.key + _STATE, state, b"KEEPTTL"))
+        return commands
 
     def users(self, pipeline: Pipeline) -> Iterator[str]:  # noqa: ARG002 - only sessions have users
         return iter(())

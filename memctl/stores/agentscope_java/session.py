@@ -18,6 +18,7 @@ from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.dialects.view import SUMMARY, others
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
+from memctl.json.located import with_names
 from memctl.layouts import foreign
 from memctl.location import visible
 from memctl.model import Memory, MemoryKey, StoredMessage
@@ -34,7 +35,12 @@ _BEGINNING = 4096
 """The bytes of a state in which its names are: the framework writes these first."""
 _MARKS = "memctl_marks"
 """The field for the marks of a message in its metadata, which the framework keeps."""
-FEATURES = Features(marks=frozenset({SUMMARY}), empty=True, duplicate_ids=True)
+FEATURES = Features(
+    marks=frozenset({SUMMARY}),
+    empty=True,
+    duplicate_ids=True,
+    renames=frozenset({"user", "session", "merge"}),
+)
 
 Kept = dict[str, bytes | list[bytes]]
 """The contents of a session by key: the JSON text of a value, or of each item of a list."""
@@ -82,6 +88,21 @@ class Naming(NamedTuple):
         if not separator:
             return MemoryKey("", name)
         return MemoryKey("" if user == _ANONYMOUS else user, session)
+
+
+def with_new_names(state: bytes, old: MemoryKey, new: MemoryKey) -> bytes:
+    """Return the JSON of the state of an agent with the new names of its session.
+
+    Raises:
+        Rejected: it is not JSON.
+    """
+    pairs = zip((old.session, old.user), (new.session, new.user), strict=True)
+    try:
+        return with_names(
+            state, [((name,), *pair) for name, pair in zip(_NAMES, pairs, strict=True)]
+        )
+    except ValueError as error:
+        raise Rejected("damaged", f"its {STATE} is not JSON: {error}") from error
 
 
 def warn_of_hidden(store: Store, hidden: Collection[MemoryKey]) -> None:

@@ -41,6 +41,7 @@ from memctl.stores.agentscope_java.session import (
     changed,
     read,
     warn_of_hidden,
+    with_new_names,
 )
 from memctl.stores.agentscope_java.workspace import INDEX, Scope, without_sessions
 
@@ -247,6 +248,18 @@ class SqlAgentScopeJavaStore(RowStore):
         if old is None or old[3] != values[3]:
             version = (1 if old is None else old[4] + 1,) if "version" in self.head.columns else ()
             rows[values[:3]] = (*values, *version)
+
+    def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:
+        if old.session in self._plain and not old.user:
+            raise Rejected(
+                "refused", f"{old} is a session of AgentScope Java 1, whose names differ"
+            )
+        own = dict(rows[self._table])
+        for key, row in own.items():
+            if row[1] == STATE:
+                text = with_new_names(jsonio.encoded(row[3]), old, new).decode()
+                own[key] = (*row[:3], text, *row[4:])
+        return {self._table: own}
 
     async def count_messages(
         self, connection: AsyncConnection, rows: dict[str, int]

@@ -40,6 +40,7 @@ from memctl.dialects.agno import AGNO
 from memctl.engines.sql.columns import Column, columns_of, shown
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, RejectedValue, is_text
+from memctl.engines.sql.renaming import Named
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import FILLED, Row, Rows, RowTable
 from memctl.engines.sql.schema import create_missing
@@ -98,7 +99,12 @@ class AgnoStore(RowStore):
     """
 
     features = Features(
-        marks=frozenset(), summaries=True, empty=True, duplicate_ids=True, session_owners=True
+        marks=frozenset(),
+        summaries=True,
+        empty=True,
+        duplicate_ids=True,
+        session_owners=True,
+        renames=frozenset({"user", "session", "merge"}),
     )
     dialect = AGNO
     damage_code = "damaged-state"
@@ -321,6 +327,30 @@ class AgnoStore(RowStore):
         for (id,) in await self.rows.find(connection, self.log, fresh) if fresh else ():
             raise Rejected("refused", f"the run {id!r} is in another session already")
         return new
+
+    @property
+    def named(self) -> Sequence[Named]:
+        return [Named(table.name, "session_id", "user_id") for table in self.tables]
+
+    def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:
+        [session] = (self._decoded(self.head, row) for row in rows[self._sessions].values())
+        if session.get(_BACKUP):
+            text = (
+                f"its runs are in the column {_BACKUP!r}, too: migrate them with Agno 3, {_MIGRATE}"
+            )
+            raise Rejected("refused", text)
+        names = {"session_id": (old.session, new.session), "user_id": (old.user, new.user)}
+        found = {}
+        for key, row in rows.get(self._runs, {}).items():
+            data = self._decoded(self.log, row)["run_data"]
+            changed = {
+                name: now
+                for name, (was, now) in names.items()
+                if isinstance(data, dict) and was != now and data.get(name) == was
+            }
+            values = {"run_data": data | changed} if changed else {}
+            found[key] = self._row(self.log, values, row) if changed else row
+        return {self._runs: found}
 
     async def count_messages(
         self, connection: AsyncConnection, rows: dict[str, int]

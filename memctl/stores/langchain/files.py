@@ -9,7 +9,8 @@ Source: ``chat_message_histories/file.py`` of langchain-community 0.4.2.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from memctl.layouts import foreign
 from memctl.location import Location, visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
+from memctl.storekit.files import AtomicFile, move_file, require_place, sync_folder, system_errors
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_owned
 
 _SUFFIX = ".json"
@@ -45,7 +46,13 @@ class LangChainFilesStore(SimpleStore):
     """
 
     kind = "langchain-files"
-    features = Features(marks=frozenset(), empty=True, duplicate_ids=True, session_owners=True)
+    features = Features(
+        marks=frozenset(),
+        empty=True,
+        duplicate_ids=True,
+        session_owners=True,
+        renames=frozenset({"session"}),
+    )
     dialect = LANGCHAIN
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -139,6 +146,16 @@ class LangChainFilesStore(SimpleStore):
             with system_errors(path, "write"):
                 path.unlink(missing_ok=True)
                 sync_folder(path.parent)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        for old, new in moves.items():
+            path, target = self._file(old), self._file(new)
+            failure = None
+            if path is not None and target is not None:
+                with system_errors(target, "write"):
+                    if not await in_thread(partial(move_file, path, target)):
+                        failure = Failure("conflict", f"{visible(str(target))} exists")
+            yield WriteResult(old, failure=failure)
 
     def _why_not(self, key: MemoryKey) -> str:
         if key.user != self._owner:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text
+from memctl.engines.sql.renaming import Named, Renaming
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY
 from memctl.errors import Uninitialised, UsageError
@@ -99,7 +100,13 @@ class LangGraphStore(SqlStore):
     left out, unless ``?namespace=`` names this namespace.
     """
 
-    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, waits=True)
+    features = Features(
+        marks=frozenset(),
+        duplicate_ids=True,
+        session_owners=True,
+        waits=True,
+        renames=frozenset({"session"}),
+    )
     dialect = LANGCHAIN
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -326,6 +333,17 @@ class LangGraphStore(SqlStore):
 
     def refuse_changes(self) -> None:
         raise _only_read(self.label)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename threads, with the checkpoints of all their namespaces."""
+        places = [Named(table.name, "thread_id") for table in self.checkpoints_class.tables]
+        renaming = Renaming(self.database, {one.table for one in places})
+        await renaming.find()
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            for old, new in moves.items():
+                await renaming.rename_names(connection, places, old[:2], new[:2], by_user=False)
+        for key in moves:
+            yield WriteResult(key)
 
     def write(
         self,

@@ -216,7 +216,13 @@ class BranchStore(RowStore):
     ``?table=`` names the table of messages.  ``?owner=`` names the user of all sessions.
     """
 
-    features = Features(marks=frozenset(), duplicate_ids=True, session_owners=True, parts=True)
+    features = Features(
+        marks=frozenset(),
+        duplicate_ids=True,
+        session_owners=True,
+        parts=True,
+        renames=frozenset({"session"}),
+    )
     dialect = OPENAI_AGENTS
     damage_code = "damaged-state"
     misnamed = "its name is not valid UTF-8"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from memctl.dialects.openai_agents import OpenAIAgents
-from memctl.engines.redis.pipeline import Command
+from memctl.engines.redis.pipeline import Command, Pipeline
 from memctl.engines.redis.text import encode
 from memctl.layouts.redis.lists import ListStore
-from memctl.layouts.redis.places import MemoryPlace
+from memctl.layouts.redis.places import Held, MemoryPlace
 from memctl.location import Location
 from memctl.store import OpenMode
 
@@ -33,6 +33,14 @@ class OpenAIAgentsListStore(ListStore):
     def _keys(self, place: MemoryPlace) -> list[bytes]:
         session = place.key.removesuffix(self.end)
         return [place.key, session, session + b":counter"]
+
+    def moving(
+        self, pipeline: Pipeline, place: MemoryPlace, target: MemoryPlace, held: Held
+    ) -> list[Command]:
+        commands = super().moving(pipeline, place, target, held)
+        session = target.key.removesuffix(self.end)
+        named = (b"HSET", session, b"session_id", encode(target.memory.session))
+        return [*commands, *([named] if any(one[2] == session for one in commands) else [])]
 
     def _naming(self, place: MemoryPlace) -> list[Command]:
         session, now = place.key.removesuffix(self.end), b"%d" % int(time.time())

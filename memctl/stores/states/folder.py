@@ -30,7 +30,7 @@ from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
-from memctl.storekit.files import missing, recognise, system_errors
+from memctl.storekit.files import missing, move_file, recognise, system_errors
 from memctl.stores.states.document import Document
 from memctl.stores.states.files import FileDocument, FileDraft, StateFiles, remove_file
 from memctl.stores.states.place import OwnedDocument
@@ -58,7 +58,11 @@ class SessionFolderStore(StateFiles):
     """
 
     kind = "sessions"
-    features = replace(StateFiles.features, ambiguous_names=True)
+    features = replace(
+        StateFiles.features,
+        ambiguous_names=True,
+        renames=frozenset({"user", "session", "merge"}),
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -223,9 +227,21 @@ class SessionFolderStore(StateFiles):
         _make(path.parent)
         return FileDraft(path, old)
 
+    async def move(self, name: str, new: str) -> Failure | None:
+        path, target = self._path(name), self._path(new)
+        _make(target.parent)
+        with system_errors(target, "write"):
+            if not move_file(path, target):
+                return Failure("conflict", f"{visible(new)}{SUFFIX} exists")
+        self._tidy(path)
+        return None
+
     async def remove(self, name: str, document: Document) -> None:
         path = self._path(name)
         remove_file(path, document)
+        self._tidy(path)
+
+    def _tidy(self, path: Path) -> None:
         for folder in path.parents:  # a user with a slash in the name has a folder
             if folder == self._folder:
                 return

@@ -107,6 +107,13 @@ class DocumentPlace(DocumentReader):
     async def remove(self, name: str, document: Document) -> None:
         """Remove a document; do nothing if another program has changed it since it was opened."""
 
+    async def move(self, name: str, new: str) -> Failure | None:
+        """Give a document another name; return a failure if a document has the new name.
+
+        Only a place with ``Features.renames`` does this.  Nothing happens without a document.
+        """
+        raise NotImplementedError(self.kind)
+
     @abstractmethod
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False

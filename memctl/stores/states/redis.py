@@ -18,10 +18,12 @@ from memctl.engines.redis.text import decode, encode
 from memctl.errors import Failure, MemctlError
 from memctl.layouts.redis.keys import LEASE, STATE, Keys
 from memctl.layouts.redis.store import RedisStore
+from memctl.layouts.redis.whole import moved
 from memctl.location import Location, visible
 from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.simple import CHANGED, Rejected
 from memctl.stores.states.document import Document, DocumentChanged
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft, HeldDraft
@@ -215,7 +217,9 @@ class RedisSessionStore(RedisStore, StateStore):
 
     kind = "redis-session"
     lock_name = "session"
-    features = replace(StateStore.features, ttl=True)
+    features = replace(
+        StateStore.features, ttl=True, renames=frozenset({"user", "session", "merge"})
+    )
     keys_tell = True
     batch_documents = 1
     """Each document takes a connection, to watch the key."""
@@ -297,6 +301,19 @@ class RedisSessionStore(RedisStore, StateStore):
             await draft.publish(None if keep and draft.watched.exists else self.server.ttl_of(ttl))
             for draft, ttl in published
         ]
+
+    async def move(self, name: str, new: str) -> Failure | None:
+        def work() -> Failure | None:
+            key, target = encode(name), encode(new)
+            try:
+                commands = moved(pipeline, [key], key, target)
+            except Rejected as rejected:
+                pipeline.execute([(b"UNWATCH",)])
+                return rejected.failure
+            return None if pipeline.commit(commands) else CHANGED
+
+        async with self.server.pipeline() as pipeline:
+            return await in_thread(pipeline, work)
 
     async def remove(self, name: str, document: Document) -> None:
         assert isinstance(document, WatchedKey), name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -190,6 +190,17 @@ class StateStore(StateReader, DocumentPlace):
 
     def maintenance(self) -> Maintenance:
         return StateMaintenance(self)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename documents, which do not name their users and sessions themselves."""
+        for old, new in moves.items():
+            failure: Failure | None = None
+            if old.session:  # nothing is kept of users besides sessions
+                names = self.name_of(old), self.name_of(new)
+                bad = [one for one in names if isinstance(one, Failure)]
+                good = [one for one in names if isinstance(one, str)]
+                failure = bad[0] if bad else await self.move(*good)
+            yield WriteResult(old, failure=failure)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         """Remove the documents of the selected sessions, with all other data in these documents."""

@@ -8,7 +8,8 @@ the key of the row.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import Mapping as Map
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
@@ -23,6 +24,7 @@ from sqlalchemy import ARRAY, Connection, Integer, MetaData, Uuid, insert, inspe
 from memctl.engines.sql.columns import TimeFormat, columns_of, filled_zone, find_unrestorable
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, damage, is_text, shown_name
+from memctl.engines.sql.renaming import Named, Renaming
 from memctl.engines.sql.schema import create_missing
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition
@@ -76,11 +78,21 @@ class TableStore(SqlStore):
             empty=self.mapping.keeps_state,
             duplicate_ids=not self.mapping.unique_ids,
             session_owners="user" not in self.mapping.columns,
+            renames=frozenset(self._renames()),
         )
         self._codec: RowCodec
         self._sessions: Sessions
         self._rows: TableRows
         self._times = ChangedTimes(self.label, self.warnings)
+
+    def _renames(self) -> Iterator[str]:
+        yield "session"
+        if "user" in self.mapping.columns:
+            yield "user"
+            if all(
+                "session" in one.names or "user" not in one.names for one in self.mapping.sessions
+            ):
+                yield "merge"  # users have nothing besides sessions
 
     async def identity(self) -> str:
         return f"{await self.database.identity()}#{self.mapping.table}"
@@ -518,6 +530,27 @@ class TableStore(SqlStore):
         for key in found:
             if where.has_key(key):
                 yield key
+
+    async def rename(self, moves: Map[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        mapping, columns = self.mapping, self.mapping.columns
+        app = mapping.app_name
+        of_users, places = [], []
+        for table in mapping.sessions:
+            names = table.names
+            named = Named(table.table, names.get("session", ""), names.get("user", ""))
+            named = named._replace(app=(names["app"], app)) if "app" in names else named
+            places += [named] if named.session else []
+            of_users += [named] if named.user and not named.session else []
+        own = Named(mapping.table, columns["session"], columns.get("user", ""))
+        places.append(own._replace(app=(mapping.app, app)) if mapping.app else own)
+        renaming = Renaming(self.database, {one.table for one in (*places, *of_users)})
+        await renaming.find()
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            for old, new in moves.items():
+                some = places if old.session else of_users
+                await renaming.rename_names(connection, some, old[:2], new[:2], by_user=True)
+        for key in moves:
+            yield WriteResult(key)
 
     async def _erase(self, key: MemoryKey) -> WriteResult:
         async with self.database.connect() as connection, self.database.erasing(connection):

@@ -9,7 +9,7 @@ memory, or several parts.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,8 +17,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import Contended, damage, is_text, shown_name
+from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text, shown_name
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, erase_memories
+from memctl.engines.sql.renaming import Named, Renaming
 from memctl.engines.sql.rows.added import AddedColumns, Noted, Restored, with_noted, without_noted
 from memctl.engines.sql.rows.tables import Delta, Key, Rows, RowTable, RowTables
 from memctl.engines.sql.store import SqlStore
@@ -439,6 +440,51 @@ class RowStore(SqlStore):
                     yield result
             await self.erase_users(connection, sorted({key.user for key in keys}))
             await self.database.finish_erasing(connection)
+
+    # Other names
+
+    @property
+    def named(self) -> Sequence[Named]:
+        """The columns that name the session and the user of rows of a session."""
+        own = (table for table in (*self.tables, *self.erased) if table.session)
+        return [Named(table.name, table.session, table.owner) for table in own]
+
+    @property
+    def of_users(self) -> Sequence[Named]:
+        """The columns that name a user in rows besides those of sessions."""
+        return ()
+
+    def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:  # noqa: ARG002
+        """Return rows whose documents have the new names; ``rows`` have them in their columns.
+
+        Rows that stay should be the same objects.
+
+        Raises:
+            Rejected: a document cannot have another name.
+        """
+        return {}
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        places = [*self.named, *self.of_users]
+        renaming = Renaming(self.database, {*self.own_tables, *(one.table for one in places)})
+        await renaming.find()
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            await self.rows.lock(connection, self.head, {self.session_of(key) for key in moves})
+            for old, new in moves.items():
+                if not old.session:
+                    about = connection, self.of_users, old[:2], new[:2]
+                    await renaming.rename_names(*about, by_user=True)
+                    continue
+                names = [(key.user, self.session_of(key)) for key in (old, new)]
+                await renaming.rename_names(connection, self.named, *names, by_user=False)
+                [rows] = (await self.rows.load(connection, [names[1][1]])).values()
+                try:
+                    changed = self.renamed_rows(old, new, rows)
+                except Rejected as error:
+                    raise RejectedValue(error.failure.message, error.failure.code) from error
+                await self.rows.apply(connection, [Delta(self.tables, rows, changed)])
+        for key in moves:
+            yield WriteResult(key)
 
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:
         """Delete the rows of users that have no session any more."""

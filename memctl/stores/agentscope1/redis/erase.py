@@ -1,4 +1,4 @@
-"""Erasing memories of RedisMemory: all keys of a session, including keys that no list names.
+"""Erasing and renaming memories of RedisMemory: all keys, including those that no list names.
 
 A key is found by its name.  AgentScope escapes nothing in names: ``...:b:msg:x:msg:1`` may be the
 message ``x:msg:1`` of session ``b``, or the message ``1`` of session ``b:msg:x``.  The key belongs
@@ -8,16 +8,18 @@ such memory exists, the key belongs to the shortest name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pipeline, scan
 from memctl.layouts.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys
+from memctl.layouts.redis.whole import moved
 from memctl.machine.spool import ItemSpool
 from memctl.model import MemoryKey, WriteResult
 from memctl.selection import Selection
+from memctl.storekit.simple import CHANGED, Rejected
 from memctl.stores.agentscope1.redis.scan import Catalogue, with_payload
 
 _ENDS = (MESSAGES, MARKS_INDEX, STATE)
@@ -104,6 +106,36 @@ def erase_keys(
             messages = min(listed, session.payloads) if isinstance(listed, int) else 0
             results.append(WriteResult(session.memory, deleted=messages))
         pipeline.execute((b"UNLINK", *page) for page in payloads)
+    return results
+
+
+def rename_keys(
+    pipeline: Pipeline,
+    names: Keys,
+    catalogue: Catalogue,
+    moves: Mapping[MemoryKey, MemoryKey],
+) -> list[WriteResult]:
+    """Rename all Redis keys of sessions, each session in a transaction.
+
+    Raises:
+        Lost: the connection broke.
+        Unavailable: the server refuses a command.
+    """
+    sessions: dict[MemoryKey, tuple[bytes, set[bytes]]] = {}
+    for some in owned_keys(pipeline, names, catalogue, Selection(keys=frozenset(moves))):
+        for base, memory, key in some:
+            sessions.setdefault(memory, (base, set()))[1].add(key)
+    results = []
+    for old, new in moves.items():
+        base, keys = sessions.get(old, (b"", set()))
+        result = WriteResult(old)
+        try:
+            if not pipeline.commit(moved(pipeline, sorted(keys), base, names.base(new))):
+                result = WriteResult(old, failure=CHANGED)
+        except Rejected as rejected:
+            pipeline.execute([(b"UNWATCH",)])
+            result = WriteResult(old, failure=rejected.failure)
+        results.append(result)
     return results
 
 

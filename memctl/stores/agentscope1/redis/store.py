@@ -6,7 +6,7 @@ documents the rules for ambiguous keys.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from memctl.storekit.batching import Large, Small, gather, grouped, page_size
 from memctl.storekit.edits import LargeEdit, batch_edits
 from memctl.storekit.simple import Rejected
 from memctl.stores.agentscope1.redis.edit import Editor, MemoryChanges
-from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys
+from memctl.stores.agentscope1.redis.erase import erase_keys, owned_keys, rename_keys
 from memctl.stores.agentscope1.redis.maintenance import REPAIRS, RedisMaintenance
 from memctl.stores.agentscope1.redis.read import Reader
 from memctl.stores.agentscope1.redis.scan import KEYS, Catalogue, MemoryRef
@@ -60,6 +60,7 @@ class RedisMemoryStore(RedisStore):
         cheap_positions=True,
         cheap_windows=True,
         repairs=REPAIRS,
+        renames=frozenset({"user", "session", "merge"}),
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -287,6 +288,13 @@ class RedisMemoryStore(RedisStore):
         """Remove all keys of the selected sessions, also those of session states (``:state``)."""
         async with self.server.pipeline() as pipeline:
             work = partial(erase_keys, pipeline, self.keys, self.catalogue, where)
+            for result in await in_thread(pipeline, work):
+                yield result
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename all keys of sessions, also those of session states (``:state``)."""
+        async with self.server.pipeline() as pipeline:
+            work = partial(rename_keys, pipeline, self.keys, self.catalogue, moves)
             for result in await in_thread(pipeline, work):
                 yield result
 

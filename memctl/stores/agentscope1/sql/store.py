@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -56,6 +55,7 @@ class SqlMemoryStore(SqlStore):
         cheap_positions=True,
         cheap_windows=True,
         repairs=REPAIRS,
+        renames=frozenset({"user", "session", "merge"}),
     )
 
     database: MemoryTables
@@ -296,6 +296,11 @@ class SqlMemoryStore(SqlStore):
 
     def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         return self._eraser().erase(where)
+
+    def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        from memctl.stores.agentscope1.sql.rename import rename  # not needed to read
+
+        return rename(self.database, moves)
 
     def _eraser(self) -> SqlEraser:
         from memctl.stores.agentscope1.sql.erase import SqlEraser  # not needed to read

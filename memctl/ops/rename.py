@@ -1,0 +1,289 @@
+"""Give a user or a session of a store another name.
+
+The store does it (``Store.rename``), each session as a whole.  The journal has the old and the new
+names before the first change.  An undo renames back, and a run that was killed is run again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from memctl.errors import Conflict, Failure, Lost, MemctlError, UsageError
+from memctl.index.folder import remove_of
+from memctl.journal import runs
+from memctl.journal.renames import Moves, write_moves
+from memctl.location import visible
+from memctl.machine.concurrency import in_thread
+from memctl.model import MemoryKey
+from memctl.ops.change.apply import ChangeCounts
+from memctl.ops.change.change import ChangeRun
+from memctl.ops.holds import nothing_but_held
+from memctl.ops.names import list_names, refuse_absent_in
+from memctl.ops.report import Total
+from memctl.ops.retry import leaving_damaged
+from memctl.ops.same_store import runs_at
+from memctl.selection import Selection
+from memctl.store import Store
+from memctl.text.numbers import count
+
+_NAMED = 5
+"""The largest number of sessions that an error names."""
+BACK = Failure("changed", "it exists again: another program writes to it")
+THERE = Failure("conflict", "a session of its old name exists")
+
+
+@dataclass(eq=False)
+class MovingRun(ChangeRun):
+    """A run that gives sessions other names."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.moves: Moves = {}
+        """What is renamed, once it is planned."""
+        self._messages: dict[MemoryKey, int] = {}
+        """The number of messages of each session, by its present key."""
+
+    @abstractmethod
+    async def find_moves(self, store: Store) -> Moves:
+        """Return what to rename in an open store.
+
+        Raises:
+            MemctlError: it cannot be renamed.
+        """
+
+    def refuse(self, store: Store) -> None:
+        """Do nothing: what is to be renamed decides, in ``find_moves``."""
+
+    async def plan(self, store: Store) -> bool:
+        """Find what to rename; return False if there is nothing.
+
+        Raises:
+            Loss: a session is held.
+            UsageError: the store cannot have a new name.
+            MemctlError: as ``find_moves`` and ``Store.read``.
+        """
+        runs.record_found(self.record, store.location)
+        await store.check_integrity(Selection())
+        with self._observer.progress("planning"):
+            self.moves = await self.find_moves(store)
+            self._refuse_held(store)
+            for new in self.moves.values():
+                if new.session and (failure := store.name_refusal(new)):
+                    raise UsageError(f"{store.label}: {failure.message}", "choose another name")
+            await leaving_damaged(partial(self._count, store))
+        if self._journal is not None:
+            write_moves(self.journal.folder, self.moves)
+        return bool(self.moves)
+
+    def _refuse_held(self, store: Store) -> None:
+        holds = self.options.holds.read(store)
+        keys = dict.fromkeys(key for pair in self.moves.items() for key in pair)
+        if held := [(key, failure) for key in keys if (failure := holds.failure(key))]:
+            raise nothing_but_held(held)
+
+    async def _count(self, store: Store) -> None:
+        sessions_alone = [key for key in self.moves if key.session]
+        planned = dict.fromkeys(sessions_alone or self.moves, 0)
+        users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
+        where = Selection(frozenset(users), frozenset(sessions - {""}))
+        async with aclosing(store.list_memories(where)) as infos:
+            async for info in infos:
+                key = info.key._replace(part="")
+                if key in self.moves:
+                    planned[key] = planned.get(key, 0) + info.messages
+        self.report.planned_by_memory, self.report.planned = planned, ChangeCounts()
+        self._note(self.report.planned, planned)
+
+    def _note(self, counts: ChangeCounts, keys: Iterable[MemoryKey]) -> None:
+        """Count sessions in ``counts``, of which a rename and its undo say different things."""
+        for key in keys:
+            counts.memories += 1
+            counts.renamed += self.report.planned_by_memory[key]
+
+    async def carry_out(self, store: Store) -> None:
+        """Rename what was planned on a locked store, and remove the indexes of searches.
+
+        Raises:
+            Loss: a session is held since the plan; nothing was renamed.
+            MemctlError: as ``Store.rename``.
+        """
+        self._refuse_held(store)
+        self.begin()
+        report, identity = self.report, await store.identity()
+        report.left = report.planned.memories
+        total = Total(report.planned.memories, report.planned.messages)
+        with self._observer.progress("renaming", lambda: total) as progress:
+            try:
+                async with aclosing(store.rename(self.moves)) as results:
+                    async for result in results:
+                        if result.key not in report.planned_by_memory:
+                            continue  # the data of a user outside of sessions
+                        report.left -= 1
+                        if result.failure is not None:
+                            report.failures.append((result.key, result.failure))
+                            continue
+                        self._note(report.done, [result.key])
+                        progress.advance(memories=1)
+            except MemctlError as error:
+                self._refused = not isinstance(error, Lost) and not report.done.memories
+                raise
+            finally:
+                await in_thread(partial(remove_of, identity))
+        await self._look_again(store)
+
+    async def _look_again(self, store: Store) -> None:
+        """Add to the failures what has an old name again."""
+        failed = {key for key, _ in self.report.failures}
+        users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
+        where = Selection(frozenset(users), frozenset(sessions - {""}))
+        names = {key._replace(part="") for key in await list_names(store, where)}
+        left = names.intersection(self.moves) - failed
+        self.report.failures += [(key, BACK) for key in sorted(left)]
+
+    def counts(self) -> dict[str, int]:
+        return {"renamed": self.report.done.messages}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The old and the new name of a user or a session; ``what`` says of which."""
+
+    what: str
+    old: str
+    new: str
+
+    @property
+    def where(self) -> Selection:
+        """The selection of all memories with the old name."""
+        return self.selection(self.old)
+
+    def selection(self, name: str) -> Selection:
+        """Return the selection of all memories with a name."""
+        chosen = frozenset({name})
+        return Selection(users=chosen) if self.what == "user" else Selection(sessions=chosen)
+
+    def renamed(self, key: MemoryKey) -> MemoryKey:
+        """Return the key of a session after the rename, without a part."""
+        user, session, _ = key
+        if self.what == "user":
+            return MemoryKey(self.new, session)
+        return MemoryKey(user, self.new)
+
+
+@dataclass(eq=False)
+class RenameRun(MovingRun):
+    """A run that gives a user or a session another name."""
+
+    names: Names
+    merge: bool = False
+    """True to give the sessions of a user to another user, who exists."""
+
+    @property
+    def nothing(self) -> str:
+        return "nothing is left to rename"
+
+    async def find_moves(self, store: Store) -> Moves:
+        """Return the sessions with the old name, and their new keys.
+
+        Raises:
+            NotFound: there is no such user or session.
+            Conflict: the new name exists.
+            MemctlError: as ``Store.names``.
+        """
+        store.refuse_rename(self.names.what)
+        found = {key._replace(part="") for key in await list_names(store, self.names.where)}
+        moves = {key: self.names.renamed(key) for key in sorted(found)}
+        begun = self._begun_before(store)
+        if not moves and begun:
+            return {}
+        await refuse_absent_in(self.names.where, len(moves), store)
+        store.resolve_names(moves.values())
+        names = await list_names(store, self.names.selection(self.names.new))
+        there = {key._replace(part="") for key in names} - begun
+        if both := sorted(there.intersection(moves.values())):
+            raise self._conflict(store, both)
+        if there and self.names.what == "user":
+            if not self.merge:
+                raise Conflict(
+                    f"{store.label} has a user {visible(repr(self.names.new))}, of "
+                    f"{count(len(there), 'session')}",
+                    "choose another name; or --merge makes both users one",
+                )
+            store.refuse_rename("merge")
+        elif self.names.what == "user":  # with what the user has besides sessions
+            moves[MemoryKey(self.names.old, "")] = MemoryKey(self.names.new, "")
+        return moves
+
+    def _begun_before(self, store: Store) -> set[MemoryKey]:
+        """Return the new keys of the same rename of this store, if a run of it was killed."""
+        kept = runs.Runs()
+        found = set[MemoryKey]()
+        for run in runs_at(store.location, self.options.locate):
+            if run.command == "rename" and not (run.ended or run.over or kept.goes_on(run)):
+                moves = kept.renamed(run)
+                if all(self.names.renamed(old) == new for old, new in moves.items()):
+                    found.update(moves.values())
+        return found
+
+    def _conflict(self, store: Store, both: list[MemoryKey]) -> Conflict:
+        if self.names.what == "session":
+            names = f"a session {visible(repr(self.names.new))}"
+            return Conflict(f"{store.label} has {names}", "choose another name")
+        named = ", ".join(visible(repr(key.session)) for key in both[:_NAMED])
+        more = ", ..." if len(both) > _NAMED else ""
+        return Conflict(
+            f"both users have {'this session' if len(both) == 1 else 'these sessions'}: "
+            f"{named}{more}",
+            "rename or delete them first; nothing was changed",
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"renames": self.names.what, "old": self.names.old, "new": self.names.new}
+
+
+@dataclass(eq=False)
+class RenameUndoRun(MovingRun):
+    """A run that gives sessions back the names that they had before a rename."""
+
+    undone: runs.Run
+    """The rename to undo, or the undo of one."""
+    renamed: Moves
+    """What the undone run renamed."""
+
+    @property
+    def nothing(self) -> str:
+        return "nothing to undo"
+
+    async def find_moves(self, store: Store) -> Moves:
+        """Return the selected sessions that have their new names still."""
+        back = {new: old for old, new in self.renamed.items()}
+        store.resolve_names([*back, *self.renamed])
+        users = frozenset(key.user for pair in back.items() for key in pair)
+        names = {key._replace(part="") for key in await list_names(store, Selection(users=users))}
+        found: dict[MemoryKey, MemoryKey] = {}
+        for new, old in back.items():
+            if not (self.where.has_key(old) or self.where.has_key(new)):
+                continue
+            if new.session and new not in names:
+                continue
+            if new.session and old in names:
+                self.report.failures.append((new, THERE))
+            else:
+                found[new] = old
+        return found if any(key.session or key in names for key in found) else {}
+
+    def _note(self, counts: ChangeCounts, keys: Iterable[MemoryKey]) -> None:
+        for key in keys:
+            counts.memories += 1
+            counts.restored += self.report.planned_by_memory[key]
+
+    def counts(self) -> dict[str, int]:
+        return {"restored": self.report.done.messages}
+
+    def details(self) -> dict[str, Any]:
+        return {"undoes": self.undone.id}
