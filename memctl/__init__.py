@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from memctl.api import rehydrate as rehydrate
     from memctl.api import remove_hold as remove_hold
     from memctl.api import remove_index as remove_index
+    from memctl.api import rename as rename
     from memctl.api import repair as repair
     from memctl.api import restore_checkpoints as restore_checkpoints
     from memctl.api import retain as retain
@@ -130,8 +131,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": "Changed Compressed Copied Erased Repaired add_hold compare compress context copy "
     "delete erase examine export history inspect list_holds list_indexes mark offload "
-    "open_store prune_blobs rehydrate remove_hold remove_index repair restore_checkpoints retain "
-    "search statistics undo update_index",
+    "open_store prune_blobs rehydrate remove_hold remove_index rename repair restore_checkpoints "
+    "retain search statistics undo update_index",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",
     "encryption": "Encryption",

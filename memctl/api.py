@@ -632,6 +632,36 @@ async def mark(
     return await _change(store, MarkRun(record, where, change, options=_options(run)))
 
 
+async def rename(
+    store: Store,
+    *,
+    user: tuple[str, str] | None = None,
+    session: tuple[str, str] | None = None,
+    merge: bool = False,
+    blobs: str | Path | None = None,
+    run: RunOptions | None = None,
+) -> Changed:
+    """Give a user or a session another name: ``user`` and ``session`` are the old and the new one.
+
+    With ``merge``, the sessions become those of a user who exists.  ``blobs`` is the place of
+    offloaded contents, which the user keeps.  ``run`` is as in ``delete``.
+
+    Raises:
+        UsageError: not one of both is named, or the store cannot do this.
+        NotFound: there is no such user or session.
+        Conflict: the new name exists.
+        Loss: a session is held.
+        MemctlError: as ``delete``.
+    """
+    from memctl.ops.offload.blobs import Blobs
+    from memctl.ops.rename import RenameRun, names_of
+
+    names = names_of(user, session, merge=merge)
+    place = None if blobs is None else Blobs(os.fspath(blobs))
+    about = _record("rename", store.location), names.where, names, merge, place
+    return await _change(store, RenameRun(*about, options=_options(run)))
+
+
 async def _change(place: Store | Location, run: ChangeRun) -> Changed:
     await run.perform(place)
     return Changed(run.seen().memories, run.messages(), run.report.failures, run.id)

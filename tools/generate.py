@@ -38,6 +38,7 @@ _GUIDES = {
     "hold": ("holds",),
     "offload": ("offload",),
     "rehydrate": ("offload",),
+    "rename": ("changing",),
     "retain": ("retention",),
     "verify": ("copying",),
     "doctor": ("doctor",),

@@ -14,11 +14,13 @@ from memctl.commands._options import (
     opens_stores,
     selecting,
 )
+from memctl.commands._parameters import option
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable
-from memctl.errors import UsageError
+from memctl.config.offload import read_offload
 from memctl.location import visible
-from memctl.ops.rename import Names, RenameRun
+from memctl.ops.offload.blobs import Blobs
+from memctl.ops.rename import RenameRun, names_of
 from memctl.output.changes import change_plan
 from memctl.reports.change import RenameReport, RewrittenMessages
 from memctl.text.numbers import count
@@ -38,6 +40,10 @@ def rename(
     merge: Annotated[
         bool, selecting("--merge", "Give the sessions to the user NEW, who exists.")
     ] = False,
+    blobs: Annotated[
+        str | None,
+        option("--blobs DIR|URL", "Let the user NEW have the offloaded contents here."),
+    ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -52,9 +58,7 @@ def rename(
       memctl rename prod --user ada2 ada --merge --yes
       memctl rename agents.db --session s1 kyoto-trip
     """
-    names = _names(user, session)
-    if merge and names.what == "session":
-        raise UsageError("--merge makes two users one", "name them with --user OLD NEW")
+    names = names_of(user, session, merge=merge)
     if not dry_run:
         refuse_unasked(yes)
     location = changeable(run, store, names.where, None)
@@ -63,6 +67,7 @@ def rename(
         names.where,
         names,
         merge,
+        Blobs(place) if (place := blobs or read_offload(run.configuration()).to) else None,
         options=run_options(run, dry_run=dry_run),
     )
 
@@ -74,20 +79,6 @@ def rename(
         confirm(f"rename {names.what} {visible(repr(names.old))} to {to}: {number} of {place}?")
 
     change(run.output, _Outcome(renaming, location), None if yes else ask)
-
-
-def _names(user: tuple[str, str] | None, session: tuple[str, str] | None) -> Names:
-    if (user is None) == (session is None):
-        raise UsageError(
-            "nothing to rename is named" if user is None else "two things are named",
-            "write --user OLD NEW or --session OLD NEW",
-        )
-    names = Names("session", *session) if session is not None else Names("user", *(user or ()))
-    if not names.new:
-        raise UsageError(f"the new {names.what} is empty", "check for an unset variable")
-    if names.old == names.new:
-        raise UsageError("both names are the same", "name the old one, then the new one")
-    return names
 
 
 class _Outcome(ChangeOutcome[RenameRun]):

@@ -24,6 +24,8 @@ from memctl.ops.change.apply import ChangeCounts
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.holds import nothing_but_held
 from memctl.ops.names import list_names, refuse_absent_in
+from memctl.ops.offload.blobs import Blobs
+from memctl.ops.offload.prune import referred
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.same_store import runs_at
@@ -175,6 +177,29 @@ class Names:
         return MemoryKey(user, self.new)
 
 
+def names_of(
+    user: tuple[str, str] | None, session: tuple[str, str] | None, *, merge: bool
+) -> Names:
+    """Return what to rename: a user or a session, each given as its old and its new name.
+
+    Raises:
+        UsageError: not one of both is named, a name is empty, or both names are the same.
+    """
+    if (user is None) == (session is None):
+        raise UsageError(
+            "nothing to rename is named" if user is None else "two things are named",
+            "write --user OLD NEW or --session OLD NEW",
+        )
+    names = Names("session", *session) if session is not None else Names("user", *(user or ()))
+    if merge and names.what == "session":
+        raise UsageError("--merge makes two users one", "name them with --user OLD NEW")
+    if not (names.old and names.new):
+        raise UsageError(f"a name of the {names.what} is empty", "check for an unset variable")
+    if names.old == names.new:
+        raise UsageError("both names are the same", "name the old one, then the new one")
+    return names
+
+
 @dataclass(eq=False)
 class RenameRun(MovingRun):
     """A run that gives a user or a session another name."""
@@ -182,6 +207,13 @@ class RenameRun(MovingRun):
     names: Names
     merge: bool = False
     """True to give the sessions of a user to another user, who exists."""
+    blobs: Blobs | None = None
+    """The place of offloaded contents, each of which is that of a user."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._shared = set[str]()
+        """The names of the offloaded contents to which messages of the user refer."""
 
     @property
     def nothing(self) -> str:
@@ -217,7 +249,30 @@ class RenameRun(MovingRun):
             store.refuse_rename("merge")
         elif self.names.what == "user":  # with what the user has besides sessions
             moves[MemoryKey(self.names.old, "")] = MemoryKey(self.names.new, "")
+        if self.names.what == "user":
+            await self._find_blobs(store)
         return moves
+
+    async def _find_blobs(self, store: Store) -> None:
+        self._shared = await referred(store, self.names.where)
+        if self._shared and self.blobs is None:
+            raise UsageError(
+                f"{store.label} has {count(len(self._shared), 'offloaded content')} of "
+                f"{visible(repr(self.names.old))}, which nobody else may put back",
+                "name the place of the contents with --blobs",
+            )
+
+    async def carry_out(self, store: Store) -> None:
+        """Let the new name have the offloaded contents, and rename what was planned.
+
+        Raises:
+            Loss: as ``MovingRun.carry_out``.
+            MemctlError: as ``Store.rename`` and ``Blobs.share``.
+        """
+        if self.blobs is not None:
+            for name in sorted(self._shared):
+                await in_thread(partial(self.blobs.share, name, self.names.old, self.names.new))
+        await super().carry_out(store)
 
     def _begun_before(self, store: Store) -> set[MemoryKey]:
         """Return the new keys of the same rename of this store, if a run of it was killed."""
@@ -262,6 +317,13 @@ class RenameUndoRun(MovingRun):
     async def find_moves(self, store: Store) -> Moves:
         """Return the selected sessions that have their new names still."""
         back = {new: old for old, new in self.renamed.items()}
+        named = [old.user for old in back.values() if not old.session]
+        chosen = [key for pair in back.items() for key in pair if self.where.has_key(key)]
+        if named and any(not {*pair} & {*chosen} for pair in back.items()):
+            raise UsageError(
+                f"the user {visible(repr(named[0]))} was renamed with all sessions",
+                "undo the rename whole, without --user and --session",
+            )
         store.resolve_names([*back, *self.renamed])
         users = frozenset(key.user for pair in back.items() for key in pair)
         names = {key._replace(part="") for key in await list_names(store, Selection(users=users))}

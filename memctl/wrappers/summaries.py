@@ -7,7 +7,7 @@ AgentScope's SQL and Redis memories keep no summary.  Instead, the session state
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -495,6 +495,28 @@ class SummaryOverlay(StoreWrapper):
                 yield replace(result, failure=result.failure or (state.failure if state else None))
         for result in states.values():
             yield replace(result, deleted=0)
+
+    def refuse_rename(self, what: str) -> None:
+        for store in (self._messages, self._states):
+            store.refuse_rename(what)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename the memories in both stores, states first; yield one result for each memory."""
+        of_states = dict(moves)
+        for old, new in moves.items():
+            if old.user == DEFAULT_USER:  # the state may have been saved without a user
+                nobody = MemoryKey("", old.session)
+                of_states[nobody] = MemoryKey("", new.session) if new.user == old.user else new
+        failed: dict[MemoryKey, Failure] = {}
+        async with aclosing(self._states.rename(of_states)) as results:
+            async for result in results:
+                if result.failure is not None:
+                    failed[result.key] = result.failure
+                    yield result
+        rest = {old: new for old, new in moves.items() if old not in failed}
+        async with aclosing(self._messages.rename(rest)) as results:
+            async for result in results:
+                yield result
 
     async def _without_user(self, where: Selection) -> list[Selection]:
         """Return selections of the states that were saved without a user."""

@@ -601,6 +601,12 @@ class Removal:
         self._ready(*self.offload())
         return ["rehydrate", self._place.text, "--from", self._folder / "blobs"]
 
+    def rename(self) -> list[object]:
+        return ["rename", self._place.text, "--session", self._key.session, "uji", "--yes"]
+
+    def undo_rename(self) -> list[object]:
+        return self._undo(*self.rename())
+
     def doctor(self) -> list[object]:
         self._run("doctor", self._place.text, "--repair", "--yes")
         append(self._place, self._key, samples.entries(5, 80))  # with new hints to delete
@@ -649,6 +655,7 @@ TRIED = [
     if (removal != "export" or name == "sessions")
     and (removal != "doctor" or name in ("sqlite", "postgresql", "redis", "archive", "sessions"))
     and (removal not in ("erase", "retain_erase") or name != "postgresql-openai-agents")
+    and ("rename" not in removal or name not in ("archive", "mem0-qdrant", "vault"))
     and (removal not in OF_MESSAGES or name in (*STORES[:3], "archive", "sessions"))
 ]
 

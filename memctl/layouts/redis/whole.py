@@ -332,9 +332,10 @@ def moved(pipeline: Pipeline, keys: Iterable[bytes], old: bytes, new: bytes) -> 
         (b"WATCH", *watched[at : at + _TOGETHER]) for at in range(0, len(watched), _TOGETHER)
     )
     there = pipeline.execute((b"EXISTS", key) for _, key, _ in commands)
+    commands = [one for one, exists in zip(commands, there, strict=True) if exists]
     if any(pipeline.execute((b"EXISTS", key) for _, _, key in commands)):
         raise Rejected("conflict", "a key with its new name exists")
-    return [one for one, exists in zip(commands, there, strict=True) if exists]
+    return commands
 
 
 def expiring_unread(left: list[float]) -> Iterator[Finding]:

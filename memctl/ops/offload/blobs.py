@@ -90,6 +90,15 @@ class Blobs:
         else:
             self._write(blob.name, blob.pieces())
 
+    def share(self, name: str, user: str, new: str) -> None:
+        """Note that another user had the content of a blob, if ``user`` had it.
+
+        Raises:
+            Unavailable: the place refuses the note.
+        """
+        if self._is_owned(_owner(name, user)) and not self._is_owned(owner := _owner(name, new)):
+            self._write(owner, ())
+
     def get(self, name: str, user: str) -> Iterator[bytes]:
         """Yield the content of the blob ``name`` in pieces; it is whole if no error follows.
 

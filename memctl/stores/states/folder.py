@@ -229,6 +229,8 @@ class SessionFolderStore(StateFiles):
 
     async def move(self, name: str, new: str) -> Failure | None:
         path, target = self._path(name), self._path(new)
+        if not path.exists():
+            return None
         _make(target.parent)
         with system_errors(target, "write"):
             if not move_file(path, target):
