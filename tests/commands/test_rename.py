@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 import redis
@@ -16,7 +21,7 @@ from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
 from tests.support.backends import BACKENDS, FACT_BACKENDS, new_place, params
-from tests.support.cli import Run, fails, report
+from tests.support.cli import Run, contents, fails, report
 from tests.support.places import held, put
 from tests.support.servers.pool import Servers
 
@@ -118,3 +123,189 @@ def test_rename_keeps_everything_and_undo_brings_it_back(run: Run, place: Place)
         report(run("undo", found["run"], "--store", place.text, "--json"))
         assert held(place) == before
         assert lines(place) == there
+
+
+@pytest.fixture
+def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
+    """A function that makes a place by the name of its store."""
+    return lambda name: new_place(name, tmp_path, servers)
+
+
+TWO_USERS = ("--user", "quokka", "bob")
+
+
+@pytest.mark.parametrize("name", ["sqlite", "sqlite-agno", "redis", "sessions", "postgresql"])
+def test_rename_merges_two_users_if_asked(run: Run, one: Callable[[str], Place], name: str) -> None:
+    place = one(name)
+    samples.use(place.backend.style)
+    try:
+        filled(place)
+        before, there = held(place), lines(place)
+        fails(run("rename", place.text, *TWO_USERS, "--yes"), 5, "has a user 'bob', of 1 session")
+        assert lines(place) == there
+        found = report(run("rename", place.text, *TWO_USERS, "--merge", "--yes", "--json"))
+        assert held(place) == {key._replace(user="bob"): value for key, value in before.items()}
+        assert "quokka" not in texts(place.dump())
+        report(run("undo", found["run"], "--store", place.text, "--json"))
+        assert held(place) == before
+        if place.backend.name == "sqlite-agno":  # a session has one user
+            return
+        put(place, [sample(MemoryKey("bob", "nara"), entries(place, "both", 2))])
+        there = lines(place)
+        for more in (), ("--merge",):
+            said = "both users have this session: 'nara'"
+            fails(run("rename", place.text, *TWO_USERS, *more, "--yes"), 5, said)
+        assert lines(place) == there
+    finally:
+        samples.use(samples.Style())
+
+
+def test_rename_of_users_with_more_than_sessions_merges_none(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    for name in "sqlite-adk", "sqlite-agentscope2", "redis-agentscope2":
+        place = one(name)
+        samples.use(place.backend.style)
+        try:
+            filled(place)
+            there = lines(place)
+            done = run("rename", place.text, *TWO_USERS, "--merge", "--yes")
+            fails(done, 2, "its users have more than sessions")
+            assert lines(place) == there
+        finally:
+            samples.use(samples.Style())
+
+
+def test_rename_refuses_what_it_cannot_mean(run: Run, one: Callable[[str], Place]) -> None:
+    place = one("sqlite")
+    filled(place)
+    there = lines(place)
+    for words, code, said in (
+        ((), 2, "nothing to rename is named"),
+        (("--user", "quokka", "x", "--session", "kyoto", "y"), 2, "two things are named"),
+        (("--user", "quokka", ""), 2, "a name of the user is empty"),
+        (("--session", "kyoto", "kyoto"), 2, "both names are the same"),
+        (("--session", "kyoto", "parcel", "--merge"), 2, "--merge makes two users one"),
+        (("--user", "quoka", "x"), 4, "did you mean 'quokka'?"),
+        (("--session", "kyoto", "nara"), 5, "has a session 'nara'"),
+    ):
+        fails(run("rename", place.text, *words, "--yes"), code, said)
+    fails(run("rename", place.text, "--user", "quokka", "x"), 2, "not a terminal")
+    table = "sqlite-llamaindex"
+    other = one(table)
+    put(other, [sample(MemoryKey("", "kyoto"), samples.entries(2))])
+    fails(run("rename", other.text, "--user", "ada", "x", "--yes"), 2, "name no user")
+    assert lines(place) == there
+
+
+def test_rename_keeps_columns_of_an_application_and_refuses_tables_that_refer(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place = one("sqlite")
+    filled(place)
+    with closing(sqlite3.connect(place.location.path)) as database, database:
+        database.execute("ALTER TABLE message ADD COLUMN rating INTEGER")
+        database.execute("ALTER TABLE users ADD COLUMN plan TEXT")
+        database.execute("UPDATE message SET rating = 5 WHERE session_id = 'kyoto'")
+        database.execute("UPDATE users SET plan = 'free' WHERE id = 'quokka'")
+    before = lines(place)
+    found = report(run("rename", place.text, "--user", "quokka", "numbat", "--yes", "--json"))
+    rated = [one for one in lines(place) if one.startswith('INSERT INTO "message"')]
+    assert sum("kyoto" in one and one.endswith(",5);") for one in rated) == 7
+    assert any("'numbat','free'" in one for one in lines(place))
+    report(run("undo", found["run"], "--json"))
+    assert lines(place) == before
+    with closing(sqlite3.connect(place.location.path)) as database, database:
+        database.execute("CREATE TABLE notes (of TEXT REFERENCES session (id))")
+    there = lines(place)
+    done = run("rename", place.text, "--session", "kyoto", "uji", "--yes")
+    fails(done, 2, "the table 'notes' of an application refers")
+    assert lines(place) == there
+
+
+def test_rename_of_a_user_takes_offloaded_contents_and_summaries_along(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place = one("sqlite")
+    blobs, text = tmp_path / "blobs", b64encode(bytes(99_999)).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": text}
+    entry = samples.entry("big", 0, content=[{"type": "image", "source": source}])
+    put(place, [sample(ADA, [entry])])
+    report(run("offload", place.text, "--to", blobs, "--yes", "--json"))
+    words = ("rename", place.text, "--user", "quokka", "numbat", "--yes")
+    fails(run(*words), 2, "has 1 offloaded content of 'quokka'", "--blobs")
+    report(run(*words, "--blobs", blobs, "--json"))
+    report(run("rehydrate", place.text, "--from", blobs, "--json"))
+    [[message]] = contents(place.text).values()
+    assert text.encode() in message.message
+
+    states = tmp_path / "states"
+    stated = f"{place.text}?state={states}"
+    copy = one("sessions")
+    put(copy, [sample(MemoryKey("numbat", "kyoto"), [], summary="all of it")])
+    copy.location.path.rename(states)
+    report(run("rename", stated, "--session", "kyoto", "uji", "--yes", "--json"))
+    assert [one.name for one in states.iterdir()] == ["numbat_uji.json"]
+
+
+KILLED = """
+import os, signal, sys
+from memctl.engines.redis import server
+from memctl.engines.redis.pipeline import Pipeline
+server.LEASE_SECONDS = 0.6
+left = int(sys.argv.pop(1))
+EVENTS = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
+
+def step(event, _):
+    global left
+    if event not in EVENTS:
+        return
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def send(*args, of=Pipeline._send):
+    step("os.rename", ())
+    return of(*args)
+
+Pipeline._send = send
+sys.addaudithook(step)
+import runpy
+sys.argv[0] = "memctl"
+runpy.run_module("memctl", run_name="__main__")
+"""
+"""Runs a command, and kills it before a step with a number: a change of a file, or a request."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sqlite", "redis", "redis-agentscope2", "sessions", "java-files"])
+def test_rename_killed_at_any_step_is_ended_by_another_run(
+    run: Run, tmp_path: Path, servers: Servers, name: str
+) -> None:
+    kills, killed = 0, True
+    while killed:
+        kills += 4 if name.startswith("redis") else 1  # each waits for the end of a lock
+        place = new_place(name, tmp_path, servers)
+        samples.use(place.backend.style)
+        filled(place)
+        before = held(place)
+        renamed = {
+            key._replace(user="numbat") if key.user == "quokka" else key: value
+            for key, value in before.items()
+        }
+        words = ("rename", place.text, "--user", "quokka", "numbat", "--yes")
+        child = subprocess.run(
+            [sys.executable, "-c", KILLED, str(kills), *words], capture_output=True, check=False
+        )
+        killed = child.returncode == -signal.SIGKILL
+        assert killed or child.returncode == 0, child.stderr
+        assert {(*key[1:], str(value)) for key, value in held(place).items()} == {
+            (*key[1:], str(value)) for key, value in before.items()
+        }
+        while (done := run(*words)).exit_code == 75:
+            sleep(0.2)
+        assert done.exit_code in (0, 4), done.output  # it was renamed, and the run had ended
+        assert held(place) == renamed
+        assert "quokka" not in texts(place.dump())
+        samples.use(samples.Style())
+    assert kills > 5
