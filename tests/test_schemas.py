@@ -117,7 +117,7 @@ def test_schema_lines_of_every_report(
         (0, "restore", tmp_path / "e.ndjson", copy, "--yes"),
         (0, "offload", copy, "--to", tmp_path / "blobs", "--yes"),
         (0, "rehydrate", copy, "--from", tmp_path / "blobs"),
-        (0, "rename", copy, "--user", "user1", "user2", "--yes"),
+        (0, "rename", copy, "--session", "session1", "kyoto", "--yes"),
         (0, "erase", "--user", "user0", copy, "--yes"),
         (0, "retain", "--dry-run", "--config", _policy(tmp_path, other)),
         (0, "search", filled, "message"),

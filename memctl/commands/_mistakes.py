@@ -41,7 +41,8 @@ def unknown_command(word: str, commands: Iterable[str]) -> UsageError:
     hint = "memctl --help lists the commands"
     if word in WORDS:
         hint = f"use memctl {WORDS[word]}"
-    elif near := get_close_matches(word, {*commands} - {"erase"}, n=1):  # no slip leads there
+    elif (near := get_close_matches(word, [*commands], n=1)) not in ([], ["erase"]):
+        # no slip leads to an erase
         hint = f"did you mean {near[0]!r}?"
     return UsageError(f"there is no command {word!r}", hint)
 

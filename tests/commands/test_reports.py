@@ -136,9 +136,6 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
         "mark-parts": ("mark", "add", shared, "new", *("--all", "--shards", 2)),
         "undo-parts": ("undo", "--store", shared, "--shards", 2, "--yes"),
         "import-parts": ("import", archive, shared, "--shards", 2),
-        "rename-dry-run": ("rename", a, "--user", "user1", "user2", "--dry-run"),
-        "rename": ("rename", a, "--user", "user1", "user2", "--yes"),
-        "rename-absent": ("rename", a, "--user", "user1", "user3", "--yes"),
         "delete-absent": ("delete", "none.db", "--all", "--yes"),
         "undo-dry-run": ("undo", "--store", b, "--dry-run"),
         "undo": ("undo", "--store", b, "--yes"),
@@ -163,6 +160,9 @@ def scenes(shared: str) -> dict[str, tuple[object, ...]]:
         "report-facts": ("report", b, "--pseudonyms", "--user", "ada"),
         "config-show": ("config", "show", *policies),
         "config-check": ("config", "check", *policies),
+        "rename-dry-run": ("rename", a, "--session", "session1", "kyoto", "--dry-run"),
+        "rename": ("rename", a, "--session", "session1", "kyoto", "--yes"),
+        "rename-absent": ("rename", a, "--user", "nobody", "else", "--yes"),
     }
 
 
