@@ -946,8 +946,9 @@ class Store(ABC):
         ``moves`` maps the key of a session, without a part, to its new key; no memory has a new
         key.  All memories of a session move with all their data, and keep each byte but the name.
         A session is under its old or its new name, at whatever moment the process ends.  A key
-        with an empty session stands for the data of a user outside of sessions.  The name of a
-        user who has no session any more is removed.
+        with an empty session stands for the data of a user outside of sessions; without ``merge``
+        in ``Features.renames``, it comes with all sessions of a user that gets another name.  The
+        name of a user who has no session any more is removed.
 
         Only a store with ``Features.renames`` does this.
 

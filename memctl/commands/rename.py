@@ -18,6 +18,7 @@ from memctl.commands._parameters import option
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import changeable
 from memctl.config.offload import read_offload
+from memctl.config.retention import read_policies
 from memctl.location import visible
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.rename import RenameRun, names_of
@@ -70,6 +71,14 @@ def rename(
         Blobs(place) if (place := blobs or read_offload(run.configuration()).to) else None,
         options=run_options(run, dry_run=dry_run),
     )
+
+    for policy in read_policies(run.configuration()):
+        chosen = policy.where.users if names.what == "user" else policy.where.sessions
+        if names.old in chosen:
+            run.output.note(
+                f"the policy {visible(repr(policy.name))} of the configuration names "
+                f"{visible(repr(names.old))}, and keeps that name: change it there"
+            )
 
     def ask() -> None:
         run.output.show(change_plan(renaming.report))

@@ -22,7 +22,7 @@ from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
 from tests.support.backends import BACKENDS, FACT_BACKENDS, new_place, params
 from tests.support.cli import Run, contents, fails, report
-from tests.support.places import held, put
+from tests.support.places import held, put, runs_folder
 from tests.support.servers.pool import Servers
 
 REFUSED = {
@@ -246,6 +246,48 @@ def test_rename_of_a_user_takes_offloaded_contents_and_summaries_along(
     copy.location.path.rename(states)
     report(run("rename", stated, "--session", "kyoto", "uji", "--yes", "--json"))
     assert [one.name for one in states.iterdir()] == ["numbat_uji.json"]
+
+
+def test_rename_is_erased_from_the_runs_with_the_user(
+    run: Run, one: Callable[[str], Place]
+) -> None:
+    place, runs = one("sqlite"), {}
+    filled(place)
+    for session in "kyoto", "parcel":
+        words = ("rename", place.text, "--session", session, f"new-{session}", "--yes", "--json")
+        runs[session] = report(run(*words))["run"]
+    report(run("rename", place.text, "--user", "quokka", "numbat", "--yes", "--json"))
+    report(run("erase", "--user", "numbat", place.text, "--yes", "--json"))
+    kept = b"".join(one.read_bytes() for one in runs_folder().rglob("*.ndjson"))
+    assert b"numbat" not in kept
+    assert b"new-parcel" in kept
+    assert report(run("undo", runs["parcel"], "--json"))["memories"]["written"] == 1
+    assert {key.session for key in held(place)} == {"parcel"}
+
+
+def test_rename_of_a_user_is_undone_whole_or_not(run: Run, one: Callable[[str], Place]) -> None:
+    place = one("sqlite")
+    filled(place)
+    found = report(run("rename", place.text, "--user", "quokka", "numbat", "--yes", "--json"))
+    there = lines(place)
+    fails(run("undo", found["run"], "--session", "kyoto"), 2, "undo the rename whole")
+    assert lines(place) == there
+    report(run("undo", found["run"], "--user", "numbat", "--json"))
+    assert {key.user for key in held(place)} == {"quokka", "bob"}
+
+
+def test_rename_names_the_policies_that_keep_a_name(
+    run: Run, one: Callable[[str], Place], tmp_path: Path
+) -> None:
+    place, config = one("sqlite"), tmp_path / "policies.toml"
+    filled(place)
+    config.write_text(
+        f'[stores.prod]\nurl = "{place.text}"\n[[retention]]\nname = "chats"\nstore = "prod"\n'
+        'action = "delete"\nselect = { user = "quokka", older_than = "90d" }\n'
+        f'archive = "{tmp_path}/old-{{date}}.ndjson"\n'
+    )
+    done = run("--config", config, "rename", "prod", "--user", "quokka", "numbat", "--dry-run")
+    assert "the policy 'chats' of the configuration names 'quokka'" in done.stderr
 
 
 KILLED = """

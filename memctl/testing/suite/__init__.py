@@ -17,6 +17,7 @@ from memctl.testing.suite.interruption import InterruptionTests
 from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
+from memctl.testing.suite.rename import RenameTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
@@ -61,6 +62,7 @@ class Suite:
 class StoreSuite(
     Suite,
     PlaceTests,
+    RenameTests,
     RoundtripTests,
     CatalogTests,
     SelectionTests,

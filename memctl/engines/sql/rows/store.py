@@ -479,6 +479,8 @@ class RowStore(SqlStore):
                 await renaming.rename_names(connection, self.named, *names, by_user=False)
                 [rows] = (await self.rows.load(connection, [names[1][1]])).values()
                 try:
+                    if not any(rows.values()):
+                        raise Rejected("changed", f"{old} is gone")
                     changed = self.renamed_rows(old, new, rows)
                 except Rejected as error:
                     raise RejectedValue(error.failure.message, error.failure.code) from error
