@@ -78,7 +78,7 @@ class Line:
     """The values of options, by the long name with dashes."""
     arguments: list[str] = field(default_factory=list)
     waiting: Any = None
-    """The option that still needs a value."""
+    """The option that still needs a value, or a further one."""
     ended: bool = False
     """True after ``--``: no option follows."""
 
@@ -172,8 +172,10 @@ def read(root: Any, words: Sequence[str]) -> Line | None:
     line = Line(root, root)
     for word in words:
         if line.waiting is not None:
-            line.given.setdefault(_long(line.waiting), []).append(word)
-            line.waiting = None
+            values = line.given.setdefault(_long(line.waiting), [])
+            values.append(word)
+            if len(values) % line.waiting.nargs == 0:
+                line.waiting = None
         elif word == "--" and not line.ended:
             line.ended = True
         elif word.startswith("-") and word != "-" and not line.ended:

@@ -178,6 +178,12 @@ def test_completion_server_that_does_not_answer_is_not_waited_for(
         assert time.monotonic() - start < 2
 
 
+def test_completion_an_option_with_two_values_waits_for_both(ask: Ask) -> None:
+    for words in ((), ("ada",)):
+        assert ask("rename", "agents.db", "--user", *words, "z") == ["zed"]
+    assert "--merge" in ask("rename", "agents.db", "--user", "ada", "zed", "--m")
+
+
 def test_completion_pipe_is_not_read(ask: Ask, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     assert ask("inspect", str(tmp_path / "pipe.json"), "--user", "") == []
