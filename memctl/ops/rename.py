@@ -47,6 +47,8 @@ class MovingRun(ChangeRun):
         super().__post_init__()
         self.moves: Moves = {}
         """What is renamed, once it is planned."""
+        self._planned_on: Store | None = None
+        """The opened store of the plan: before an answer, it is another one than after it."""
         self._messages: dict[MemoryKey, int] = {}
         """The number of messages of each session, by its present key."""
 
@@ -70,6 +72,8 @@ class MovingRun(ChangeRun):
             MemctlError: as ``find_moves`` and ``Store.read``.
         """
         runs.record_found(self.record, store.location)
+        self._planned_on = store
+        self.report.failures.clear()
         await store.check_integrity(Selection())
         with self._observer.progress("planning"):
             self.moves = await self.find_moves(store)
@@ -110,10 +114,14 @@ class MovingRun(ChangeRun):
     async def carry_out(self, store: Store) -> None:
         """Rename what was planned on a locked store, and remove the indexes of searches.
 
+        If the user was asked meanwhile, the plan is made again.
+
         Raises:
             Loss: a session is held since the plan; nothing was renamed.
-            MemctlError: as ``Store.rename``.
+            MemctlError: as ``plan`` and ``Store.rename``.
         """
+        if store is not self._planned_on and not await self.plan(store):
+            return
         self._refuse_held(store)
         self.begin()
         report, identity = self.report, await store.identity()
@@ -136,15 +144,16 @@ class MovingRun(ChangeRun):
                 raise
             finally:
                 await in_thread(partial(remove_of, identity))
+        self._refused = not report.done.memories
         await self._look_again(store)
 
     async def _look_again(self, store: Store) -> None:
-        """Add to the failures what has an old name again."""
+        """Add to the failures what has an old name again, also sessions that are new."""
         failed = {key for key, _ in self.report.failures}
         users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
         where = Selection(frozenset(users), frozenset(sessions - {""}))
         names = {key._replace(part="") for key in await list_names(store, where)}
-        left = names.intersection(self.moves) - failed
+        left = {key for key in names if {key, MemoryKey(key.user, "")} & self.moves.keys()} - failed
         self.report.failures += [(key, BACK) for key in sorted(left)]
 
     def counts(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from memctl.model import MemoryKey, StoredMessage
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
+from tests.commands.test_asking import Session
 from tests.support.backends import BACKENDS, FACT_BACKENDS, new_place, params
 from tests.support.cli import Run, contents, fails, report
 from tests.support.places import held, put, runs_folder
@@ -274,6 +275,26 @@ def test_rename_of_a_user_is_undone_whole_or_not(run: Run, one: Callable[[str], 
     assert lines(place) == there
     report(run("undo", found["run"], "--user", "numbat", "--json"))
     assert {key.user for key in held(place)} == {"quokka", "bob"}
+
+
+def test_rename_plans_again_after_the_answer(one: Callable[[str], Place]) -> None:
+    place = one("sqlite")
+    filled(place)
+    words = ("rename", place.text, "--user", "quokka", "numbat")
+    person = Session(*words)
+    person.until("[y/N]")
+    put(place, [sample(ADA._replace(session="uji"), samples.entries(3))])
+    person.types("y\n")
+    assert person.ends() == 0, person.said
+    assert "12 messages renamed in 3 memories" in person.said
+    assert {key.user for key in held(place)} == {"numbat", "bob"}
+    person = Session("rename", place.text, "--user", "numbat", "quokka")
+    person.until("[y/N]")
+    put(place, [sample(MemoryKey("quokka", "lima"), samples.entries(3))])
+    there = lines(place)
+    person.types("y\n")
+    assert person.ends() == 5, person.said
+    assert lines(place) == there
 
 
 def test_rename_names_the_policies_that_keep_a_name(
