@@ -921,7 +921,6 @@ class Store(ABC):
         """
         if what in self.features.renames:
             return
-        self.refuse_changes()
         if what == "merge" and "user" in self.features.renames:
             raise UsageError(
                 f"{self.label}: its users have more than sessions, so two cannot become one",
@@ -932,6 +931,7 @@ class Store(ABC):
                 f"{self.label}: its memories name no user that could be renamed",
                 "rename sessions with --session OLD NEW",
             )
+        self.refuse_changes()
         hint = (
             "migrate the memories to a SQLite file, rename there, migrate them back, and erase the "
             "old name"

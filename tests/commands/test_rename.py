@@ -21,6 +21,7 @@ from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from memctl.testing.suite.erase import texts
 from tests.commands.test_asking import Session
+from tests.support.agent_sessions import claude_session, codex_session, files, settle
 from tests.support.backends import BACKENDS, FACT_BACKENDS, new_place, params
 from tests.support.cli import Run, contents, fails, report
 from tests.support.places import held, put, runs_folder
@@ -31,6 +32,7 @@ REFUSED = {
     *("archive", "archive-gz", "archive-zst", "archive-objects", *FACT_BACKENDS),
 }
 """The stores in which nothing gets another name."""
+SUPPORT = Path(__file__).parents[1] / "support"
 ADA, BOB = MemoryKey("quokka", "kyoto"), MemoryKey("bob", "parcel")
 
 
@@ -295,6 +297,23 @@ def test_rename_plans_again_after_the_answer(one: Callable[[str], Place]) -> Non
     person.types("y\n")
     assert person.ends() == 5, person.said
     assert lines(place) == there
+
+
+def test_rename_gives_sessions_of_programs_no_other_ids(run: Run, tmp_path: Path) -> None:
+    claude_session(tmp_path / "claude", "Hi")
+    codex_session(tmp_path / "codex", "Hi")
+    for name, file in (("hermes", "state.db"), ("opencode", "opencode.db")):
+        (tmp_path / name).mkdir()
+        with closing(sqlite3.connect(tmp_path / name / file)) as database:
+            database.executescript((SUPPORT / f"{name}.sql").read_text("utf-8"))
+    settle(tmp_path)
+    before = files(tmp_path)
+    for kind in "claude-code", "codex", "hermes", "opencode":
+        store = f"{kind}:{tmp_path / kind.removesuffix('-code')}"
+        [first, *_] = report(run("inspect", store, "--json"))["memories"]
+        done = run("rename", store, "--session", first["session"], "new", "--yes")
+        fails(done, 2, "memctl cannot rename a session there", "the program that keeps them")
+    assert files(tmp_path) == before
 
 
 def test_rename_names_the_policies_that_keep_a_name(

@@ -6,6 +6,7 @@ What the real checkpointers write is read in ``tests/interop_frameworks``.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -500,6 +501,26 @@ def test_nothing_is_written(
     filled = [one.format(url=only_sqlite.url, other=other) for one in command]
     fails(run(*filled), 2, "in the checkpoints of LangGraph are only read", "update_state")
     assert Path(only_sqlite.url).read_bytes() == before
+
+
+def test_a_thread_gets_another_name_with_its_subgraphs(run: Any, checkpoints: Checkpoints) -> None:
+    checkpoints.say("osaka", "Tea?")
+    checkpoints.say("kyoto", "Hi", "Hello")
+    checkpoints.say("kyoto", "Inside", namespace=SUBGRAPH)
+    checkpoints.interrupt("kyoto")
+    url = checkpoints.url if "://" in checkpoints.url else f"sqlite:///{checkpoints.url}"
+    of_graph = f"{url}?layout=langgraph&namespace={SUBGRAPH}"
+    before, inside = texts(checkpoints.url), texts(of_graph)
+    words = ("rename", checkpoints.url, "--session", "kyoto", "uji", "--yes", "--json")
+    found = report(run(*words))
+    assert texts(checkpoints.url) == {"uji": before["kyoto"], "osaka": before["osaka"]}
+    assert texts(of_graph) == {"uji": inside["kyoto"]}
+    if checkpoints.engine == "sqlite":
+        left = Path(checkpoints.url).read_bytes()
+        assert not re.search(rb"kyoto(?![01])", left)  # ids of messages stay
+    fails(run("rename", checkpoints.url, "--user", "ada", "x", "--yes"), 2, "name no user")
+    report(run("undo", found["run"], "--store", checkpoints.url, "--json"))
+    assert (texts(checkpoints.url), texts(of_graph)) == (before, inside)
 
 
 CALL = message("ai", "", tool_calls=[{"name": "ask", "args": {}, "id": "1", "type": "tool_call"}])
