@@ -247,7 +247,7 @@ class Features:
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` can repair."""
     renames: frozenset[str] = frozenset()
-    """What ``rename`` does: a new name for a ``user`` or a ``session``, or ``merge`` two users."""
+    """The abilities of ``rename``: it names a ``user`` or a ``session``, or can ``merge`` users."""
 
     def capabilities(self) -> list[str]:
         """Return the names of the features for reports, such as ``["summaries", "ttl"]``."""

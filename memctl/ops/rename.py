@@ -46,7 +46,7 @@ class MovingRun(ChangeRun):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.moves: Moves = {}
-        """What is renamed, once it is planned."""
+        """The new key of each session by its present key, once they are planned."""
         self._planned_on: Store | None = None
         """The opened store of the plan: before an answer, it is another one than after it."""
         self._messages: dict[MemoryKey, int] = {}
@@ -317,7 +317,7 @@ class RenameUndoRun(MovingRun):
     undone: runs.Run
     """The rename to undo, or the undo of one."""
     renamed: Moves
-    """What the undone run renamed."""
+    """The new key that the undone run gave each session, by the old key."""
 
     @property
     def nothing(self) -> str:

@@ -256,7 +256,7 @@ class RenameReport(Report, kw_only=True):
     dry_run: DryRun
     target: Place
     renames: Annotated[str, one_of("user session")]
-    """What gets another name."""
+    """The kind of what gets another name."""
     old: str
     new: str
     memories: ChangedMemories
