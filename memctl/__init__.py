@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memctl.api import Compressed as Compressed
     from memctl.api import Copied as Copied
     from memctl.api import Erased as Erased
+    from memctl.api import Redacted as Redacted
     from memctl.api import Repaired as Repaired
     from memctl.api import add_hold as add_hold
     from memctl.api import compare as compare
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from memctl.api import offload as offload
     from memctl.api import open_store as open_store
     from memctl.api import prune_blobs as prune_blobs
+    from memctl.api import redact as redact
     from memctl.api import rehydrate as rehydrate
     from memctl.api import remove_hold as remove_hold
     from memctl.api import remove_index as remove_index
@@ -129,9 +131,10 @@ if TYPE_CHECKING:
     from memctl.wrappers.rate_limit import Rate as Rate
 
 _HOMES = {
-    "api": "Changed Compressed Copied Erased Repaired add_hold compare compress context copy "
-    "delete erase examine export history inspect list_holds list_indexes mark offload "
-    "open_store prune_blobs rehydrate remove_hold remove_index rename repair restore_checkpoints "
+    "api": "Changed Compressed Copied Erased Redacted Repaired add_hold compare compress context "
+    "copy delete erase examine export history inspect list_holds list_indexes mark offload "
+    "open_store prune_blobs redact rehydrate remove_hold remove_index rename repair "
+    "restore_checkpoints "
     "retain search statistics undo update_index",
     "embedder": "Embedder",
     "embedders.registry": "make_embedder",

@@ -134,6 +134,20 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
+class Redacted:
+    """The result of a redaction: the number of values taken out, by rule; and what stays.
+
+    After a dry run, the numbers say what would be taken out.  ``left`` has the place of each value
+    that stays, and the reason.  ``receipt`` is the file for ``memctl verify --receipt``, None if
+    nothing was taken out.
+    """
+
+    kinds: dict[str, int]
+    left: list[tuple[str, str]] = field(default_factory=list)
+    receipt: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Repaired:
     """The result of a repair or of its dry run.
 
@@ -1004,6 +1018,52 @@ async def erase(
         *(len(found), sum(found.values()), report.runs.removed + report.runs.rewritten),
         failures=report.failures,
         receipt=None if erasure.receipt is None else Path(erasure.receipt.file.text),
+    )
+
+
+async def redact(
+    store: Store,
+    *texts: str,
+    regex: str | None = None,
+    secrets: bool = False,
+    consistent: bool = False,
+    receipt: Path | None = None,
+    run: RunOptions | None = None,
+) -> Redacted:
+    """Take values out of a store, and out of the undo runs on it: texts, matches, or secrets.
+
+    The store must be open with ``change``, for a dry run with any mode.  A redaction cannot be
+    undone.  ``receipt`` is the new file for the receipt; without it the receipt goes to the state
+    folder.  With ``consistent``, the replacements are numbered.
+
+    Raises:
+        UsageError: nothing says what to find, memctl does not rewrite the texts of the store, or
+            the file of the receipt exists.
+        Loss: a memory of the store is held.
+        Busy: another run writes to the store.
+        MemctlError: as ``Store.rewrite_texts``.
+    """
+    from memctl.ops.redact import rules
+    from memctl.ops.redact.receipt import Receipt
+    from memctl.ops.redact.redactor import Redactor
+    from memctl.ops.redact.run import Redaction
+
+    found = [*(rules.secrets() if secrets else ()), *([rules.expression(regex)] if regex else ())]
+    if not (found or texts) or "" in texts:
+        raise UsageError("nothing says what to find", "name texts, a regex, or secrets=True")
+    options = _options(run)
+    redactor = Redactor(rules.Rules(found, texts), consistent=consistent)
+    redaction = Redaction(redactor, [(store, _record("redact", store.location))], options)
+    await redaction.scan()
+    if redaction.hits and not options.dry_run:
+        await redaction.execute(Receipt.begin(None if receipt is None else str(receipt)))
+    [target] = redaction.targets
+    if target.error is not None:
+        raise target.error
+    return Redacted(
+        dict(target.found.kinds),
+        [(row.place, row.why) for row in target.found.left],
+        receipt=None if redaction.receipt is None else Path(redaction.receipt.file.text),
     )
 
 

@@ -58,6 +58,7 @@ GROUPS = {
         "offload": ("offload", "Move large contents out of messages, to files."),
         "rehydrate": ("rehydrate", "Put offloaded contents back into messages."),
         "erase": ("erase", "Erase a user or a session. Cannot be undone."),
+        "redact": ("redact", "Take secrets or texts out of stores. Cannot be undone."),
         "retain": ("retain", "Carry out the retention policies: archive first, then remove."),
     },
     "Keep safe": {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -48,6 +50,7 @@ from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
+from memctl.storekit.texts import Rewriter, TextResult
 
 if TYPE_CHECKING:
     from memctl.storekit.checkpoints import Checkpoints
@@ -908,6 +911,44 @@ class Store(ABC):
         if result.failure is None and (await self.snapshot(key)).exists:
             return WriteResult(key, failure=NAME_STAYS)
         return replace(result, before="")
+
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Give all texts that the store keeps to ``rewriter``, and store what it returns.
+
+        These are the messages with all their data, and the texts beside them: states, summaries,
+        titles, files and rows of tools.  Only places with a value are yielded, each as soon as its
+        change is durable.  Unless ``writes``, nothing is changed, and the results say what would
+        be.  Names of users and sessions stay.  A place is changed whole or not at all.
+
+        Raises:
+            UsageError: memctl does not rewrite the texts of this kind of store.
+            Unavailable: the store is unreachable; places that were not yielded are unchanged.
+        """
+        files = self.text_files()
+        if files is None:
+            raise UsageError(
+                f"memctl does not rewrite the texts of {self.label}",
+                "delete or erase the memories with the text; memctl search finds them",
+            )
+        from memctl.storekit.text_files import rewrite_files  # only needed to rewrite texts
+
+        root, refuse = self.location.path, self.text_refusal
+        rewriting = rewrite_files(files, root, rewriter, writes=writes, refuse=refuse)
+        async with aclosing(rewriting) as results:
+            async for result in results:
+                yield result
+
+    def text_files(self) -> Iterable[Path] | None:
+        """Return the files that hold texts of the store; None if its texts are not in files."""
+        return None
+
+    def text_refusal(self, path: Path) -> str:  # noqa: ARG002 - most files may change
+        """Return why the texts of a file must stay now, as an agent is at work; else no text."""
+        return ""
 
     # Other names
 

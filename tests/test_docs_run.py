@@ -154,6 +154,12 @@ def test_docs_erase_is_run(world: Path, run: Run) -> None:
     assert {"export", "erase", "verify"} == set(ran)
 
 
+def test_docs_redact_is_run(world: Path, run: Run) -> None:
+    assert world
+    ran = follow((ROOT / "docs" / "redact.md").read_text("utf-8"), run)
+    assert {"export", "redact", "verify", "search"} == set(ran)
+
+
 def test_docs_tablestore_is_run(
     world: Path, run: Run, monkeypatch: pytest.MonkeyPatch, servers: Servers
 ) -> None:

@@ -25,8 +25,8 @@ from tests.support.cli import FRIDAY, Run, fill, report
 from tests.support.schemas import check_row
 
 ONE = MemoryKey("ada", "one")
-OPEN = ("marks", "roles", "metadata", "message", "unread", "columns")
-"""The objects whose keys come from the store."""
+OPEN = ("marks", "roles", "metadata", "message", "unread", "columns", "kinds")
+"""The objects whose keys come from the store, or from the rules of a redaction."""
 BROKEN = {"id": "bad", "name": "n", "role": "robot", "content": "x"}
 
 
@@ -119,6 +119,7 @@ def test_schema_lines_of_every_report(
         (0, "rehydrate", copy, "--from", tmp_path / "blobs"),
         (0, "rename", copy, "--session", "session1", "kyoto", "--yes"),
         (0, "erase", "--user", "user0", copy, "--yes"),
+        (6, "redact", filled, "--match", "message", "--dry-run"),
         (0, "retain", "--dry-run", "--config", _policy(tmp_path, other)),
         (0, "search", filled, "message"),
         (0, "index", "list"),
@@ -171,6 +172,7 @@ def test_schema_reports_of_runs_that_fail(run: Run, tmp_path: Path, filled: str)
         (4, "mark", "add", "--all", none, "x"),
         (4, "compress", none, "--all"),
         (4, "erase", none, "--user", "ada", "--yes"),
+        (4, "redact", none, "--secrets", "--yes"),
         (4, "undo", "none"),
         (2, "inspect", "unknown-alias"),
         (2, "inspect", filled, "--messages", "--by", "user"),

@@ -35,6 +35,7 @@ _GUIDES = {
     "mark": ("changing",),
     "compress": ("compress",),
     "erase": ("erase",),
+    "redact": ("redact",),
     "hold": ("holds",),
     "offload": ("offload",),
     "rehydrate": ("offload",),

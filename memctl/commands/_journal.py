@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from memctl.commands._context import Run
+from memctl.commands._run import files_of
+from memctl.errors import UsageError
 from memctl.holds import Hold
 from memctl.journal import runs
 from memctl.journal.holds import HoldRecord
@@ -13,6 +16,7 @@ from memctl.ops import same_store as places
 from memctl.ops.change.change import RunOptions
 from memctl.ops.holds import HoldSource
 from memctl.ops.observer import Observer
+from memctl.registry import refuse_missing
 from memctl.stores.archive.rotation import lasting
 
 
@@ -63,6 +67,40 @@ def record(run: Run, command: str, argument: str, location: Location) -> runs.Ru
     found.stores = 1 if run.shard is None else run.shard.stores
     found.state = run.orders.state if run.orders is not None else ""
     return found
+
+
+def recorded_stores(
+    run: Run,
+    command: str,
+    stores: Iterable[str],
+    archives: Collection[str],
+    narrowed: Callable[[Location], Location] = lambda place: place,
+) -> list[tuple[Location, runs.Run]]:
+    """Return stores and archives, each once, even if named in several ways, with a record each.
+
+    The name of a rotation stands for all its files.  ``narrowed`` adds a selection to a location.
+
+    Raises:
+        UsageError: a store named by ``--archives`` is not an archive.
+        NotFound: an archive named by ``--archives`` does not exist.
+    """
+    found: dict[tuple[str, str], tuple[Location, runs.Run]] = {}
+    names = [
+        (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
+    ]
+    for name, place, is_archive in names:
+        location = narrowed(place)
+        if is_archive and location.path.name and location.path.is_dir():
+            raise UsageError(
+                f"{location.label} is a folder, not an archive", "name the archives in it"
+            )
+        if is_archive and location.kind != "archive":
+            raise UsageError(f"{location.label} is not an archive", "name it without --archives")
+        if is_archive:
+            refuse_missing(location)
+        key = location.label, str(location.options)
+        found.setdefault(key, (location, record(run, command, name, location)))
+    return list(found.values())
 
 
 def runs_on(run: Run, location: Location) -> list[runs.Run]:

@@ -1,14 +1,16 @@
-"""``memctl verify --receipt``: search stores for data that were erased."""
+"""``memctl verify --receipt``: search stores for data that were erased or redacted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from msgspec import UNSET
 from rich.text import Text
 
 from memctl.commands._context import Run
-from memctl.commands._journal import runs_on
+from memctl.commands._journal import run_options, runs_on
 from memctl.commands._run import files_of, wait_for
 from memctl.errors import (
     Different,
@@ -18,15 +20,23 @@ from memctl.errors import (
     Partial,
     Unavailable,
 )
+from memctl.journal.runs import describe_run
 from memctl.location import Location, redact_value, visible
 from memctl.model import MemoryKey
 from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, Trace, Traces, find_traces, read_receipt
+from memctl.ops.redact import receipt as redact_receipt
+from memctl.ops.redact.receipt import is_of_redaction
+from memctl.ops.redact.redactor import Redactor
+from memctl.ops.redact.run import StoreRedaction
 from memctl.output.printout import Printout
 from memctl.registry import make_store
 from memctl.reports.verify import DifferenceRow, UnsearchedRow, VerifyReceiptReport
+from memctl.store import OpenMode
 from memctl.text.numbers import count
 
+_Look = Callable[[Location], Coroutine[Any, Any, Traces]]
+_TAKEN_OUT = {"erase": "erased data", "redact": "redacted values"}
 _NAME_IT = "name the store with its password: memctl verify --receipt FILE STORE"
 
 
@@ -41,8 +51,16 @@ def verify_receipt(run: Run, place: str, stores: Sequence[str]) -> None:
         Partial: nothing was found, but a store or an undo run could not be searched.
         MemctlError: no store could be searched, or the file is not a receipt.
     """
-    output, receipt = run.output, read_receipt(place)
-    search = _Search(run, receipt)
+    output = run.output
+    receipt: Receipt | redact_receipt.Receipt
+    look: _Look
+    if is_of_redaction(place):
+        receipt = redact_receipt.read_receipt(place)
+        look, command = partial(_redacted, run, Redactor(receipt.rules())), "redact"
+    else:
+        receipt = read_receipt(place)
+        look, command = partial(_erased, run, receipt), "erase"
+    search = _Search(run, receipt.file.text, look)
     for name in stores:
         search.look_in(name)
     for recorded in receipt.stores if not stores else ():
@@ -52,7 +70,8 @@ def verify_receipt(run: Run, place: str, stores: Sequence[str]) -> None:
     output.printout = Printout(search.report, search.table, of_run=True)
     if found := search.found:
         raise Different(
-            f"found {count(len(found), 'trace')} of the erased data", "run memctl erase again"
+            f"found {count(len(found), 'trace')} of the {_TAKEN_OUT[command]}",
+            f"run memctl {command} again",
         )
     if failed := search.failed:
         label, first = next(iter(failed.items()))
@@ -65,17 +84,18 @@ def verify_receipt(run: Run, place: str, stores: Sequence[str]) -> None:
     if unsearched := search.unsearched:
         raise Partial(
             f"{count(len(unsearched), 'undo run')} could not be searched; {unsearched[0]}",
-            "memctl erase lists them; remove those that you no longer need",
+            f"memctl {command} lists them; remove those that you no longer need",
         )
     output.finish()
 
 
 class _Search:
-    """The search for erased data in several stores."""
+    """The search for data that were taken out, in several stores."""
 
-    def __init__(self, run: Run, receipt: Receipt) -> None:
+    def __init__(self, run: Run, receipt: str, look: _Look) -> None:
         self._run = run
         self._receipt = receipt
+        self._look = look
         self.labels: list[str] = []
         """The searched stores, each once."""
         self.found: list[DifferenceRow] = []
@@ -101,7 +121,7 @@ class _Search:
             if location.label in self.labels:
                 continue
             try:
-                traces = wait_for(_look(self._run, location, self._receipt))
+                traces = wait_for(self._look(location))
             except Interrupted:
                 raise
             except MemctlError as error:
@@ -130,9 +150,7 @@ class _Search:
 
     def report(self) -> VerifyReceiptReport:
         rows = [UnsearchedRow(at, one.code, one.message) for at, one in self.failed.items()]
-        return VerifyReceiptReport(
-            self._receipt.file.text, self.labels, self.found, unsearched=rows or UNSET
-        )
+        return VerifyReceiptReport(self._receipt, self.labels, self.found, unsearched=rows or UNSET)
 
     def table(self) -> Text:
         text = Text()
@@ -143,16 +161,30 @@ class _Search:
             text.append(f"{said}\n", "not bold")
             for row in rows:
                 key = MemoryKey(row.user, row.session)
-                who = "" if row.code == "undo-run" else f"{visible(str(key))}: "
+                who = f"{visible(str(key))}: " if row.code in ("name", "message") else ""
                 text.append(f"  {who}{visible(row.message)}\n", "not bold red")
         for label in self.failed:
             text.append(f"{visible(label)}: ", "bold")
             text.append("not searched\n", "not bold yellow")
-        text.append(f"receipt: {visible(self._receipt.file.text)}", "dim")
+        text.append(f"receipt: {visible(self._receipt)}", "dim")
         return text
 
 
-async def _look(run: Run, location: Location, receipt: Receipt) -> Traces:
+async def _redacted(run: Run, redactor: Redactor, location: Location) -> Traces:
+    """Return the values that were redacted, as they are in a store and in the undo runs on it."""
+    record = describe_run("verify", location.label, location)
+    redaction = StoreRedaction(redactor, location, record, run_options(run, dry_run=True))
+    await redaction.attempt(OpenMode.READ, partial(redaction.scan, blobs=None))
+    if redaction.error is not None:
+        raise redaction.error
+    found = redaction.found
+    rows = [(one.place, one.value, one.kind) for one in found.places]
+    rows += [(one.place, one.value, one.kind) for one in found.left]
+    texts = [f"{place}: {value} ({kind})" for place, value, kind in rows]
+    return Traces([Trace("text", text) for text in texts])
+
+
+async def _erased(run: Run, receipt: Receipt, location: Location) -> Traces:
     """Return the traces of erased data in a store and in the undo runs on it."""
     async with opened(make_store(location), run.output) as store:
         return await find_traces(store, receipt, runs_on(run, store.location))

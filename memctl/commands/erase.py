@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import recorded_stores, run_options
 from memctl.commands._offloaded import referrers
 from memctl.commands._options import (
     STORE_HELP,
@@ -21,18 +21,16 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._parameters import argument, option
-from memctl.commands._run import files_of, narrowed_for_change, wait_for
+from memctl.commands._run import narrowed_for_change, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
-from memctl.journal.runs import Run as Recorded
-from memctl.location import Location, visible
+from memctl.location import visible
 from memctl.ops.data_subject import Subject
 from memctl.ops.erase import Erasure
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.receipt import Receipt
 from memctl.output import erasing
 from memctl.output.printout import Printout
-from memctl.registry import refuse_missing
 from memctl.text.numbers import count
 
 
@@ -97,7 +95,10 @@ def erase(
     place = blobs or read_offload(run.configuration()).to
     erasure = Erasure(
         subject,
-        _stores(run, subject, stores or [], archives or []),
+        recorded_stores(
+            *(run, "erase", stores or [], archives or []),
+            lambda place: narrowed_for_change(place, subject.where, None),
+        ),
         run_options(run, dry_run=dry_run),
         begun,
         Blobs(place) if place else None,
@@ -139,36 +140,6 @@ def _printout(erasure: Erasure) -> Printout:
         return erasing.outcome(_lines(erasure), path, len(erasure.blobs or ()))
 
     return Printout(erasure.report, table, of_run=not erasure.dry_run)
-
-
-def _stores(
-    run: Run, subject: Subject, stores: list[str], archives: list[str]
-) -> list[tuple[Location, Recorded]]:
-    """Return the stores and archives to erase from, each once, even if named in several ways.
-
-    The name of a rotation stands for all its files.  Each has a record of the run on it.
-
-    Raises:
-        UsageError: a store named by ``--archives`` is not an archive.
-        NotFound: an archive named by ``--archives`` does not exist.
-    """
-    found: dict[tuple[str, str], tuple[Location, Recorded]] = {}
-    names = [
-        (*one, name in archives) for name in (*stores, *archives) for one in files_of(run, name)
-    ]
-    for name, place, is_archive in names:
-        location = narrowed_for_change(place, subject.where, None)
-        if is_archive and location.path.name and location.path.is_dir():
-            raise UsageError(
-                f"{location.label} is a folder, not an archive", "name the archives in it"
-            )
-        if is_archive and location.kind != "archive":
-            raise UsageError(f"{location.label} is not an archive", "name it without --archives")
-        if is_archive:
-            refuse_missing(location)
-        key = location.label, str(location.options)
-        found.setdefault(key, (location, record(run, "erase", name, location)))
-    return list(found.values())
 
 
 def _ask(erasure: Erasure) -> None:

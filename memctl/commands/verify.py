@@ -52,7 +52,7 @@ def verify(
     ] = False,
     receipt: Annotated[
         str | None,
-        option("--receipt FILE", "Look for data that the erase with this receipt removed."),
+        option("--receipt FILE", "Look for data that erase or redact removed, by its receipt."),
     ] = None,
     path: PathOption = None,
 ) -> None:
@@ -61,7 +61,8 @@ def verify(
     Compares ids, order, marks, contents, summaries, expiries, and paths in session states. Exit
     code 6 means that the stores differ. An archive alone is read whole, and its digest and counts
     are checked; exit code 8 means that it is damaged. With --receipt, checks that no data that
-    memctl erase removed has come back: in the stores of the receipt, or in the named stores.
+    memctl erase or redact removed has come back: in the stores of the receipt, or in the named
+    stores.
 
     Examples:
       memctl verify agents.db postgresql://ops@db/agents --show

@@ -1008,6 +1008,18 @@ class Conversion:
         note, now = self._digest(new, first=first)
         return replace(note, offloaded=now).text() if note and note.fits(was) else None
 
+    def note_of_rewritten(
+        self, old: Sequence[bytes], new: Sequence[bytes], *, first: bool
+    ) -> str | None:
+        """Return the note for messages ``new``, of which nothing says any more what they were.
+
+        Arguments and None are as for ``note_of_offloaded``.
+        """
+        was = self._digest(old, first=first)[1]
+        note, now = self._digest(new, first=first)
+        fits = note is not None and note.fits(was)
+        return replace(note, check=now, offloaded=None).text() if note and fits else None
+
     def note_of_restored(self, messages: Sequence[bytes], *, first: bool) -> str | None:
         """Return the note for messages whose contents were all put back.
 

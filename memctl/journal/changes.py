@@ -31,7 +31,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Self
@@ -41,6 +41,7 @@ from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.json import jsonio
 from memctl.machine import zstd
 from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
+from memctl.storekit.texts import Rewriter, TextResult
 
 VERSION = 1
 UNFINISHED = ".part"
@@ -53,6 +54,8 @@ _GROWING, _REPEATS = "growing", "repeats"
 """Keys of the first line; see above."""
 _WHOLE, _VOID = "whole", "void"
 """Keys of a memory; see above."""
+_TEXTS = frozenset({"summary", "extra", "before", "was", "shape"})
+"""The fields of a memory and of a change that hold texts, not names."""
 _BLOCK = 1024 * 1024
 _PAGE_CHANGES = 1000
 _PAGE_BYTES = 2 * 1024 * 1024
@@ -220,6 +223,15 @@ def is_growing(path: Path) -> bool:
     return _says(path, _GROWING)
 
 
+def is_given_up(path: Path) -> bool:
+    """Return whether a file holds an incomplete plan, of which the run made no change.
+
+    Raises:
+        Unavailable: as ``is_growing``.
+    """
+    return path.name.endswith(UNFINISHED) and not is_growing(path)
+
+
 def repeats(path: Path) -> bool:
     """Return whether the changes of a memory may be in several places of a file, and all count.
 
@@ -227,6 +239,63 @@ def repeats(path: Path) -> bool:
         Unavailable: as ``is_growing``.
     """
     return _says(path, _REPEATS)
+
+
+def rewrite_changes(path: Path, new: Path | None, rewriter: Rewriter) -> list[TextResult]:
+    """Return what a rewriter finds in a file of changes; copy it to ``new``, if given.
+
+    Names and ids stay.  The copy of an unfinished file is unfinished, too.
+
+    Raises:
+        BadData: the file is damaged.
+        Unavailable: the operating system refuses to read or to write a file.
+    """
+    found: list[TextResult] = []
+    place = f"undo run {path.parent.name}"
+    frame = zstd.ZstdCompressor(options=_OPTIONS)
+    unfinished = path.name.endswith(UNFINISHED)
+    with ExitStack() as stack, refusals(path):
+        file = stack.enter_context(path.open("rb"))
+        copy = None if new is None else stack.enter_context(new_file(new))
+        is_message = False
+        try:
+            for line in _lines(file, unfinished=unfinished):
+                text = line
+                if any(True for _ in rewriter.suspects([line])):
+                    text = _rewritten(line, rewriter, place, found, is_message=is_message)
+                is_message = not is_message and bool(
+                    jsonio.outline(line).get("change", {}).get("message")
+                )
+                if copy is not None:
+                    copy.write(frame.compress(text) + frame.compress(b"\n"))
+        except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:
+            raise BadData(f"{path} is cut off or damaged: {error}") from error
+        if copy is not None:
+            copy.write(frame.flush())
+            copy.flush()
+            os.fsync(copy.fileno())
+    return found
+
+
+def _rewritten(
+    line: bytes, rewriter: Rewriter, place: str, found: list[TextResult], *, is_message: bool
+) -> bytes:
+    """Return a line with other texts, and add what was found to ``found``."""
+
+    def rewritten(text: bytes) -> bytes:
+        new = rewriter.rewrite(text)
+        result = TextResult(place, new.hits, new.left, new.signed)
+        found.extend([result] if result.changes else [])
+        return new.text
+
+    if is_message:
+        return rewritten(line)
+    document = jsonio.loads(line)
+    kind = next(iter(document))
+    record = document[kind]
+    for name in _TEXTS.intersection(record) if isinstance(record, dict) else ():
+        record[name] = jsonio.loads(rewritten(jsonio.dumps(record[name])))
+    return jsonio.dumps(document)
 
 
 def _says(path: Path, name: str) -> bool:

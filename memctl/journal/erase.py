@@ -17,7 +17,14 @@ from typing import Any
 
 from memctl.errors import BadData, MemctlError
 from memctl.journal import repairs
-from memctl.journal.changes import UNFINISHED, ChangesWriter, is_growing, read_changes, repeats
+from memctl.journal.changes import (
+    UNFINISHED,
+    ChangesWriter,
+    is_given_up,
+    is_growing,
+    read_changes,
+    repeats,
+)
 from memctl.journal.files import refusals, replace_file, sync_folder
 from memctl.journal.lines import sealed, unsealed
 from memctl.journal.renames import read_moves, write_moves
@@ -93,7 +100,7 @@ class RunEraser:
         folder = self._runs.folder / run.id
         goes_on = self._runs.goes_on(run)
         if not (dry_run or goes_on):
-            _unlink(*filter(_is_given_up, _changes(folder)))
+            _unlink(*filter(is_given_up, _changes(folder)))
         witnesses = [one for one in run.witnesses if not self._concerns(MemoryKey(*one[:-1]))]
         if len(witnesses) < len(run.witnesses) and not (dry_run or goes_on):
             run.witnesses = witnesses
@@ -214,14 +221,9 @@ def _keys(folder: Path) -> set[MemoryKey]:
         try:
             keys.update(edit.memory.key for edit in read_changes(path, messages=False))
         except BadData:
-            if not _is_given_up(path):
+            if not is_given_up(path):
                 raise
     return keys
-
-
-def _is_given_up(path: Path) -> bool:
-    """Return whether a file holds an incomplete plan, of which the run made no change."""
-    return path.name.endswith(UNFINISHED) and not is_growing(path)
 
 
 def _readings(text: str) -> Iterator[MemoryKey]:

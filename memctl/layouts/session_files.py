@@ -71,6 +71,7 @@ from memctl.storekit.files import (
     system_errors,
 )
 from memctl.storekit.simple import CHANGED
+from memctl.storekit.text_files import files_below
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMPRESSED = ".zst"
@@ -109,6 +110,8 @@ class SessionFilesStore(Store):
 
     features = Features(marks=frozenset(), duplicate_ids=True, whole_memories=True)
     dialect: SessionLines
+    text_roots: ClassVar[tuple[str, ...]]
+    """The files and folders with texts of sessions, and with what users have typed."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -441,6 +444,21 @@ class SessionFilesStore(Store):
         typed = (text for text in texts if not text.startswith("<"))  # not a text of the agent
         text = " ".join(next(typed, "").split())
         return text if len(text) <= _TITLE else f"{text[: _TITLE - 1]}…"
+
+    # Rewriting
+
+    def text_files(self) -> Iterable[Path]:
+        return files_below(self.folder, self.text_roots)
+
+    def text_refusal(self, path: Path) -> str:
+        """Return why a file must stay: an agent is at work on the session that it belongs to."""
+        if self._known is None:
+            self._known = self._sessions()
+        ids = {one.id: one for one in self._known.values()}
+        for id in UUID.findall(str(path.relative_to(self.folder))):
+            if (session := ids.get(id)) and (why := self.busy(session)):
+                return why.message
+        return ""
 
     # Writing
 

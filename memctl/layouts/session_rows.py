@@ -137,6 +137,10 @@ class SessionRowsStore(RowStore):
         self.own_tables = frozenset(found)
         self._there = frozenset(there)
 
+    @property
+    def text_tables(self) -> Sequence[str]:
+        return sorted(self.own_tables)
+
     # Reading
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:

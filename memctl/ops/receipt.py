@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -186,7 +185,7 @@ class Receipt:
             UsageError: the file exists, and is no such receipt; or the URL is not valid.
             Unavailable: the operating system refuses to create the default folder.
         """
-        file = _file_at(place)
+        file = file_at(place, "erase")
         names = (subject.user,) if subject.session is None else (subject.user, subject.session)
         scope = "user" if subject.session is None else "session"
         if place is not None and not force and file.exists():
@@ -332,21 +331,24 @@ def read_receipt(place: str) -> Receipt:
     )
 
 
-def default_path() -> Path:
-    """Return a new path for a receipt, in the state folder of this platform."""
-    from platformdirs import user_state_path  # only an erase needs it
+def file_at(place: str | None, command: str) -> NamedFile:
+    """Return the file for a receipt; without ``place``, a new one in the default folder.
 
-    folder = user_state_path("memctl") / "receipts"
-    return folder / f"erase-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}.json"
+    The default folder, in the state folder of this platform, is created.
 
+    Raises:
+        UsageError: the URL is not valid.
+        Unavailable: the operating system refuses to create the default folder.
+    """
+    if place is not None:
+        return file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
+    from platformdirs import user_state_path  # only needed for a receipt
 
-def _file_at(place: str | None) -> NamedFile:
-    if place is None:
-        path = default_path()
-        with system_errors(path, "write"):
-            path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        return file_of(str(path))
-    return file_of(place if is_object(place) else os.path.abspath(os.path.expanduser(place)))
+    name = f"{command}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}.json"
+    path = user_state_path("memctl") / "receipts" / name
+    with system_errors(path, "write"):
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    return file_of(str(path))
 
 
 def _is_page(file: NamedFile) -> bool:

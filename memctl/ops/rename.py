@@ -48,7 +48,7 @@ class MovingRun(ChangeRun):
         self.moves: Moves = {}
         """The new key of each session by its present key, once they are planned."""
         self._planned_on: Store | None = None
-        """The opened store of the plan: before an answer, it is another one than after it."""
+        """The open store that the plan was made on; after a question, the store is opened anew."""
         self._messages: dict[MemoryKey, int] = {}
         """The number of messages of each session, by its present key."""
 

@@ -24,6 +24,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "mark": ("change.MarkReport", "change.MarksReport"),
     "migrate": ("copy.MigrateReport",),
     "offload": ("change.OffloadReport", "change.PruneReport"),
+    "redact": ("redact.RedactReport",),
     "rehydrate": ("change.RehydrateReport",),
     "rename": ("change.RenameReport",),
     "report": ("statistics.ReportReport",),

@@ -48,7 +48,7 @@ class DifferenceRow(Row, kw_only=True):
         str,
         one_of(
             "memory-missing memory-extra message-missing message-extra content marks order summary "
-            "settings expiry path name message undo-run"
+            "settings expiry path name message undo-run text"
         ),
     ]
     """Stable."""

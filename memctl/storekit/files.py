@@ -167,6 +167,11 @@ class AtomicFile(NewFile):
             self._file.flush()
             os.fsync(self._file.fileno())
 
+    def set_time(self, nanoseconds: int) -> None:
+        """Give the temporary file a time of its last change, in nanoseconds since 1970."""
+        with system_errors(self.path, "write"):
+            os.utime(self._file.fileno(), ns=(nanoseconds, nanoseconds))
+
     def replace(self) -> None:
         """Replace the target by the temporary file.
 

@@ -60,8 +60,8 @@ class DryRun(StoreWrapper):
     async def is_empty(self) -> bool:
         return await super().is_empty() if self._exists else True
 
-    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
-        return super().stream(name, *args) if self._exists else _nothing()
+    def stream(self, name: str, *args: Any, **named: Any) -> AsyncGenerator[Any]:
+        return super().stream(name, *args, **named) if self._exists else _nothing()
 
     async def window(self, key: MemoryKey, start: int, count: int) -> Page | None:
         return await super().window(key, start, count) if self._exists else None

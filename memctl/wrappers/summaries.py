@@ -15,6 +15,7 @@ from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Foreseeing, LeftOut, Maintenance, Note, OpenMode, Record, Store
+from memctl.storekit.texts import Rewriter, TextResult
 from memctl.wrappers.wrapper import StoreWrapper
 
 OF_STATES = "of_states"
@@ -495,6 +496,15 @@ class SummaryOverlay(StoreWrapper):
                 yield replace(result, failure=result.failure or (state.failure if state else None))
         for result in states.values():
             yield replace(result, deleted=0)
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the texts of both stores, messages first."""
+        for store in (self._messages, self._states):
+            async with aclosing(store.rewrite_texts(rewriter, writes=writes)) as results:
+                async for result in results:
+                    yield result
 
     def refuse_rename(self, what: str) -> None:
         for store in (self._messages, self._states):

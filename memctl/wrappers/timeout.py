@@ -171,8 +171,8 @@ class Timeout(StoreWrapper):
         async with self._clock.answer():
             return await super().ask(name, *args, **named)
 
-    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
-        return self._clock.each(super().stream(name, *args))
+    def stream(self, name: str, *args: Any, **named: Any) -> AsyncGenerator[Any]:
+        return self._clock.each(super().stream(name, *args, **named))
 
     async def close(self) -> None:
         # All reported writes are durable, and an open connection ends with the process.  So a close

@@ -34,9 +34,9 @@ class StoreWrapper(Store):
         """Return the answer of the coroutine ``name`` of the store inside."""
         return await getattr(self._store, name)(*args, **named)
 
-    def stream(self, name: str, *args: Any) -> AsyncGenerator[Any]:
+    def stream(self, name: str, *args: Any, **named: Any) -> AsyncGenerator[Any]:
         """Return the items that the method ``name`` of the store inside yields."""
-        found: AsyncGenerator[Any] = getattr(self._store, name)(*args)
+        found: AsyncGenerator[Any] = getattr(self._store, name)(*args, **named)
         return found
 
     @property
@@ -107,8 +107,8 @@ def _asking(name: str) -> Callable[..., Any]:
 
 def _streaming(name: str) -> Callable[..., Any]:
     @wraps(getattr(Store, name))
-    def streaming(self: StoreWrapper, *args: Any) -> Any:
-        return self.stream(name, *args)
+    def streaming(self: StoreWrapper, *args: Any, **named: Any) -> Any:
+        return self.stream(name, *args, **named)
 
     return streaming
 
@@ -129,8 +129,8 @@ for _make, _names in (
     ),
     (
         _streaming,
-        "list_memories headers list_keys duplicates read_with_anchors find_messages outline names "
-        "erase rename",
+        "list_memories survey headers list_keys duplicates count_marks read_with_anchors "
+        "find_messages outline names erase rename rewrite_texts",
     ),
     (
         _passing,

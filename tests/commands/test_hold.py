@@ -559,6 +559,9 @@ class Removal:
     def erase(self) -> list[object]:
         return ["erase", "--user", self._key.user, self._place.text, "--yes"]
 
+    def redact(self) -> list[object]:
+        return ["redact", self._place.text, "--match", "message 1", "--yes"]
+
     def retain_delete(self) -> list[object]:
         return self._policy("delete")
 
@@ -653,6 +656,7 @@ TRIED = [
     for name in [*STORES, "sessions", "postgresql-openai-agents", "mem0-qdrant", "vault"]
     for removal in REMOVALS
     if (removal != "export" or name == "sessions")
+    and (removal != "redact" or name != "mem0-qdrant")
     and (removal != "doctor" or name in ("sqlite", "postgresql", "redis", "archive", "sessions"))
     and (removal not in ("erase", "retain_erase") or name != "postgresql-openai-agents")
     and ("rename" not in removal or name not in ("archive", "mem0-qdrant", "vault"))

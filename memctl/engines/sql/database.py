@@ -693,6 +693,15 @@ class Database(ABC):
     ) -> None:
         """Remove deleted data from the database's logs, if no other program uses the logs."""
 
+    async def clear_free_space(  # noqa: B027 - SQLite alone can
+        self, warnings: list[str]
+    ) -> None:
+        """Remove what rows held earlier from the file; add a text to ``warnings`` if it is in use.
+
+        Raises:
+            Unavailable: the disk is full.
+        """
+
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:
         """Run the ``with`` block in a write transaction; the database overwrites deleted data."""

@@ -332,6 +332,22 @@ class SqliteDatabase(Database):
         with suppress(sqlite3.Error):  # a reader needs the log: the next checkpoint empties it
             await (await driver_of(connection)).execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    async def clear_free_space(self, warnings: list[str]) -> None:
+        with self.errors():
+            connection = await self.connect_autocommit()
+            try:
+                await (await driver_of(connection)).execute_fetchall("VACUUM")
+                await self.finish_erasing(connection)
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+                warnings.append(
+                    f"{self.label} is in use: free pages may hold what rows held before; run "
+                    "VACUUM when it is not"
+                )
+            finally:
+                await connection.close()
+
     # Reading
 
     async def rows(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 
 from memctl.engines.sql.database import Database, make_database
 from memctl.location import Location
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.storekit.texts import Rewriter, TextResult
 
 
 class SqlStore(Store):
@@ -33,6 +35,30 @@ class SqlStore(Store):
         Raises:
             MemctlError: as ``Store.open``.
         """
+
+    @property
+    def text_tables(self) -> Sequence[str]:
+        """The names of the tables with texts of memories; some of them may not exist."""
+        return self.changed_tables
+
+    @property
+    def row_versions(self) -> Mapping[str, str]:
+        """The column of each table that counts the changes of a row, if it has one."""
+        return {}
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        from memctl.engines.sql.texts import RowTexts  # only needed to rewrite texts
+
+        texts = RowTexts(self.database, self.text_tables, self.row_versions, rewriter)
+        changed = False
+        async with aclosing(texts.rewrite(writes=writes)) as results:
+            async for result in results:
+                changed = changed or bool(result.hits)
+                yield result
+        if writes and changed:
+            await self.database.clear_free_space(self.warnings)
 
     async def waits_for(self) -> str:
         return await self.database.waits_for()

@@ -36,6 +36,8 @@ _PATTERNS = {
     "runtime-state": re.compile(rb"user_state:.*?:", re.DOTALL),
 }
 """The patterns of the keys of each layout; the first pattern that matches counts."""
+_DOUBTFUL = ("runtime", "runtime-state")
+"""The layouts whose keys other programs may write, too."""
 _OWN = b"memctl:"
 _PREFIXED = re.compile(rb"(.+?)user_id:.*:session:", re.DOTALL)
 _KEYSPACE = re.compile(r"^db(\d+):keys=(\d+)", re.MULTILINE)
@@ -155,7 +157,7 @@ def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -
         layout = _layout(key.removeprefix(prefix), prefix)
         if wanted is not None and layout == wanted:
             return Keyspace({wanted})
-        if layout in ("runtime", "runtime-state"):
+        if layout in _DOUBTFUL:
             if len(doubtful) < _PROBED:
                 doubtful[key] = layout
         elif layout is not None:
@@ -173,6 +175,21 @@ def look_at_keys(pipeline: Pipeline, prefix: bytes, wanted: str | None = None) -
         elif len(found.unknown) < _EXAMPLES:
             found.unknown.append(key)
     return found
+
+
+def keys_of(pipeline: Pipeline, prefix: bytes, layout: str) -> Iterator[bytes]:
+    """Yield the keys of a layout with a prefix; a key may come more than once.
+
+    Raises:
+        Unavailable: the server refuses a command.
+    """
+    for key in _keys(pipeline, prefix):
+        name = key.removeprefix(prefix)
+        found = _layout(name, prefix)
+        if found == layout and (
+            layout not in _DOUBTFUL or _is_runtime(pipeline, key, name.startswith(b"session:"))
+        ):
+            yield key
 
 
 def _keys(pipeline: Pipeline, prefix: bytes) -> Iterator[bytes]:

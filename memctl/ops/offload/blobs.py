@@ -115,6 +115,19 @@ class Blobs:
                 f"the content {name} was not offloaded from a message of {visible(user)!r}",
                 "rehydrate the messages from which it was offloaded",
             )
+        yield from self.content(name)
+
+    def has(self, name: str, user: str) -> bool:
+        """Return whether a message of a user had the content of the blob ``name``."""
+        return self._is_owned(_owner(name, user))
+
+    def content(self, name: str) -> Iterator[bytes]:
+        """Yield the content of the blob ``name`` in pieces, whoever had it; as ``get``.
+
+        Raises:
+            NotFound: there is no such blob.
+            BadData: the blob is damaged.
+        """
         for stored in (name, name + _ZSTD):
             file = self._any.sibling(stored)
             if file.stamp() is None:

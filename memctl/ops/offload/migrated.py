@@ -68,9 +68,20 @@ def for_offloaded(some: Described) -> list[StoredMessage] | None:
 
     None if the note does not hold for the old messages.
     """
-    was = [one.message for one in some.old]
-    way = conversion(some.dialect, some.origin)
-    note = way.note_of_offloaded(was, some.new, first=some.first)
+    return _noted(some, Conversion.note_of_offloaded)
+
+
+def for_rewritten(some: Described) -> list[StoredMessage] | None:
+    """Return messages with their new texts, and with a note that holds for these texts alone.
+
+    None if the note does not hold for the old messages.
+    """
+    return _noted(some, Conversion.note_of_rewritten)
+
+
+def _noted(some: Described, renew: Callable[..., str | None]) -> list[StoredMessage] | None:
+    was, way = [one.message for one in some.old], conversion(some.dialect, some.origin)
+    note = renew(way, was, some.new, first=some.first)
     begin = None if note is None else _with_note(some.new[0], some.origin, note)
     return None if begin is None else with_texts(some.dialect, some.old, [begin, *some.new[1:]])
 

@@ -497,6 +497,9 @@ class StateFilesStore(SimpleStore):
             with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
+    def text_files(self) -> Iterable[Path]:
+        return map(self._path_of, self._stems())
+
     def maintenance(self) -> Maintenance:
         return StateFilesMaintenance(self)
 

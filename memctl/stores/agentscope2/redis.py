@@ -131,6 +131,10 @@ class RedisAgentScope2Store(WholeMemoryStore):
     def maintenance(self) -> Maintenance:
         return SessionMaintenance(self)
 
+    def text_keys(self, pipeline: Pipeline) -> Iterator[bytes]:
+        """Yield the keys of sessions; those of agents and credentials are no memory."""
+        return (key for key in super().text_keys(pipeline) if _SESSION in key)
+
     # Names
 
     def key_of(self, user: str, *names: str) -> bytes:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.errors import Failure
@@ -27,6 +28,7 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import sync_folder, system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.storekit.text_files import files_below
 from memctl.stores.agentscope_java.session import (
     FEATURES,
     STATE,
@@ -85,6 +87,9 @@ class AgentScopeJavaFilesStore(SimpleStore):
 
     def name_refusal(self, key: MemoryKey) -> Failure | None:
         return _NAMING.refusal(key)
+
+    def text_files(self) -> Iterable[Path]:
+        return files_below(self._folder.path)
 
     # Memories
 

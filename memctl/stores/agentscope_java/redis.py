@@ -10,7 +10,7 @@ Sources in agentscope-java of 22 August 2026: ``RedisAgentStateStore.java`` and
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
@@ -107,6 +107,16 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         if isinstance(found, Exception):
             raise BadData(f"{self._name(place.key + _KEYS)!r} is not a set")
         return sorted(found)
+
+    # Rewriting
+
+    def text_keys(self, pipeline: Pipeline) -> Iterator[bytes]:
+        for place in self.places(pipeline, Selection()):
+            keys = {*scan(pipeline, escape(place.key) + b":*")}
+            yield from sorted(key for key in keys if not key.endswith((_KEYS, _VERSION, _HASH)))
+
+    def with_text(self, key: bytes) -> Iterable[Command]:
+        return [(b"INCR", key + _VERSION)] if key.endswith(_STATE) else []
 
     # Memories
 

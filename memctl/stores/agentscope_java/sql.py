@@ -9,7 +9,7 @@ Sources in agentscope-java of 22 August 2026: ``MysqlAgentStateStore.java``,
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -209,6 +209,11 @@ class SqlAgentScopeJavaStore(RowStore):
     @property
     def changed_tables(self) -> Sequence[str]:
         return [self._table, *([JAVA_FILES] if self._has_files else [])]
+
+    @property
+    def row_versions(self) -> Mapping[str, str]:
+        counted = {self._table: "version"} if "version" in self.head.columns else {}
+        return counted | ({JAVA_FILES: "version"} if self._has_files else {})
 
     async def is_empty(self) -> bool:
         return not await self.stored(self.shard)

@@ -92,6 +92,10 @@ class Held(Snapshot):
     """The value of the column ``runs``, decoded once; see ``_backed_up``."""
 
 
+_BESIDE = ("agno_memories", "agno_traces", "agno_spans")
+"""The tables beside sessions in which Agno keeps texts of them."""
+
+
 class AgnoStore(RowStore):
     """The sessions of Agno in a SQL database; each session is a memory.
 
@@ -164,6 +168,10 @@ class AgnoStore(RowStore):
             self.log = _row_table(self._runs, "run_id", columns, order=order)
             self.tables = (self.head, self.log)
         self.own_tables = {self._sessions}
+
+    @property
+    def text_tables(self) -> Sequence[str]:
+        return [*self.changed_tables, *_BESIDE]
 
     # Reading
 

@@ -35,6 +35,7 @@ from memctl.storekit.catalog import IdSet, catalog
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
+from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.archive.compression import compressed
 from memctl.stores.archive.file import file_of
 from memctl.stores.archive.format import ArchiveWriter, Line, entries, outlines
@@ -52,6 +53,7 @@ from memctl.stores.archive.write import (
     MergedArchive,
     NewArchive,
     copy_without,
+    rewritten,
 )
 
 T = TypeVar("T")
@@ -378,6 +380,25 @@ class ArchiveStore(Store):
         self._contents = replace(self._contents, memories=left)
         for key, messages in gone.items():
             yield WriteResult(key, deleted=messages)
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Replace the archive by a copy with other texts; every other byte stays."""
+        archive = await self._archive()
+        if archive is None:
+            return
+        found = await in_thread(lambda: list(rewritten(None, MemorySections(archive), rewriter)))
+        if writes and any(one.hits for one in found):
+            self.created = self._contents.header.get("created")
+            form = self._secured(plain_name(self._contents.extension))
+            with await self._new_file() as file:
+                with self._sink(form, file) as sink:
+                    again = rewritten(self._writer(sink), MemorySections(archive), rewriter)
+                    found = await in_thread(partial(list, again))
+                await self._publish(file)
+        for result in found:
+            yield result
 
     async def _publish(self, file: NewFile) -> None:
         """Replace the old archive by the new archive in ``file``.

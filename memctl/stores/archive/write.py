@@ -10,6 +10,7 @@ from functools import partial
 from typing import IO
 
 from memctl.errors import BadData, Failure
+from memctl.location import visible
 from memctl.machine.spool import end, scratch
 from memctl.model import (
     PAGE_BYTES,
@@ -24,6 +25,7 @@ from memctl.model import (
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import File
+from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.archive.format import (
     MESSAGE,
     ArchiveWriter,
@@ -446,6 +448,33 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
             for run in old.runs():
                 writer.copy(uncut(run), len(run))
     writer.finish()
+
+
+def rewritten(
+    writer: ArchiveWriter | None, old: MemorySections, rewriter: Rewriter
+) -> Iterator[TextResult]:
+    """Yield what a rewriter finds in each memory; copy the archive to ``writer``, if given."""
+    for memory in old:
+        place = f"memory {visible(str(memory.key))}"
+        results: list[TextResult] = []
+        fields: dict[str, str] = {}
+        for name, text in (("summary", memory.summary), ("extra", memory.extra)):
+            if text and any(True for _ in rewriter.suspects([text.encode()])):
+                found = rewriter.rewrite(text.encode())
+                results.append(TextResult(place, found.hits, found.left, found.signed))
+                fields |= {name: found.text.decode()} if found.hits else {}
+        if writer is not None:
+            writer.section(with_fields(old.line, **fields) if fields else old.line)
+        for run in old.runs():
+            for at in rewriter.suspects([bytes(line) for line in run]):
+                found = rewriter.rewrite(bytes(run[at]))
+                results.append(TextResult(place, found.hits, found.left, found.signed))
+                run[at] = type(run[at])(found.text)  # a long line keeps its line end
+            if writer is not None:
+                writer.copy(uncut(run), len(run))
+        yield from (one for one in results if one.changes)
+    if writer is not None:
+        writer.finish()
 
 
 def _line_before(before: str, line: bytes, *, as_it_is: bool) -> bytes:

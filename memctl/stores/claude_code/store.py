@@ -29,6 +29,8 @@ from memctl.storekit.files import system_errors
 _PROJECTS, _SUFFIX, _HISTORY = "projects", ".jsonl", "history.jsonl"
 _BY_SESSION = ("file-history", "image-cache", "session-env", "tasks")
 """The folders with a folder for each session."""
+_BESIDE = ("todos", "plans", "paste-cache", "shell-snapshots")
+"""Further folders with what users have pasted, and what agents have written."""
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 """The fields with a title, by the type of the line."""
 _NOT_TYPED = frozenset({"isMeta", "isCompactSummary"})
@@ -39,6 +41,7 @@ class ClaudeCodeStore(SessionFilesStore):
 
     kind = "claude-code"
     dialect = CLAUDE_CODE
+    text_roots = (_PROJECTS, _HISTORY, "debug", *_BY_SESSION, *_BESIDE)
     folders = (f"{_PROJECTS}/*",)
 
     def places(self) -> Iterator[str]:

@@ -13,19 +13,24 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, closing, contextmanager
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 
 from memctl.dialects.codex import CODEX, CodexView
 from memctl.dialects.session_lines import SessionLineView
 from memctl.dialects.view import text_of
+from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import Unavailable
 from memctl.layouts.session_files import UUID, SessionFile, SessionFilesStore
 from memctl.location import visible
 from memctl.machine import system
+from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryInfo
 from memctl.storekit.files import system_errors
+from memctl.storekit.texts import Rewriter, TextResult
 
 _SESSIONS, _ARCHIVED = "sessions", "archived_sessions"
 _LOGS = ("history.jsonl", "session_index.jsonl")
@@ -33,6 +38,8 @@ _LOGS = ("history.jsonl", "session_index.jsonl")
 _NAME = re.compile(rf"rollout-\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d-({UUID.pattern})\.jsonl(\.zst)?")
 _OF_THREAD = frozenset({"thread_id", "parent_thread_id", "child_thread_id", "session_id"})
 """The columns of the SQLite files with the id of a session, besides ``threads.id``."""
+_PROJECTION = frozenset({"thread_items", "thread_turns", "thread_history_projection_state"})
+"""The tables that Codex makes of a session file, with the bytes at which its lines are."""
 
 
 class CodexStore(SessionFilesStore):
@@ -40,6 +47,7 @@ class CodexStore(SessionFilesStore):
 
     kind = "codex"
     dialect = CODEX
+    text_roots = (_SESSIONS, _ARCHIVED, *_LOGS, "memories")
     folders = (f"{_SESSIONS}/*/*/*", _ARCHIVED)
 
     def places(self) -> Iterator[str]:
@@ -77,16 +85,54 @@ class CodexStore(SessionFilesStore):
     def forget(self, session: SessionFile) -> None:
         """Remove the rows of a session from the SQLite files, and its prompts from the history."""
         for path in sorted(self.folder.glob("*.sqlite")):
-            try:
-                with closing(sqlite3.connect(path)) as database, database:
-                    _forget_thread(database, session.id)
-            except sqlite3.Error as error:
-                raise Unavailable(
-                    f"cannot remove the session from {visible(str(path))}: {error}",
-                    "end Codex, and run the same command again",
-                ) from error
+            with self._database(path) as database:
+                _forget_thread(database, session.id)
         for name in _LOGS:
             self.without_lines(name, session.id)
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the files and the SQLite files, which hold the same texts again.
+
+        Codex keeps where a line is in a session.  It makes the rows about a session anew that are
+        removed when the session changes.
+        """
+        changed: set[str] = set()
+        async with aclosing(super().rewrite_texts(rewriter, writes=writes)) as results:
+            async for result in results:
+                changed.update(UUID.findall(result.place) if result.hits else ())
+                yield result
+        for path in sorted(self.folder.glob("*.sqlite")):
+            if writes and changed:
+                await in_thread(partial(self._forget_places, path, changed))
+            async with aclosing(
+                rewrite_file(path, self.label, rewriter, self.warnings, writes=writes)
+            ) as results:
+                async for result in results:
+                    yield result
+
+    def _forget_places(self, path: Path, ids: Iterable[str]) -> None:
+        """Delete the rows that say what is where in sessions."""
+        with self._database(path) as database:
+            for table in _PROJECTION.intersection(_tables(database)):
+                sql = f'DELETE FROM "{table}" WHERE thread_id = ?'
+                database.executemany(sql, [(id,) for id in ids])
+
+    @contextmanager
+    def _database(self, path: Path) -> Iterator[sqlite3.Connection]:
+        """Open a SQLite file to delete rows, which are overwritten in the file."""
+        try:
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("PRAGMA secure_delete = ON")
+                with database:
+                    yield database
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise Unavailable(
+                f"cannot remove rows of a session from {visible(str(path))}: {error}",
+                "end Codex, and run the same command again",
+            ) from error
 
     def told(self, info: MemoryInfo, line: SessionLineView) -> None:
         assert isinstance(line, CodexView)
@@ -97,15 +143,14 @@ class CodexStore(SessionFilesStore):
 
 
 def _forget_thread(database: sqlite3.Connection, id: str) -> None:
-    """Delete all rows of a session, and overwrite them in the file."""
-    database.execute("PRAGMA secure_delete = ON")
-    tables = [
-        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    ]
-    for table in tables:
+    """Delete all rows of a session."""
+    for table in _tables(database):
         columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
         wanted = {"id"} if table == "threads" else _OF_THREAD.intersection(columns)
         for column in sorted(wanted):
             database.execute(f'DELETE FROM "{table}" WHERE "{column}" = ?', (id,))
-    database.commit()
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _tables(database: sqlite3.Connection) -> list[str]:
+    found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return [name for (name,) in found]

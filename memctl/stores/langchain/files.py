@@ -9,7 +9,7 @@ Source: ``chat_message_histories/file.py`` of langchain-community 0.4.2.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -30,6 +30,7 @@ from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import AtomicFile, move_file, require_place, sync_folder, system_errors
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged, not_owned
+from memctl.storekit.text_files import files_below
 
 _SUFFIX = ".json"
 _LONGEST_NAME = 255
@@ -146,6 +147,11 @@ class LangChainFilesStore(SimpleStore):
             with system_errors(path, "write"):
                 path.unlink(missing_ok=True)
                 sync_folder(path.parent)
+
+    def text_files(self) -> Iterable[Path]:
+        if self._is_file:
+            return [self._path]
+        return (path for path in files_below(self._path) if path.suffix == _SUFFIX)
 
     async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
         for old, new in moves.items():

@@ -11,8 +11,9 @@ With the option ``clean`` of the location, the store writes such lines.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from memctl.dialects.openai import KEY, OPENAI
@@ -178,6 +179,9 @@ class OpenAIStore(Store):
         return StoredMessage(OPENAI.message_id(value), text, tuple(dict.fromkeys(named)))
 
     # Writing
+
+    def text_files(self) -> Iterable[Path]:
+        return [self._path]
 
     async def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD

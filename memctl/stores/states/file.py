@@ -165,6 +165,9 @@ class StateFileStore(StateFiles):
             paths = ", ".join(sorted(index.parts)) or "the file itself"
             raise NotFound(f"{document.name} holds no memory {self.path!r}", f"it holds {paths}")
 
+    def text_files(self) -> Iterable[Path]:
+        return [self._file]
+
     def name_of(self, key: MemoryKey) -> str | Failure:
         if self._owner is None:
             self._owner = key[:2]

@@ -204,6 +204,9 @@ class SessionFolderStore(StateFiles):
 
     # Writing
 
+    def text_files(self) -> Iterable[Path]:
+        return map(self._path, stems(self._folder))
+
     def name_of(self, key: MemoryKey) -> str | Failure:
         stem = stem_of(key.user, key.session)
         if self._names_known.get(stem, len(key.user)) != len(key.user):

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -31,6 +32,7 @@ from memctl.store import Maintenance, OpenMode
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.folder import Folder, FoundFile
 from memctl.storekit.simple import Rejected
+from memctl.storekit.text_files import files_below
 from memctl.stores.vault import markdown
 from memctl.stores.vault.check import VaultMaintenance
 
@@ -190,6 +192,9 @@ class VaultStore(FactStore):
         for id in ids:
             self.folder.remove(self.name_of(key, id))
         self.folder.sync()
+
+    def text_files(self) -> Iterable[Path]:
+        return files_below(self.folder.path)
 
     def maintenance(self) -> Maintenance:
         return VaultMaintenance(self, self)

@@ -18,6 +18,7 @@ from memctl.testing.suite.lock import LockTests
 from memctl.testing.suite.outlines import OutlineTests
 from memctl.testing.suite.place import PlaceTests
 from memctl.testing.suite.rename import RenameTests
+from memctl.testing.suite.rewrite import RewriteTests
 from memctl.testing.suite.roundtrip import RoundtripTests
 from memctl.testing.suite.search import SearchTests, ServiceSearchTests
 from memctl.testing.suite.selection import SelectionTests
@@ -74,6 +75,7 @@ class StoreSuite(
     EditTests,
     InterruptionTests,
     EraseTests,
+    RewriteTests,
     VersionTests,
     LockTests,
     SearchTests,
@@ -88,6 +90,7 @@ class FactSuite(
     Suite,
     PlaceTests,
     FactTests,
+    RewriteTests,
     ShardTests,
     WindowTests,
     LockTests,

@@ -53,6 +53,7 @@ class RedisMemoryStore(RedisStore):
 
     kind = "redis"
     lock_name = "memory"
+    text_types = frozenset({b"string"})
     features = Features(
         ttl=True,
         parallel=True,

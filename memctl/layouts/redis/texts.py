@@ -1,0 +1,137 @@
+"""The texts in the keys of Redis, given to a rewriter and replaced key by key.
+
+Each key is read again under WATCH, and changed in a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from memctl.engines.redis.pipeline import Command, Pipeline
+from memctl.engines.redis.text import decode
+from memctl.location import visible
+from memctl.storekit.texts import (
+    CHANGED_MEANWHILE,
+    IS_BINARY,
+    IS_NAME,
+    Rewriter,
+    TextResult,
+)
+
+_ATTEMPTS = 5
+_READS = {
+    b"string": (b"GET",),
+    b"hash": (b"HGETALL",),
+    b"list": (b"LRANGE", b"0", b"-1"),
+    b"set": (b"SMEMBERS",),
+    b"zset": (b"ZRANGE", b"0", b"-1"),
+}
+"""The commands that read a whole key of a type, without the key."""
+
+Also = Callable[[bytes], Iterable[Command]]
+"""Returns further commands for the transaction that changes a key."""
+
+
+class KeyTexts:
+    """The texts in keys of Redis.  All methods block: call them in a thread."""
+
+    def __init__(
+        self, pipeline: Pipeline, rewriter: Rewriter, types: Collection[bytes], also: Also
+    ) -> None:
+        """``types`` are the types of keys with texts; the other types have names alone."""
+        self._pipeline = pipeline
+        self._rewriter = rewriter
+        self._types = types
+        self._also = also
+
+    def rewrite(self, keys: Iterable[bytes], *, writes: bool) -> Iterator[TextResult]:
+        """Rewrite keys, or, unless ``writes``, tell what a rewrite would do.
+
+        Raises:
+            MemctlError: as ``Pipeline.stream`` and ``Pipeline.commit``.
+        """
+        for key in keys:
+            name = TextResult(self._place(key), [], self._rewriter.stays(decode(key), IS_NAME))
+            if name.left:
+                yield name
+            yield from self._rewrite(key, writes=writes)
+
+    def _rewrite(self, key: bytes, *, writes: bool) -> Iterator[TextResult]:
+        for _ in range(_ATTEMPTS):
+            if writes:
+                self._pipeline.execute([(b"WATCH", key)])
+            results, commands = self._planned(key)
+            if not (writes and commands):
+                if writes:
+                    self._pipeline.execute([(b"UNWATCH",)])
+                break
+            if self._pipeline.commit([*commands, *self._also(key)]):
+                break
+        else:
+            results = [one.failed(CHANGED_MEANWHILE) for one in results]
+        yield from results
+
+    def _planned(self, key: bytes) -> tuple[list[TextResult], list[Command]]:
+        """Return what there is to report of a key, and the commands that change it."""
+        [kind] = self._pipeline.execute([(b"TYPE", key)])
+        if (read := _READS.get(kind)) is None:
+            return [], []
+        [value] = self._pipeline.execute([(read[0], key, *read[1:])], tolerate="NOPERM")
+        if isinstance(value, ResponseError) or value is None:
+            return [], []
+        results: list[TextResult] = []
+        commands: list[Command] = []
+        names = value[::2] if kind == b"hash" else value if kind not in self._types else []
+        for name in [names] if isinstance(names, bytes) else names:
+            left = self._rewriter.stays(decode(name), IS_NAME)
+            results += [TextResult(self._place(key), [], left)] if left else []
+        for place, text, change in _parts(kind, key, value) if kind in self._types else ():
+            new = self._text(f"{self._place(key)}{place}", text, results)
+            if new is not None:
+                commands.append(change(new))
+        return results, commands
+
+    def _text(self, place: str, text: bytes, results: list[TextResult]) -> bytes | None:
+        """Return the new text of a part of a key; None if it stays."""
+        if not any(True for _ in self._rewriter.suspects([text])):
+            return None
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            left = self._rewriter.stays(text.decode("latin-1"), IS_BINARY)
+            results += [TextResult(place, [], left)] if left else []
+            return None
+        new = self._rewriter.rewrite(text)
+        result = TextResult(place, new.hits, new.left, new.signed)
+        results += [result] if result.changes else []
+        return new.text if new.hits else None
+
+    def _place(self, key: bytes) -> str:
+        return f"the key {visible(decode(key))}"
+
+
+def _parts(
+    kind: bytes, key: bytes, value: Any
+) -> Iterator[tuple[str, bytes, Callable[[bytes], Command]]]:
+    """Yield each part of a key: its place, its text, and what makes a command of a new text."""
+    if kind == b"string":
+        yield "", value, lambda new: (b"SET", key, new, b"KEEPTTL")
+    elif kind == b"hash":
+        for name, one in zip(value[::2], value[1::2], strict=True):
+            place = f", field {visible(decode(name))}"
+            yield place, one, partial(_set_field, key, name)
+    else:
+        for at, one in enumerate(value):
+            yield f", element {at}", one, partial(_set_element, key, at)
+
+
+def _set_field(key: bytes, name: bytes, new: bytes) -> Command:
+    return b"HSET", key, name, new
+
+
+def _set_element(key: bytes, at: int, new: bytes) -> Command:
+    return b"LSET", key, str(at).encode(), new

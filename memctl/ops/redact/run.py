@@ -1,0 +1,403 @@
+"""Take values out of stores, and out of all that memctl keeps of them.
+
+The texts of each store are rewritten, then its undo runs; its search indexes are removed.  Nothing
+is kept of what was there, so a redaction cannot be undone.  A run that was killed leaves each place
+whole: the same command does the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from msgspec import UNSET
+
+from memctl.errors import Different, Interrupted, Loss, MemctlError, Partial, UsageError
+from memctl.holds import LIST
+from memctl.index.folder import remove_of
+from memctl.journal.rewrite import rewrite_run
+from memctl.journal.runs import Run, Runs
+from memctl.location import Location
+from memctl.machine.concurrency import in_thread
+from memctl.ops.change.change import RunOptions
+from memctl.ops.data_subject import ALWAYS
+from memctl.ops.lock import lock
+from memctl.ops.names import list_names
+from memctl.ops.observer import opened
+from memctl.ops.offload.blobs import Blobs
+from memctl.ops.offload.prune import Referrers
+from memctl.ops.offload.run import refuse
+from memctl.ops.recording import note_unrecorded
+from memctl.ops.redact.blobs import RenewedBlobs
+from memctl.ops.redact.notes import NotedMessages
+from memctl.ops.redact.receipt import Receipt, RedactedStore, beginning
+from memctl.ops.redact.redactor import Redactor
+from memctl.ops.same_store import runs_at
+from memctl.registry import make_store
+from memctl.reports import redact as reports
+from memctl.selection import Selection
+from memctl.store import OpenMode, Store
+from memctl.storekit.texts import Hit, Rewriter, TextResult
+from memctl.text.numbers import count
+
+MOST_PLACES = 1000
+"""The largest number of places of a store that a report lists; it counts them all."""
+_PASSES = 3
+"""The largest number of passes over a store while other programs write the values again."""
+
+
+_DISK = "what agents have changed on the disk, and their settings and credentials"
+_OF_ENGINES = {
+    "sqlite": "blocks of the disk",
+    "postgresql": "dead rows until VACUUM FULL, and the write-ahead log",
+    "mysql": "the undo log until it is purged, and the binary log",
+    "redis": "RDB and AOF files until they are rewritten",
+    **dict.fromkeys(("claude", "codex", "hermes", "opencode"), _DISK),
+}
+
+
+def _not_reached(location: Location) -> list[str]:
+    """Return the kinds of data that a redaction of a store leaves."""
+    engine = location.kind.partition("-")[0]
+    found = [_OF_ENGINES[engine]] if engine in _OF_ENGINES else []
+    if engine == "archive" and location.url:
+        found.append("earlier versions of the object, if its bucket keeps versions")
+    return found
+
+
+@dataclass(slots=True)
+class Found:
+    """The values that were found in a store and in what memctl keeps of it, and those that stay."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    places: list[reports.PlaceRow] = field(default_factory=list)
+    left: list[reports.LeftRow] = field(default_factory=list)
+    runs: set[str] = field(default_factory=set)
+    """The undo runs with values."""
+    signed: int = 0
+    """The signatures, of thinking, that went with a text that they covered."""
+    number_left: int = 0
+
+    @property
+    def hits(self) -> int:
+        """The number of values that were taken out, or would be."""
+        return self.kinds.total()
+
+    def add(self, store: str, result: TextResult) -> None:
+        """Add what was found in one place."""
+        self.signed += result.signed
+        self.number_left += len(result.left)
+        for hit in result.hits:
+            self.kinds[hit.kind] += 1
+            if len(self.places) < MOST_PLACES:
+                row = reports.PlaceRow(result.place, hit.kind, f"{beginning(hit.value)}…")
+                self.places.append(row)
+        for hit, why in result.left[: MOST_PLACES - len(self.left)]:
+            shown = f"{beginning(hit.value)}…"
+            self.left.append(reports.LeftRow(store, result.place, hit.kind, shown, why))
+
+
+class StoreRedaction:
+    """The redaction of one store, and of the undo runs and search indexes of it."""
+
+    def __init__(
+        self, redactor: Redactor, place: Location | Store, record: Run, options: RunOptions
+    ) -> None:
+        """``place`` is the location of the store, or the open store, which stays open."""
+        self.location = place.location if isinstance(place, Store) else place
+        self.record = record
+        self.found = Found()
+        self.error: MemctlError | None = None
+        """The error that stopped the redaction of the store."""
+        self.values: set[Hit] = set()
+        """The values that ``scan`` has found."""
+        self.begun = False
+        """True as soon as a text may have changed."""
+        self.entry = RedactedStore(self.location.label, record.argument, self.location.kind)
+        self._place = place
+        self._redactor = redactor
+        self._options = options
+
+    def _opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
+        if isinstance(self._place, Store):
+            return nullcontext(self._place)
+        return opened(make_store(self._place, mode), self._options.observer)
+
+    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
+        """Open the store and do the work on it; keep an error in ``error``.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        if self.error is not None:
+            return
+        try:
+            async with self._opened(mode) as store:
+                await work(store)
+        except Interrupted:
+            raise
+        except MemctlError as error:
+            self.error = error
+
+    async def scan(self, store: Store, blobs: RenewedBlobs | None) -> None:
+        """Count the values in the store, its undo runs and its blobs, and change nothing.
+
+        Raises:
+            MemctlError: as ``Store.rewrite_texts``.
+        """
+        self.found = Found()
+        if store.mode.writes:
+            await self._refuse_held(store)
+        with self._options.observer.progress("searching"):
+            async with aclosing(self._results(store, self._redactor, writes=False)) as results:
+                async for result in results:
+                    self._find(result)
+            for result in () if blobs is None else await blobs.find(store):
+                self._find(result)
+
+    def _find(self, result: TextResult) -> None:
+        self.values.update(result.hits)
+        self.found.add(self.location.label, result)
+
+    async def execute(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
+        """Lock the store, and take the values out.
+
+        Raises:
+            Busy: another run writes to the store.
+            Loss: a memory of the store is held.
+            MemctlError: as ``Store.rewrite_texts``.
+        """
+        await lock(store)
+        await self._refuse_held(store)
+        await in_thread(partial(remove_of, await store.identity()))
+        planned, self.found = self.found, Found()
+        self.begun = bool(planned.hits)
+        with self._options.observer.progress("redacting"):
+            for result in () if blobs is None else await blobs.renew(store):
+                self._note(result, receipt)
+            await self._redact_noted(store, receipt)
+            for _ in range(_PASSES):
+                before, self.found.number_left = self.found.hits, 0
+                self.found.left.clear()
+                async with aclosing(self._results(store, self._redactor, writes=True)) as results:
+                    async for result in results:
+                        self._note(result, receipt)
+                if self.found.hits == before:
+                    break
+            else:
+                raise Partial(
+                    f"{self.location.label}: another program writes the values again",
+                    "stop the agents, and run the same command again",
+                )
+        await in_thread(partial(remove_of, await store.identity()))  # a search may have made new
+
+    async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
+        """Redact the messages that notes describe, if the store takes edits of messages.
+
+        Raises:
+            MemctlError: as ``ChangeRun.execute``.
+        """
+        run = NotedMessages(self.record, self._options, self._redactor)
+        try:
+            refuse(store)
+        except UsageError:  # then these messages lose their notes
+            return
+        with run.recorded():
+            await run.execute(store)
+        self.begun = self.begun or run.changed
+        for result in run.results:
+            self._note(result, receipt)
+
+    def _note(self, result: TextResult, receipt: Receipt) -> None:
+        self.begun = self.begun or bool(result.hits)
+        for hit in result.hits:
+            receipt.add(hit)
+        self.found.add(self.location.label, result)
+
+    async def _refuse_held(self, store: Store) -> None:
+        """Refuse a store with a held memory: texts are rewritten wherever they are.
+
+        Raises:
+            Loss: a memory is held.
+            BadData: the record of holds is damaged.
+        """
+        holds = self._options.holds.read(store)
+        if holds.failure(None) is None:
+            return
+        for key in await list_names(store, Selection()):
+            if (failure := holds.failure(key)) is not None:
+                raise Loss(f"{self.location.label}: {key} is {failure.message}", _held_hint())
+
+    async def _results(
+        self, store: Store, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        async with aclosing(store.rewrite_texts(rewriter, writes=writes)) as results:
+            async for result in results:
+                yield result
+        runs = Runs()
+        for run in runs_at(store.location, self._options.locate):
+            async with aclosing(rewrite_run(runs, run, rewriter, writes=writes)) as results:
+                async for result in results:
+                    self.found.runs.add(run.id)
+                    yield result
+
+    def settle(self) -> None:
+        """Put the numbers into ``entry``."""
+        self.entry.redacted = self.found.hits
+        self.entry.left = self.found.number_left + (self.error is not None)
+
+
+class Redaction:
+    """The redaction of several stores, with one receipt.
+
+    ::
+
+        redaction = Redaction(redactor, [(location, record)], options)
+        await redaction.scan()  # to ask the user, or for a dry run
+        await redaction.execute(Receipt.begin(None))
+        if error := redaction.error():
+            raise error
+    """
+
+    def __init__(
+        self,
+        redactor: Redactor,
+        stores: Iterable[tuple[Location | Store, Run]],
+        options: RunOptions,
+        blobs: Blobs | None = None,
+        referrers: Referrers | None = None,
+    ) -> None:
+        """``stores`` are the locations or the open stores, each with a record that names it.
+
+        Offloaded contents in ``blobs`` are made anew.  The old ones are removed, unless one of
+        ``referrers`` needs them.
+
+        Raises:
+            UsageError: the rules find what takes the place of a value.
+        """
+        redactor.require_end()
+        self.targets = [StoreRedaction(redactor, *store, options) for store in stores]
+        self.dry_run = options.dry_run
+        self.receipt: Receipt | None = None
+        """The receipt; None if nothing was taken out."""
+        self._options = options
+        self._blobs = None if blobs is None else RenewedBlobs(blobs, redactor)
+        self._referrers = referrers or Referrers(options)
+
+    @property
+    def hits(self) -> int:
+        """The number of values that were taken out, or would be."""
+        return sum(target.found.hits for target in self.targets)
+
+    async def scan(self) -> None:
+        """Search all stores.
+
+        Raises:
+            Interrupted: a signal came.
+            MemctlError: no store could be searched.
+        """
+        mode = OpenMode.READ if self.dry_run else OpenMode.CHANGE
+        for target in self.targets:
+            await target.attempt(mode, partial(target.scan, blobs=self._blobs))
+        self._refuse_nothing()
+
+    def _refuse_nothing(self) -> None:
+        errors = [target.error for target in self.targets]
+        if errors and all(errors) and errors[0] is not None:
+            raise errors[0]
+
+    async def execute(self, receipt: Receipt) -> None:
+        """Take the values out of all stores, and complete the receipt.
+
+        Raises:
+            Unavailable: the receipt cannot be written.
+            Interrupted: a signal came.
+            MemctlError: no store could be changed.
+        """
+        self.receipt = receipt
+        receipt.stores = [target.entry for target in self.targets]
+        for target in self.targets:
+            for hit in target.values:
+                receipt.add(hit)
+        receipt.save()  # with all values, in case that this run is killed
+        for target in self.targets:
+            work = partial(target.execute, receipt=receipt, blobs=self._blobs)
+            try:
+                await target.attempt(OpenMode.CHANGE, work)
+            finally:
+                target.settle()
+                if target.begun:
+                    note_unrecorded(target.record, self._options.observer.warn)
+                receipt.save()
+        self._refuse_nothing()
+        if self._blobs is not None and self.error() is None:
+            places = [target.location for target in self.targets]
+            await self._blobs.remove_old(places, self._referrers)
+        receipt.ended = datetime.now(UTC)
+        receipt.save()
+
+    def error(self) -> MemctlError | None:
+        """Return the error if a value stays, or was found by a dry run; else None."""
+        failed = [target for target in self.targets if target.error is not None]
+        if failed:
+            first = failed[0]
+            assert first.error is not None
+            done = "searched" if self.dry_run else "redacted"
+            label = first.location.label
+            return Partial(
+                f"{count(len(failed), 'store')} of {len(self.targets)} could not be {done}; "
+                f"{label}: {first.error.message.removeprefix(f'{label}: ')}",
+                first.error.hint or "run the same command again",
+            )
+        if self.dry_run and self.hits:
+            return Different(
+                f"{count(self.hits, 'value')} would be redacted",
+                "nothing was changed; leave out --dry-run to take them out",
+            )
+        if left := [row for target in self.targets for row in target.found.left]:
+            number = sum(target.found.number_left for target in self.targets)
+            row = left[0]
+            stay = "would stay" if self.dry_run else "stay" if number > 1 else "stays"
+            return Different(
+                f"{count(number, 'value')} {stay}; the first: {row.store}: {row.place}: {row.why}",
+                "the report lists them all" if number > 1 else "",
+            )
+        return None
+
+    def report(self) -> reports.RedactReport:
+        """Return the report as it is now."""
+        stores = [
+            reports.RedactedStore(
+                store=target.location.label,
+                kind=target.location.kind,
+                redacted=target.found.hits,
+                kinds=dict(target.found.kinds.most_common()),
+                places=target.found.places,
+                left=target.found.number_left,
+                signatures=target.found.signed,
+                runs=sorted(target.found.runs),
+                not_reached=_not_reached(target.location),
+            )
+            for target in self.targets
+        ]
+        failures = [
+            reports.FailedStore(target.location.label, target.error.code, target.error.message)
+            for target in self.targets
+            if target.error is not None
+        ]
+        return reports.RedactReport(
+            dry_run=self.dry_run,
+            stores=stores,
+            left=[row for target in self.targets for row in target.found.left],
+            failures=failures,
+            not_reached=list(ALWAYS),
+            receipt=UNSET if self.receipt is None else self.receipt.file.text,
+        )
+
+
+def _held_hint() -> str:
+    return f"a value is taken out wherever it is, or nowhere: end the hold; {LIST}"

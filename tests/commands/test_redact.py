@@ -1,0 +1,392 @@
+"""``memctl redact``: a secret is nowhere any more, everything else stays, and a receipt says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memctl import MemoryKey, RunOptions, sync
+from memctl.machine import zstd
+from memctl.ops.redact.rules import Rules, secrets
+from memctl.testing import Place, samples
+from memctl.testing.samples import sample
+from memctl.testing.suite.erase import texts
+from tests.commands.test_asking import Session
+from tests.stores.test_langgraph import Checkpoints
+from tests.stores.test_langgraph import checkpoints as checkpoints
+from tests.stores.test_langgraph import texts as texts_of_threads
+from tests.support import agent_sessions
+from tests.support.cli import Run, contents, fails, fill, report
+from tests.support.places import put, runs_folder
+
+KEY = MemoryKey("ada", "kyoto")
+TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+STORES = ["sqlite", "postgresql", "mysql", "redis", "sqlite-agentscope2", "archive", "sessions"]
+GONE = "[redacted:github-pat]"
+
+
+def talk(token: str = TOKEN) -> list[Any]:
+    """Return a conversation that has a token in each place where a message has texts."""
+    call = {"type": "tool_use", "id": "c1", "name": "login", "input": {"token": token, "n": 1}}
+    result = {"type": "tool_result", "id": "c1", "name": "login", "output": f"ok: {token}."}
+    return [
+        samples.entry("m-0000000000000001", 0, content=f"It is {token}, keep it."),
+        samples.entry("m-0000000000000002", 1, content=[call]),
+        samples.entry("m-0000000000000003", 2, content=[result], metadata={"env": f"T={token}"}),
+        samples.entry("m-0000000000000004", 3, content="Nothing here."),
+    ]
+
+
+def state_text() -> str:
+    """Return all that memctl keeps on this machine, decompressed."""
+    found = ""
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        for path in Path(os.environ[name]).rglob("*"):
+            if path.is_file():
+                data = path.read_bytes()
+                is_packed = path.suffix == ".zst"
+                found += (zstd.decompress(data) if is_packed else data).decode("utf-8", "replace")
+    return found
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, one: Callable[[str], Place]) -> Place:
+    """A place of each store in turn, with a memory that has the token."""
+    place = one(request.param)
+    put(place, [sample(KEY, talk())])
+    return place
+
+
+@pytest.fixture
+def store(database: str) -> str:
+    """The path of a SQLite database with a memory that has the token."""
+    asyncio.run(fill(database, {KEY: talk()}))
+    return database.removeprefix("sqlite:///")
+
+
+def test_redact_leaves_nothing_of_a_secret(run: Run, place: Place, tmp_path: Path) -> None:
+    store = place.text
+    deleted = report(run("delete", store, "--user", "ada", "--last", "2", "--yes", "--json"))
+    run("search", store, "keep")
+    before = place.dump()
+    scan = run("redact", store, "--secrets", "--dry-run", "--json")
+    found = report(scan, 6)
+    assert place.dump() == before
+    [one] = found["stores"]
+    assert set(one["kinds"]) == {"github-pat"}
+    assert {row["value"] for row in one["places"]} == {"ghp_…"}
+    receipt = tmp_path / "receipt.json"
+    words = ("redact", store, "--secrets", "--yes", "--receipt", receipt)
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    for said in (scan.output, done.output, texts(place.dump()), state_text()):
+        assert TOKEN not in said
+        assert TOKEN[5:] not in said
+    assert TOKEN not in receipt.read_text()
+    assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
+    assert json.loads(receipt.read_text())["complete"] is True
+    assert GONE in texts(place.dump())
+    assert run("verify", "--receipt", receipt, store).exit_code == 0
+    fails(run("undo", "--store", store, "--yes"), 2, "redact")
+    assert run("undo", deleted["run"], "--store", store, "--yes").exit_code == 0
+    there = [one.message.decode() for one in contents(store)[KEY]]
+    assert len(there) == 4
+    assert [GONE in one for one in there] == [True, True, True, False]
+    put(place, [sample(MemoryKey("bob", "osaka"), talk())])
+    again = run("verify", "--receipt", receipt, store, "--json")
+    assert TOKEN not in again.output
+    assert {row["code"] for row in report(again, 6)["differences"]} == {"text"}
+
+
+def test_redact_keeps_what_is_no_secret(run: Run, store: str) -> None:
+    before = contents(store)[KEY]
+    assert run("redact", store, "--secrets", "--yes").exit_code == 0
+    after = contents(store)[KEY]
+    for was, now in zip(before, after, strict=True):
+        assert now == was._replace(message=was.message.replace(TOKEN.encode(), GONE.encode()))
+
+
+def test_redact_finds_secrets_in_prose() -> None:
+    rules = Rules(secrets())
+    for text, kind in (
+        (f"Use {TOKEN}.", "github-pat"),
+        (f"({TOKEN})", "github-pat"),
+        ("key=AKIAIOSFODNN7EXAMPQR, region=eu", "aws-access-token"),
+        ("sk-ant-api03-" + "aB3" * 31 + "AA!", "anthropic-api-key"),
+        ("(xoxb-263594206564-2343594206574-FGqddMF8t08v8N7Oq4i57vs1)", "slack-bot-token"),
+        ("-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEow" * 20 + "\n-----END RSA PRIVATE KEY-----",
+         "private-key"),
+    ):  # fmt: skip
+        assert [match.kind for match in rules.find(text)] == [kind], text
+    for text in ("The key is under the mat.", "https://example.com/a?b=c", "ghp_" + "a" * 36):
+        assert rules.find(text) == [], text
+
+
+def test_redact_by_texts_and_expressions(run: Run, store: str, tmp_path: Path) -> None:
+    lines = tmp_path / "names.txt"
+    lines.write_text("keep it\n\nNothing\n")
+    words = ("redact", store, "--from", lines, "--regex", r"T=\S+", "--consistent", "--yes")
+    found = report(run(*words, "--json"))["stores"][0]
+    assert found["kinds"] == {"text": 2, "match": 1}
+    there = "".join(one.message.decode() for one in contents(store)[KEY])
+    assert "[redacted:text:1]" in there
+    assert "[redacted:match:2]" in there
+    assert "[redacted:text:3] here" in there
+    assert {row["value"] for row in found["places"]} == {"k…", "N…", "T=gh…"}
+    fails(run(*words[:2], "--match", "redacted:te", "--yes"), 2, "takes its place")
+    for more, said in (
+        ((), "nothing says what to find"),
+        (("--match", ""), "--match is empty"),
+        (("--regex", "("), "not a regular expression"),
+        (("--regex", "x*"), "matches the empty text"),
+        (("--from", tmp_path / "none.txt"), "none.txt"),
+    ):
+        code = 4 if "none.txt" in said else 2
+        fails(run("redact", store, *more, "--yes"), code, said)
+    fails(run("redact", store, "--secrets"), 2, "not a terminal")
+    fails(run("redact", "--secrets", "--yes"), 2, "no store is named")
+
+
+def test_redact_names_what_stays(run: Run, database: str) -> None:
+    """Ids, keys and numbers stay, and so do roles, which nobody asked for."""
+    odd = [
+        samples.entry(f"m-{TOKEN}", 0, content="Hi"),
+        samples.entry("m-0000000000000002", 1, metadata={TOKEN: 4111111111111111}),
+    ]
+    asyncio.run(fill(database, {MemoryKey(TOKEN, "kyoto"): odd}))
+    words = ("redact", database, "--secrets", "--match", "4111111111111111")
+    for more in ("--dry-run", "--yes"):
+        found = report(run(*words, more, "--json"), 6)
+        whys = {row["why"] for row in found["left"]}
+        assert whys == {
+            "it is in a name: rename it",
+            "it is in an id, which ties messages together",
+            "it is in a key of an object",
+            "it is a number",
+        }
+        assert TOKEN not in json.dumps(found["left"][0]["value"])
+    assert run("redact", database, "--match", "user", "--yes").exit_code == 0
+    assert b'"role": "user"' in contents(database)[MemoryKey(TOKEN, "kyoto")][0].message
+
+
+def test_redact_removes_thinking_that_a_signature_covers(run: Run, database: str) -> None:
+    think = {"type": "thinking", "thinking": f"use {TOKEN}", "signature": "abc"}
+    say = {"type": "text", "text": "Done."}
+    asyncio.run(
+        fill(
+            database,
+            {
+                KEY: [
+                    samples.entry("m-0000000000000001", 0, content=[think, say]),
+                    samples.entry("m-0000000000000002", 1, content=[think]),
+                    samples.entry(
+                        "m-0000000000000003", 2, content=[{**think, "thinking": "no"}, say]
+                    ),
+                ]
+            },
+        )
+    )
+    done = run("redact", database, "--secrets", "--yes")
+    assert "2 blocks of thinking removed" in done.stdout
+    found = [json.loads(one.message)["content"] for one in contents(database)[KEY]]
+    gone = {"type": "text", "text": "[redacted:thinking]"}
+    assert found == [[say], [gone], [{**think, "thinking": "no"}, say]]
+
+
+def test_redact_keeps_the_way_back_exact(run: Run, store: str, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path}/other.db?layout=agentscope2"
+    assert run("migrate", store, other).exit_code == 0
+    for one in (store, other):
+        assert run("redact", one, "--secrets", "--yes").exit_code == 0
+    back = tmp_path / "back.db"
+    assert run("migrate", other, back).exit_code == 0
+    assert run("verify", store, back).exit_code == 0
+
+
+def test_redact_offloaded_contents(run: Run, database: str, tmp_path: Path) -> None:
+    output = f"{'x' * 70_000} {TOKEN} y"
+    block = {"type": "tool_result", "id": "c1", "name": "look", "output": output}
+    large = samples.entry("m-0000000000000001", 0, content=[block])
+    asyncio.run(fill(database, {KEY: [large]}))
+    blobs = tmp_path / "blobs"
+    assert run("offload", database, "--to", blobs, "--yes").exit_code == 0
+    words = ("redact", database, "--secrets", "--blobs", blobs, "--yes")
+    assert run(*words[:-1], "--dry-run").exit_code == 6
+    assert run(*words).exit_code == 0
+    assert run(*words[:-1], "--dry-run").exit_code == 0
+    stored = b"".join(
+        zstd.decompress(one.read_bytes()) if one.suffix == ".zst" else one.read_bytes()
+        for one in blobs.iterdir()
+    )
+    assert TOKEN.encode() not in stored
+    assert GONE.encode() in stored
+    assert run("rehydrate", database, "--from", blobs).exit_code == 0
+    [now] = contents(database)[KEY]
+    assert now.message == large.message.replace(TOKEN.encode(), GONE.encode())
+    assert TOKEN not in state_text()
+
+
+def test_redact_coding_agents(run: Run, tmp_path: Path) -> None:
+    claude, codex = tmp_path / "claude", tmp_path / "codex"
+    path = agent_sessions.claude_session(claude, f"the key is {TOKEN}", "ok")
+    agent_sessions.beside(path, "tool-results/b1.txt", f"export K={TOKEN}\n".encode())
+    agent_sessions.beside(path, "subagents/agent-1.jsonl", f'{{"x": "{TOKEN}"}}\n'.encode())
+    history = json.dumps({"display": TOKEN, "sessionId": agent_sessions.CLAUDE})
+    (claude / "history.jsonl").write_text(history + "\n")
+    (claude / ".credentials.json").write_text(TOKEN)
+    agent_sessions.codex_session(codex, f"the key is {TOKEN}", "ok")
+    with closing(sqlite3.connect(codex / "state_5.sqlite")) as state, state:
+        state.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, title TEXT)")
+        state.execute("INSERT INTO threads VALUES (?, ?)", (agent_sessions.CODEX, TOKEN))
+    with closing(sqlite3.connect(codex / "thread_history_1.sqlite")) as state, state:
+        state.execute("CREATE TABLE thread_items (thread_id TEXT, item_json TEXT)")
+        items = [(agent_sessions.CODEX, f'{{"text": "{TOKEN}"}}'), ("other", '{"text": "x"}')]
+        state.executemany("INSERT INTO thread_items VALUES (?, ?)", items)
+    stores = f"claude-code:{claude}", f"codex:{codex}"
+    words = ("redact", *stores, "--secrets", "--yes", "--json")
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    busy = agent_sessions.claude_line(9, TOKEN, timestamp=now)
+    with path.open("ab") as file:
+        file.write(json.dumps(busy).encode() + b"\n")
+    found = report(run(*words), 6)
+    assert all("an agent wrote it" in row["why"] for row in found["left"])
+    assert TOKEN in path.read_text()
+    path.write_text(path.read_text().replace(now, "2026-11-20T10:00:09.000Z"))
+    agent_sessions.settle(tmp_path)
+    before = path.stat().st_mtime
+    assert run(*words).exit_code == 0
+    for folder in (claude, codex):
+        left = [
+            name for name, data in agent_sessions.files(folder).items() if TOKEN.encode() in data
+        ]
+        assert left == ([".credentials.json"] if folder is claude else [])
+    assert path.stat().st_mtime == before, "the sweep of Claude Code counts from this time"
+    with closing(sqlite3.connect(codex / "thread_history_1.sqlite")) as state:
+        rows = state.execute("SELECT thread_id FROM thread_items").fetchall()
+    assert rows == [("other",)], "Codex makes the rows of the thread again"
+    assert sum(map(len, contents(stores[0]).values())) == 5
+
+
+def test_redact_checkpoints_of_langgraph(run: Run, checkpoints: Checkpoints) -> None:
+    checkpoints.say("kyoto", f"It is {TOKEN}")
+    checkpoints.say("kyoto", f"It is {TOKEN}", "Thanks", "Bye", metadata={"note": TOKEN})
+    assert run("redact", checkpoints.url, "--secrets", "--yes").exit_code == 0
+    assert texts_of_threads(checkpoints.url) == {"kyoto": [f"It is {GONE}", "Thanks", "Bye"]}
+    assert run("redact", checkpoints.url, "--secrets", "--dry-run").exit_code == 0
+    assert run("doctor", checkpoints.url).exit_code == 0
+
+
+def test_redact_a_column_of_an_application(run: Run, store: str) -> None:
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("ALTER TABLE message ADD COLUMN note VARCHAR(30)")
+        database.execute("UPDATE message SET note = ?", (f"see {TOKEN}",))
+    assert run("redact", store, "--secrets", "--yes").exit_code == 0
+    with closing(sqlite3.connect(store)) as database:
+        assert {note for (note,) in database.execute("SELECT note FROM message")} == {f"see {GONE}"}
+    assert TOKEN.encode() not in Path(store).read_bytes()
+
+
+def test_redact_clears_free_pages(run: Run, store: str) -> None:
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("CREATE TABLE x AS SELECT ? AS y", (TOKEN + "z" * 5000,))
+        database.execute("DROP TABLE x")
+    assert TOKEN.encode() in Path(store).read_bytes()
+    assert run("redact", store, "--secrets", "--yes").exit_code == 0
+    assert TOKEN.encode() not in Path(store).read_bytes()
+
+
+def test_redact_refuses(run: Run, store: str, one: Callable[[str], Place], tmp_path: Path) -> None:
+    fails(run("redact", store, "--archives", store, "--secrets", "--yes"), 2, "not an archive")
+    none = tmp_path / "none.ndjson"
+    fails(run("redact", store, "--archives", none, "--secrets", "--yes"), 4, "does not exist")
+    facts = one("mem0-qdrant")
+    samples.use(facts.backend.style)
+    put(facts, [sample(KEY, samples.entries(1))])
+    samples.use(samples.Style())
+    facts = facts.text
+    fails(run("redact", facts, "--secrets", "--dry-run"), 2, "does not rewrite the texts")
+    both = run("redact", facts, store, "--secrets", "--yes")
+    fails(both, 7, "1 store of 2 could not be redacted")
+    assert TOKEN.encode() not in Path(store).read_bytes()
+    assert run("hold", "add", "--user", "ada", "--reason", "case 17").exit_code == 0
+    fails(run("redact", store, "--match", "keep", "--yes"), 9, "held: case 17")
+
+
+def test_redact_asks(run: Run, store: str) -> None:
+    for answer, code in (("n\n", 130), ("y\n", 0)):
+        session = Session("redact", store, "--secrets")
+        session.until("[y/N] ")
+        assert "redact 4 values in 1 store? this cannot be undone" in session.said
+        session.types(answer)
+        assert session.ends() == code
+    assert TOKEN.encode() not in Path(store).read_bytes()
+    assert run("redact", store, "--secrets", "--yes").stdout.startswith(f"{store}: nothing found")
+
+
+KILLED = """
+import os, signal, sys
+from memctl.engines.sql import texts
+from memctl.journal import rewrite
+from memctl.__main__ import main
+left = [int(sys.argv.pop(1))]
+texts._BATCH_ROWS = 1
+def counted(original):
+    async def call(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await original(*args)
+    return call
+def sync_counted(original):
+    def call(self, path):
+        left[0] -= self.writes
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, path)
+    return call
+texts.RowTexts._update = counted(texts.RowTexts._update)
+rewrite._Files._changes = sync_counted(rewrite._Files._changes)
+main()
+"""
+
+
+@pytest.mark.slow
+def test_redact_again_finishes_what_was_killed(run: Run, store: str, tmp_path: Path) -> None:
+    assert run("delete", store, "--last", "1", "--yes").exit_code == 0
+    assert run("delete", store, "--last", "1", "--yes").exit_code == 0
+    receipt = tmp_path / "receipt.json"
+    words = ["redact", store, "--secrets", "--yes", "--receipt", str(receipt)]
+    for step in range(3):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(step), *words])
+        assert killed.returncode == -9, step
+        half = json.loads(receipt.read_text())
+        assert (half["complete"], half["ended"]) == (False, None)
+        assert len(contents(store)[KEY]) == 2, "each row is whole"
+    assert run(*words).exit_code == 0
+    assert TOKEN not in state_text() + texts(Path(store).read_bytes())
+    assert json.loads(receipt.read_text())["complete"] is True
+    assert run("verify", "--receipt", receipt).exit_code == 0
+    asyncio.run(fill(store, {MemoryKey("bob", "x"): talk()}))
+    assert run("verify", "--receipt", receipt).exit_code == 6, "the killed runs found it first"
+
+
+def test_redact_for_programs(store: str, tmp_path: Path) -> None:
+    with sync.open_store(store, change=True) as opened:
+        planned = sync.redact(opened, secrets=True, run=RunOptions(dry_run=True))
+        assert (planned.kinds, planned.receipt) == ({"github-pat": 4}, None)
+        done = sync.redact(opened, "Nothing", secrets=True, receipt=tmp_path / "r.json")
+        assert (done.kinds, done.left) == ({"github-pat": 4, "text": 1}, [])
+    assert done.receipt == tmp_path / "r.json"
+    assert not [one for one in runs_folder().glob("*-*") if one.is_dir()]
