@@ -211,7 +211,7 @@ output_price = 0.0
 @pytest.mark.parametrize(
     ("page", "commands"),
     [
-        ("changing", {"mark", "delete", "history", "undo", "doctor"}),
+        ("changing", {"mark", "rename", "delete", "history", "undo", "doctor"}),
         ("compress", {"compress", "undo"}),
         ("context", {"context", "inspect"}),
         ("holds", {"hold"}),

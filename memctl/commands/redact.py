@@ -82,7 +82,7 @@ def redact(
     with 6 if there are any. Values are shown by at most four characters.
 
     Examples:
-      memctl redact @all --secrets --dry-run
+      memctl redact @agents --secrets --dry-run
       memctl redact agents.db claude-code: --secrets --yes --receipt secrets.json
       memctl redact prod --archives backup.ndjson.zst --from leaked.txt
     """

@@ -399,13 +399,15 @@ class SessionRowsStore(RowStore):
         return rows
 
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
-        """Take the words of what was erased out of the indexes for searches."""
+        await self.forget_words(connection)
+        self._tell_size()
+
+    async def forget_words(self, connection: AsyncConnection) -> None:
         quoted = self.database.syntax.quoted
         async with self.database.transaction(connection):
             for name in map(quoted, self._there.intersection(self.indexes)):
                 sql = f"INSERT INTO {name}({name}) VALUES ('optimize')"
                 await self.database.change(connection, sql, {})
-        self._tell_size()
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         own = {Trigger(self.log.name, "trigger", name).text for name in self.triggers}

@@ -35,6 +35,7 @@ KEY = MemoryKey("ada", "kyoto")
 TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 STORES = ["sqlite", "postgresql", "mysql", "redis", "sqlite-agentscope2", "archive", "sessions"]
 GONE = "[redacted:github-pat]"
+SUPPORT = Path(__file__).parent.parent / "support"
 
 
 def talk(token: str = TOKEN) -> list[Any]:
@@ -279,6 +280,22 @@ def test_redact_coding_agents(run: Run, tmp_path: Path) -> None:
     assert sum(map(len, contents(stores[0]).values())) == 5
 
 
+@pytest.mark.parametrize(("program", "file"), [("hermes", "state.db"), ("opencode", "opencode.db")])
+def test_redact_databases_of_coding_agents(
+    run: Run, tmp_path: Path, program: str, file: str
+) -> None:
+    path, word = tmp_path / file, {"hermes": "xylophone", "opencode": "train"}[program]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript((SUPPORT / f"{program}.sql").read_text("utf-8"))
+    assert word.encode() in path.read_bytes()
+    done = run("redact", f"{program}:{tmp_path}", "--match", word, "--yes")
+    assert done.exit_code == 0, done.output
+    assert word.encode() not in path.read_bytes(), "not even in an index for searches"
+    said = [one.message for some in contents(f"{program}:{tmp_path}").values() for one in some]
+    assert any(b"[redacted:text]" in one for one in said)
+    assert run("doctor", f"{program}:{tmp_path}").exit_code == 0
+
+
 def test_redact_checkpoints_of_langgraph(run: Run, checkpoints: Checkpoints) -> None:
     checkpoints.say("kyoto", f"It is {TOKEN}")
     checkpoints.say("kyoto", f"It is {TOKEN}", "Thanks", "Bye", metadata={"note": TOKEN})
@@ -311,11 +328,11 @@ def test_redact_refuses(run: Run, store: str, one: Callable[[str], Place], tmp_p
     fails(run("redact", store, "--archives", store, "--secrets", "--yes"), 2, "not an archive")
     none = tmp_path / "none.ndjson"
     fails(run("redact", store, "--archives", none, "--secrets", "--yes"), 4, "does not exist")
-    facts = one("mem0-qdrant")
-    samples.use(facts.backend.style)
-    put(facts, [sample(KEY, samples.entries(1))])
+    place = one("mem0-qdrant")
+    samples.use(place.backend.style)
+    put(place, [sample(KEY, samples.entries(1))])
     samples.use(samples.Style())
-    facts = facts.text
+    facts = place.text
     fails(run("redact", facts, "--secrets", "--dry-run"), 2, "does not rewrite the texts")
     both = run("redact", facts, store, "--secrets", "--yes")
     fails(both, 7, "1 store of 2 could not be redacted")

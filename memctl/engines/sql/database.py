@@ -696,11 +696,7 @@ class Database(ABC):
     async def clear_free_space(  # noqa: B027 - SQLite alone can
         self, warnings: list[str]
     ) -> None:
-        """Remove what rows held earlier from the file; add a text to ``warnings`` if it is in use.
-
-        Raises:
-            Unavailable: the disk is full.
-        """
+        """Remove what rows held earlier from the file; add a text to ``warnings`` if that fails."""
 
     @asynccontextmanager
     async def erasing(self, connection: AsyncConnection) -> AsyncGenerator[None]:

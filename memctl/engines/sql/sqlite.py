@@ -338,12 +338,10 @@ class SqliteDatabase(Database):
             try:
                 await (await driver_of(connection)).execute_fetchall("VACUUM")
                 await self.finish_erasing(connection)
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error):
-                    raise
+            except sqlite3.OperationalError as error:  # it is in use, or the disk has no room
                 warnings.append(
-                    f"{self.label} is in use: free pages may hold what rows held before; run "
-                    "VACUUM when it is not"
+                    f"free pages of {self.label} may hold what rows held before: VACUUM failed "
+                    f"({error}); run it when no program uses the file"
                 )
             finally:
                 await connection.close()

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, make_database
 from memctl.location import Location
 from memctl.selection import Selection
@@ -58,7 +59,13 @@ class SqlStore(Store):
                 changed = changed or bool(result.hits)
                 yield result
         if writes and changed:
+            async with self.database.connect() as connection:
+                await self.database.prepare_erasing(connection)
+                await self.forget_words(connection)
             await self.database.clear_free_space(self.warnings)
+
+    async def forget_words(self, connection: AsyncConnection) -> None:
+        """Take words that no row has any more out of the indexes of the tables."""
 
     async def waits_for(self) -> str:
         return await self.database.waits_for()

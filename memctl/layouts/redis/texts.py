@@ -5,8 +5,9 @@ Each key is read again under WATCH, and changed in a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -23,6 +24,8 @@ from memctl.storekit.texts import (
 )
 
 _ATTEMPTS = 5
+_READ_AHEAD = 100
+"""The number of keys that are read at once."""
 _READS = {
     b"string": (b"GET",),
     b"hash": (b"HGETALL",),
@@ -54,35 +57,44 @@ class KeyTexts:
         Raises:
             MemctlError: as ``Pipeline.stream`` and ``Pipeline.commit``.
         """
-        for key in keys:
-            name = TextResult(self._place(key), [], self._rewriter.stays(decode(key), IS_NAME))
-            if name.left:
-                yield name
-            yield from self._rewrite(key, writes=writes)
+        source = iter(keys)
+        while some := list(islice(source, _READ_AHEAD)):
+            for key, kind, value in self._read(some):
+                name = TextResult(self._place(key), [], self._rewriter.stays(decode(key), IS_NAME))
+                if name.left:
+                    yield name
+                results, commands = self._planned(key, kind, value)
+                yield from self._change(key) if writes and commands else results
 
-    def _rewrite(self, key: bytes, *, writes: bool) -> Iterator[TextResult]:
+    def _read(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, Any]]:
+        """Yield each key that can be read, with its type and its value."""
+        kinds = self._pipeline.execute([(b"TYPE", key) for key in keys])
+        known = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind in _READS]
+        commands = [(_READS[kind][0], key, *_READS[kind][1:]) for key, kind in known]
+        values = self._pipeline.execute(commands, tolerate="WRONGTYPE")
+        for (key, kind), value in zip(known, values, strict=True):
+            if not isinstance(value, ResponseError) and value is not None:
+                yield key, kind, value
+
+    def _change(self, key: bytes) -> list[TextResult]:
+        """Change a key in a transaction, unless another program changes it again and again."""
+        results: list[TextResult] = []
         for _ in range(_ATTEMPTS):
-            if writes:
-                self._pipeline.execute([(b"WATCH", key)])
-            results, commands = self._planned(key)
-            if not (writes and commands):
-                if writes:
-                    self._pipeline.execute([(b"UNWATCH",)])
-                break
-            if self._pipeline.commit([*commands, *self._also(key)]):
-                break
-        else:
-            results = [one.failed(CHANGED_MEANWHILE) for one in results]
-        yield from results
+            self._pipeline.execute([(b"WATCH", key)])
+            results = []
+            for _, kind, value in self._read([key]):
+                results, commands = self._planned(key, kind, value)
+                if commands and self._pipeline.commit([*commands, *self._also(key)]):
+                    return results
+            if not any(one.hits for one in results):
+                self._pipeline.execute([(b"UNWATCH",)])
+                return results
+        return [one.failed(CHANGED_MEANWHILE) for one in results]
 
-    def _planned(self, key: bytes) -> tuple[list[TextResult], list[Command]]:
+    def _planned(
+        self, key: bytes, kind: bytes, value: Any
+    ) -> tuple[list[TextResult], list[Command]]:
         """Return what there is to report of a key, and the commands that change it."""
-        [kind] = self._pipeline.execute([(b"TYPE", key)])
-        if (read := _READS.get(kind)) is None:
-            return [], []
-        [value] = self._pipeline.execute([(read[0], key, *read[1:])], tolerate="NOPERM")
-        if isinstance(value, ResponseError) or value is None:
-            return [], []
         results: list[TextResult] = []
         commands: list[Command] = []
         names = value[::2] if kind == b"hash" else value if kind not in self._types else []

@@ -198,13 +198,18 @@ class StoreRedaction:
     async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
         """Redact the messages that notes describe, if the store takes edits of messages.
 
+        An edit would not keep what an application has added to a row.  Then these messages lose
+        their notes.
+
         Raises:
             MemctlError: as ``ChangeRun.execute``.
         """
         run = NotedMessages(self.record, self._options, self._redactor)
         try:
             refuse(store)
-        except UsageError:  # then these messages lose their notes
+        except UsageError:
+            return
+        if await store.unrestorable(Selection()):
             return
         with run.recorded():
             await run.execute(store)
