@@ -26,7 +26,6 @@ from memctl.model import MemoryKey
 from memctl.ops.observer import opened
 from memctl.ops.receipt import Receipt, Trace, Traces, find_traces, read_receipt
 from memctl.ops.redact import receipt as redact_receipt
-from memctl.ops.redact.receipt import is_of_redaction
 from memctl.ops.redact.redactor import Redactor
 from memctl.ops.redact.run import StoreRedaction
 from memctl.output.printout import Printout
@@ -54,10 +53,10 @@ def verify_receipt(run: Run, place: str, stores: Sequence[str]) -> None:
     output = run.output
     receipt: Receipt | redact_receipt.Receipt
     look: _Look
-    if is_of_redaction(place):
+    try:
         receipt = redact_receipt.read_receipt(place)
         look, command = partial(_redacted, run, Redactor(receipt.rules())), "redact"
-    else:
+    except redact_receipt.OtherReceipt:
         receipt = read_receipt(place)
         look, command = partial(_erased, run, receipt), "erase"
     search = _Search(run, receipt.file.text, look)

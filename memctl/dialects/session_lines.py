@@ -260,8 +260,8 @@ class SessionLines(RowDialect):
     def timed(self, value: Message) -> Message:
         """Return the content to store for a message that memctl has made, with its time.
 
-        Its notes show that memctl has made the line, and whether the message has a time: those of a
-        message without one have the time None.
+        The notes of the line show that memctl has made it.  The notes of a message without a time
+        have the time None.
         """
         packed: Message = self.pack(value)
         notes = packed.get(NAMES, {})

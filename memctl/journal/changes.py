@@ -261,7 +261,7 @@ def rewrite_changes(path: Path, new: Path | None, rewriter: Rewriter) -> list[Te
         try:
             for line in _lines(file, unfinished=unfinished):
                 text = line
-                if any(True for _ in rewriter.suspects([line])):
+                if rewriter.is_suspect(line):
                     text = _rewritten(line, rewriter, place, found, is_message=is_message)
                 is_message = not is_message and bool(
                     jsonio.outline(line).get("change", {}).get("message")
@@ -284,8 +284,7 @@ def _rewritten(
 
     def rewritten(text: bytes) -> bytes:
         new = rewriter.rewrite(text)
-        result = TextResult(place, new.hits, new.left, new.signed)
-        found.extend([result] if result.changes else [])
+        found.append(new.at(place))
         return new.text
 
     if is_message:

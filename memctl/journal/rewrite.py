@@ -28,7 +28,7 @@ from memctl.stores.archive.store import ArchiveStore
 _NEW = "rewrite.ndjson.zst"
 """The temporary name of a rewritten file of changes."""
 _NAMES = frozenset({"user", "session", "part", "key"})
-"""The fields of a repair that name what it changed."""
+"""The fields of a repair with the names of the changed memory or key."""
 GOES_ON = "the run is still going on: run the same command again when it has ended"
 
 
@@ -108,15 +108,12 @@ class _Files:
                 record = unsealed(line)
             except ValueError as error:
                 raise BadData(f"{path} is damaged: {error}") from error
-            new = self._record(record, found) if self._is_suspect(line) else record
+            new = self._record(record, found) if self._rewriter.is_suspect(line) else record
             lines.append(line if new is record else sealed(new))
         if self.writes and any(one.hits for one in found):
             with refusals(path):
                 replace_file(path, b"".join(lines))
         return found
-
-    def _is_suspect(self, line: bytes) -> bool:
-        return any(True for _ in self._rewriter.suspects([line]))
 
     def _record(self, record: Any, found: list[TextResult]) -> Any:
         """Return a record with other texts, besides the names at its beginning."""
@@ -128,6 +125,5 @@ class _Files:
 
     def _value(self, value: Any, found: list[TextResult]) -> Any:
         new = self._rewriter.rewrite(jsonio.dumps(value))
-        result = TextResult(f"undo run {self._folder.name}", new.hits, new.left, new.signed)
-        found += [result] if result.changes else []
+        found.append(new.at(f"undo run {self._folder.name}"))
         return jsonio.loads(new.text) if new.hits else value

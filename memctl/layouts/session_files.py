@@ -89,6 +89,8 @@ class Ending(StrEnum):
     GONE = ".memctl-gone"
 
 
+_UNFINISHED = ".memctl-"
+"""The beginning of each ``Ending``."""
 _QUIET = 60.0
 """The seconds without a write after which no agent is taken to be at work on a session."""
 _PEEK = 64 * 1024
@@ -253,12 +255,12 @@ class SessionFilesStore(Store):
     def _unfinished(self) -> Iterator[tuple[SessionFile, Ending]]:
         """Yield the sessions with which a run is not done."""
         with system_errors(self.folder, "read"):
-            for ending in Ending:
-                for pattern in self.folders:
-                    for path in sorted(self.folder.glob(f"{pattern}/*{ending}")):
-                        place = str(path.relative_to(self.folder)).removesuffix(ending)
-                        if (id := self.id_in(place)) is not None:
-                            yield SessionFile(MemoryKey("", id), id, place), ending
+            for pattern in self.folders:
+                for path in sorted(self.folder.glob(f"{pattern}/*{_UNFINISHED}*")):
+                    place, mark, end = str(path.relative_to(self.folder)).rpartition(_UNFINISHED)
+                    if (id := self.id_in(place)) is not None and mark + end in [*Ending]:
+                        session = SessionFile(MemoryKey("", id), id, place)
+                        yield session, Ending(mark + end)
 
     def _files(self, session: SessionFile) -> Iterator[str]:
         """Yield the paths of the files beside a session, in order."""

@@ -44,6 +44,7 @@ from memctl.text.numbers import count
 from memctl.version import __version__
 
 SCHEMA = "memctl/erase-receipt/1"
+RECEIPT_HINT = "memctl erase prints the path of its receipt, and so does memctl redact"
 LEAST_ID = 16
 """The length of the shortest id with a digest, in characters."""
 _SIZE = 8
@@ -301,7 +302,7 @@ def read_receipt(place: str) -> Receipt:
         NotFound: the file does not exist.
         BadData: the file is not a receipt of ``memctl erase``.
     """
-    file, hint = file_of(place), "memctl erase prints the path of its receipt"
+    file, hint = file_of(place), RECEIPT_HINT
     name = file.label
     if file.stamp() is None:
         raise NotFound(f"{name} does not exist", hint)

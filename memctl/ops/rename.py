@@ -49,8 +49,6 @@ class MovingRun(ChangeRun):
         """The new key of each session by its present key, once they are planned."""
         self._planned_on: Store | None = None
         """The open store that the plan was made on; after a question, the store is opened anew."""
-        self._messages: dict[MemoryKey, int] = {}
-        """The number of messages of each session, by its present key."""
 
     @abstractmethod
     async def find_moves(self, store: Store) -> Moves:

@@ -37,7 +37,7 @@ def screen(report: RedactReport) -> RenderableType:
 def _head(store: RedactedStore, failure: str, *, dry_run: bool) -> Text:
     text = Text(f"{visible(store.store)}: ", "bold")
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in store.kinds.items())
-    said = "nothing found"
+    said = "not searched" if failure else "nothing found"
     if store.redacted:
         said = f"{'would redact' if dry_run else 'redacted'} {count(store.redacted, 'value')}"
         said += f" ({kinds})"
@@ -48,7 +48,7 @@ def _head(store: RedactedStore, failure: str, *, dry_run: bool) -> Text:
         signed = count(store.signatures, "block")
         text.append(f"\n  {signed} of thinking removed: a signature covered the text", "not bold")
     if failure:
-        text.append(f"\n  not complete: {visible(failure)}", "not bold red")
+        text.append(f"\n  {visible(failure)}", "not bold red")
     return text
 
 

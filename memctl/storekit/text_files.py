@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -16,11 +15,15 @@ from memctl.machine.concurrency import in_thread
 from memctl.machine.zstd import ZstdCompressor, ZstdError, ZstdFile
 from memctl.model import PAGE_BYTES
 from memctl.storekit.batching import grouped
+from memctl.storekit.binary import rewrite_bytes
 from memctl.storekit.files import AtomicFile, system_errors
-from memctl.storekit.texts import CHANGED_MEANWHILE, IS_BINARY, IS_NAME, Rewriter, TextResult
+from memctl.storekit.texts import CHANGED_MEANWHILE, IS_NAME, Rewriter, TextResult
 
-_IN_LINES = (".jsonl", ".ndjson", ".log", ".txt")
-"""The ends of the names of files whose lines are texts of their own."""
+_IN_LINES = (".jsonl", ".ndjson")
+"""The ends of the names of files whose lines are texts of their own.
+
+In other files, a value may have several lines, such as a private key.
+"""
 _COMPRESSED = ".zst"
 
 Refuse = Callable[[Path], str]
@@ -82,7 +85,7 @@ class _TextFile:
         self._results: list[TextResult] = []
 
     def rewrite(self, *, writes: bool, refuse: Refuse) -> list[TextResult]:
-        """Rewrite the file; return what was found in it, and in its name."""
+        """Rewrite the file; return the values in the file, and in the name of the file."""
         in_name = TextResult(self._place, [], self._rewriter.stays(self._path.name, IS_NAME))
         named = [in_name] if in_name.left else []
         try:
@@ -135,17 +138,12 @@ class _TextFile:
         """Yield the texts of the file after the rewrite."""
         for number, text in enumerate(self._texts(file), 1):
             place = f"{self._place}:{number}" if self._name.endswith(_IN_LINES) else self._place
-            if not any(True for _ in self._rewriter.suspects([text])):
-                yield text
-            elif not _is_utf8(text):
-                left = self._rewriter.stays(text.decode("latin-1"), IS_BINARY)
-                self._results += [TextResult(place, [], left)] if left else []
-                yield text
-            else:
-                new = self._rewriter.rewrite(text)
-                result = TextResult(place, new.hits, new.left, new.signed)
-                self._results += [result] if result.changes else []
+            if self._rewriter.is_suspect(text):
+                new = rewrite_bytes(text, self._rewriter)
+                self._results += [new.at(place)] if new.hits or new.left else []
                 yield new.text
+            else:
+                yield text
 
     def _texts(self, file: IO[bytes]) -> Iterator[bytes]:
         if self._name.endswith(_IN_LINES):
@@ -162,10 +160,3 @@ class _TextFile:
 def _signature(path: Path) -> tuple[int, ...]:
     about = path.stat()
     return about.st_size, about.st_mtime_ns, about.st_ino
-
-
-def _is_utf8(text: bytes) -> bool:
-    with suppress(UnicodeDecodeError):
-        text.decode()
-        return True
-    return False

@@ -25,6 +25,10 @@ class Rewritten(NamedTuple):
     left: list[tuple[Hit, str]]
     signed: int = 0
 
+    def at(self, place: str) -> TextResult:
+        """Return the result for the place that the text is in."""
+        return TextResult(place, self.hits, self.left, self.signed)
+
 
 class TextResult(NamedTuple):
     """The result of a rewrite for one place in a store: durable, or left as it was.
@@ -56,12 +60,20 @@ class Rewriter(ABC):
         """Return the indexes of the texts that ``rewrite`` may have something to say about."""
 
     @abstractmethod
-    def rewrite(self, text: bytes) -> Rewritten:
-        """Return a text, UTF-8 or JSON in UTF-8, with all values replaced that can be."""
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:
+        """Return a text, UTF-8 or JSON in UTF-8, with all values replaced that can be.
+
+        ``key`` is the name under which the text stands, such as that of a column; empty without
+        one.  It may say that the text ties data together, and has to stay.
+        """
 
     @abstractmethod
     def find(self, text: str) -> list[Hit]:
         """Return the values in a text that cannot be replaced, such as a name."""
+
+    def is_suspect(self, text: bytes) -> bool:
+        """Return whether ``rewrite`` may have something to say about a text."""
+        return any(True for _ in self.suspects([text]))
 
     def stays(self, text: str, why: str) -> list[tuple[Hit, str]]:
         """Return the values in a text that cannot be replaced, each with the reason ``why``."""
@@ -69,5 +81,4 @@ class Rewriter(ABC):
 
 
 IS_NAME = "it is in a name: rename it"
-IS_BINARY = "it is in binary data, which memctl does not rewrite"
 CHANGED_MEANWHILE = "another program changed it meanwhile: run the same command again"

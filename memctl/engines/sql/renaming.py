@@ -47,7 +47,7 @@ class Renaming:
     """The renaming of rows in the tables of a layout, with the columns that an application added.
 
     A row whose primary key has a new name is copied, and the old row deleted: foreign keys of the
-    layout hold at each moment.  SQLite checks none, and its rows change in their places.
+    layout hold at each moment.  SQLite checks no foreign keys, and its rows are updated.
     """
 
     def __init__(self, database: Database, tables: Collection[str]) -> None:

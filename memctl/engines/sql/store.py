@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, make_database
+from memctl.engines.sql.renaming import Named
 from memctl.location import Location
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
@@ -43,6 +44,11 @@ class SqlStore(Store):
         return self.changed_tables
 
     @property
+    def named(self) -> Sequence[Named]:
+        """The columns that name the session and the user of rows, if no key has them."""
+        return ()
+
+    @property
     def row_versions(self) -> Mapping[str, str]:
         """The column of each table that counts the changes of a row, if it has one."""
         return {}
@@ -52,7 +58,10 @@ class SqlStore(Store):
     ) -> AsyncGenerator[TextResult]:
         from memctl.engines.sql.texts import RowTexts  # only needed to rewrite texts
 
-        texts = RowTexts(self.database, self.text_tables, self.row_versions, rewriter)
+        tables = dict.fromkeys(self.text_tables, frozenset[str]())
+        for one in self.named:
+            tables[one.table] |= {one.session, one.user}
+        texts = RowTexts(self.database, tables, self.row_versions, rewriter)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:

@@ -6,7 +6,7 @@ that are neither text nor JSON.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,10 @@ from memctl.engines.sql.sqlite import SqliteDatabase
 from memctl.errors import BadData, UsageError
 from memctl.location import Location, visible
 from memctl.store import OpenMode
-from memctl.storekit import msgpack
 from memctl.storekit.batching import grouped
+from memctl.storekit.binary import rewrite_bytes
 from memctl.storekit.texts import (
     CHANGED_MEANWHILE,
-    IS_BINARY,
     IS_NAME,
     Rewriter,
     TextResult,
@@ -30,8 +29,8 @@ from memctl.storekit.texts import (
 
 _BATCH_ROWS = 200
 _UNTYPED_KEY = {"sqlite": "rowid", "postgresql": "ctid"}
-"""What names a row of a table without a primary key."""
-_IS_LIST = "it is in a column that memctl does not rewrite"
+"""The name of the number of a row in a table without a primary key."""
+_IS_ARRAY = "it is in a column that memctl does not rewrite"
 
 
 async def rewrite_file(
@@ -53,7 +52,7 @@ async def rewrite_file(
 
     try:
         await database.start(OpenMode.CHANGE if writes else OpenMode.READ, prepare)
-        texts = RowTexts(database, tables, {}, rewriter)
+        texts = RowTexts(database, dict.fromkeys(tables, ()), {}, rewriter)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:
@@ -85,18 +84,19 @@ class _Table(NamedTuple):
 class RowTexts:
     """The texts in tables of a database.
 
+    ``tables`` maps the name of each table to its columns with names of users and sessions.
     ``versions`` maps a table to the column that counts the changes of a row.
     """
 
     def __init__(
         self,
         database: Database,
-        tables: Sequence[str],
+        tables: Mapping[str, Collection[str]],
         versions: Mapping[str, str],
         rewriter: Rewriter,
     ) -> None:
         self._database = database
-        self._names = list(dict.fromkeys(tables))
+        self._names = tables
         self._versions = versions
         self._rewriter = rewriter
 
@@ -134,7 +134,7 @@ class RowTexts:
                     f"{self._database.label}: the table {visible(name)!r} has no primary key",
                     "give it one: memctl changes texts row by row",
                 )
-            ties = {*key}
+            ties = {*key, *self._names[name]}
             for one in inspector.get_foreign_keys(name):
                 ties.update(one["constrained_columns"])
             columns = [
@@ -160,7 +160,7 @@ class RowTexts:
         if has_class(type_, "String") or has_class(type_, "_Binary"):
             return _Column(name, quoted, ":text{}", stays)
         if has_class(type_, "ARRAY") or has_class(type_, "HSTORE"):
-            return _Column(name, f"CAST({quoted} AS TEXT)", "", _IS_LIST)
+            return _Column(name, f"CAST({quoted} AS TEXT)", "", _IS_ARRAY)
         return None
 
     # Reading
@@ -197,16 +197,9 @@ class RowTexts:
         place = f"{visible(table.name)}.{visible(column.name)} of the row {row}"
         if not isinstance(value, str | bytes | bytearray | memoryview):
             return TextResult(place, [], []), None
-        text = _as_bytes(value)
-        if isinstance(value, str) or _is_utf8(text):
-            new = self._rewriter.rewrite(text)
-        else:
-            try:
-                new = msgpack.rewritten(text, self._rewriter)
-            except msgpack.NotMessagePack:
-                binary = self._rewriter.stays(text.decode("latin-1"), IS_BINARY)
-                return TextResult(place, [], binary), None
-        result = TextResult(place, new.hits, new.left, new.signed)
+        name = "" if column.stays else column.name
+        new = rewrite_bytes(_as_bytes(value), self._rewriter, name)
+        result = new.at(place)
         if column.stays:
             return result.failed(column.stays), None
         if not new.hits:
@@ -316,11 +309,3 @@ def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else b""
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

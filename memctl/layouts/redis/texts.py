@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import Command, Pipeline
 from memctl.engines.redis.text import decode
 from memctl.location import visible
+from memctl.storekit.binary import rewrite_bytes
 from memctl.storekit.texts import (
     CHANGED_MEANWHILE,
-    IS_BINARY,
     IS_NAME,
     Rewriter,
     TextResult,
@@ -37,6 +37,15 @@ _READS = {
 
 Also = Callable[[bytes], Iterable[Command]]
 """Returns further commands for the transaction that changes a key."""
+
+
+class _Part(NamedTuple):
+    """A text of a key; ``change`` returns the command that stores a new text."""
+
+    place: str
+    text: bytes
+    change: Callable[[bytes], Command]
+    field: str = ""
 
 
 class KeyTexts:
@@ -67,7 +76,7 @@ class KeyTexts:
                 yield from self._change(key) if writes and commands else results
 
     def _read(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, Any]]:
-        """Yield each key that can be read, with its type and its value."""
+        """Yield the keys that can be read, each with its type and its value."""
         kinds = self._pipeline.execute([(b"TYPE", key) for key in keys])
         known = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind in _READS]
         commands = [(_READS[kind][0], key, *_READS[kind][1:]) for key, kind in known]
@@ -100,45 +109,30 @@ class KeyTexts:
         names = value[::2] if kind == b"hash" else value if kind not in self._types else []
         for name in [names] if isinstance(names, bytes) else names:
             left = self._rewriter.stays(decode(name), IS_NAME)
-            results += [TextResult(self._place(key), [], left)] if left else []
-        for place, text, change in _parts(kind, key, value) if kind in self._types else ():
-            new = self._text(f"{self._place(key)}{place}", text, results)
-            if new is not None:
-                commands.append(change(new))
-        return results, commands
-
-    def _text(self, place: str, text: bytes, results: list[TextResult]) -> bytes | None:
-        """Return the new text of a part of a key; None if it stays."""
-        if not any(True for _ in self._rewriter.suspects([text])):
-            return None
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            left = self._rewriter.stays(text.decode("latin-1"), IS_BINARY)
-            results += [TextResult(place, [], left)] if left else []
-            return None
-        new = self._rewriter.rewrite(text)
-        result = TextResult(place, new.hits, new.left, new.signed)
-        results += [result] if result.changes else []
-        return new.text if new.hits else None
+            results.append(TextResult(self._place(key), [], left))
+        for part in _parts(kind, key, value) if kind in self._types else ():
+            if self._rewriter.is_suspect(part.text):
+                new = rewrite_bytes(part.text, self._rewriter, part.field)
+                results.append(new.at(f"{self._place(key)}{part.place}"))
+                commands += [part.change(new.text)] if new.hits else []
+        return [one for one in results if one.changes], commands
 
     def _place(self, key: bytes) -> str:
         return f"the key {visible(decode(key))}"
 
 
-def _parts(
-    kind: bytes, key: bytes, value: Any
-) -> Iterator[tuple[str, bytes, Callable[[bytes], Command]]]:
-    """Yield each part of a key: its place, its text, and what makes a command of a new text."""
+def _parts(kind: bytes, key: bytes, value: Any) -> Iterator[_Part]:
+    """Yield the texts of a key."""
     if kind == b"string":
-        yield "", value, lambda new: (b"SET", key, new, b"KEEPTTL")
+        yield _Part("", value, lambda new: (b"SET", key, new, b"KEEPTTL"))
     elif kind == b"hash":
         for name, one in zip(value[::2], value[1::2], strict=True):
-            place = f", field {visible(decode(name))}"
-            yield place, one, partial(_set_field, key, name)
+            field = decode(name)
+            place = f", field {visible(field)}"
+            yield _Part(place, one, partial(_set_field, key, name), field)
     else:
         for at, one in enumerate(value):
-            yield f", element {at}", one, partial(_set_element, key, at)
+            yield _Part(f", element {at}", one, partial(_set_element, key, at))
 
 
 def _set_field(key: bytes, name: bytes, new: bytes) -> Command:

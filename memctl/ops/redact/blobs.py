@@ -17,7 +17,8 @@ from memctl.ops.redact.redactor import Redactor
 from memctl.ops.redact.rules import Rules
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.storekit.texts import IS_BINARY, Hit, Rewritten, TextResult
+from memctl.storekit.binary import rewrite_bytes
+from memctl.storekit.texts import Hit, Rewritten, TextResult
 
 
 class _Renamer(Redactor):
@@ -54,17 +55,16 @@ class RenewedBlobs:
         Raises:
             MemctlError: as ``Store.rewrite_texts``; or the place of the blobs refuses a blob.
         """
-        results: list[TextResult] = []
-        for result, name in await self._found(store):
-            results.append(result)
+        found = await self._found(store)
+        users = {key.user for key in await list_names(store, Selection())} if found else set()
+        for result, name in found:
             if result.hits:
-                users = {key.user for key in await list_names(store, Selection())}
                 await in_thread(partial(self._renew, name, users))
         if self._new:
             async with aclosing(store.rewrite_texts(_Renamer(self._new), writes=True)) as renamed:
                 async for _ in renamed:
                     continue
-        return results
+        return [result for result, _ in found]
 
     async def _found(self, store: Store) -> list[tuple[TextResult, str]]:
         """Return what is in each blob of a store that was not made anew, with its name."""
@@ -75,20 +75,13 @@ class RenewedBlobs:
         names = sorted((sizes.keys() & named) - self._new.keys())
         found = [(await in_thread(partial(self._rewritten, name)), name) for name in names]
         return [
-            (TextResult(f"offloaded content {name[:12]}", one.hits, one.left, one.signed), name)
+            (one.at(f"offloaded content {name[:12]}"), name)
             for one, name in found
             if one.hits or one.left
         ]
 
     def _rewritten(self, name: str) -> Rewritten:
-        content = b"".join(self._blobs.content(name))
-        try:
-            content.decode()
-        except UnicodeDecodeError:
-            return Rewritten(
-                content, [], self._redactor.stays(content.decode("latin-1"), IS_BINARY)
-            )
-        return self._redactor.rewrite(content)
+        return rewrite_bytes(b"".join(self._blobs.content(name)), self._redactor)
 
     def _renew(self, name: str, users: set[str]) -> None:
         new = self._rewritten(name).text

@@ -38,9 +38,7 @@ class NotedMessages(RewriteRun):
             for at, one in enumerate(renewed or (), start):
                 texts[at] = one.message
                 if at in found:
-                    place = f"{page.memory.key}, message {one.id}"
-                    hits, left, signed = found[at].hits, found[at].left, found[at].signed
-                    self.results.append(TextResult(place, hits, left, signed))
+                    self.results.append(found[at].at(f"{page.memory.key}, message {one.id}"))
         return texts
 
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:  # noqa: ARG002

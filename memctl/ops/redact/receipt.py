@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from memctl.errors import BadData, NotFound, UsageError
-from memctl.ops.receipt import file_at
+from memctl.ops.receipt import RECEIPT_HINT, file_at
 from memctl.ops.redact.rules import Rule, Rules
 from memctl.registry import file_of
 from memctl.storekit.files import system_errors
@@ -49,7 +49,7 @@ class Value(Struct, frozen=True):
     digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class RedactedStore(Struct):
+class StoreEntry(Struct):
     """A store of a redaction: how many values were taken out, and how many stay."""
 
     store: str
@@ -59,15 +59,22 @@ class RedactedStore(Struct):
     left: int = 0
 
 
-class _Record(Struct):
-    schema: Annotated[str, Meta(pattern=f"^{SCHEMA}$")]
+class OtherReceipt(BadData):
+    """The error that a file is not a receipt of ``memctl redact``, but perhaps of ``erase``."""
+
+
+class _Schema(Struct):
+    schema: str
+
+
+class _Record(_Schema):
     memctl: str
     created: datetime
     ended: datetime | None
     complete: bool
     key: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     values: list[Value]
-    stores: list[RedactedStore]
+    stores: list[StoreEntry]
 
 
 @dataclass(slots=True)
@@ -77,7 +84,7 @@ class Receipt:
     file: NamedFile
     key: bytes = field(default_factory=partial(secrets.token_bytes, 32))
     values: dict[Value, None] = field(default_factory=dict)
-    stores: list[RedactedStore] = field(default_factory=list)
+    stores: list[StoreEntry] = field(default_factory=list)
     created: datetime = field(default_factory=partial(datetime.now, UTC))
     ended: datetime | None = None
 
@@ -153,37 +160,28 @@ def read_receipt(place: str) -> Receipt:
 
     Raises:
         NotFound: the file does not exist.
-        BadData: the file is not a receipt of ``memctl redact``.
+        OtherReceipt: the file is not a receipt of ``memctl redact``.
+        BadData: it is one, and damaged.
     """
     file = file_of(place)
     if file.stamp() is None:
-        raise NotFound(f"{file.label} does not exist", "memctl redact prints the path")
+        raise NotFound(f"{file.label} does not exist", RECEIPT_HINT)
     with system_errors(file.on_disk, "read"), os.fdopen(file.open(), "rb") as source:
         text = source.read()
     try:
+        is_other = msgspec.json.decode(text, type=_Schema).schema != SCHEMA
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        is_other = True
+    if is_other:
+        raise OtherReceipt(f"{file.label} is not a receipt of memctl redact", RECEIPT_HINT)
+    try:
         found = msgspec.json.decode(text, type=_Record)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise BadData(
-            f"{file.label} is not a receipt of memctl redact: {error}",
-            "memctl redact prints the path of its receipt",
-        ) from error
+        why = f"the receipt {file.label} is damaged: {error}"
+        raise BadData(why, RECEIPT_HINT) from error
     values = dict.fromkeys(found.values)
     key = bytes.fromhex(found.key)
     return Receipt(file, key, values, found.stores, found.created, found.ended)
-
-
-def is_of_redaction(place: str) -> bool:
-    """Return whether a file is a receipt of ``memctl redact``, and not one of ``erase``.
-
-    Raises:
-        NotFound: the file does not exist.
-        Unavailable: the operating system or the server refuses to read the file.
-    """
-    try:
-        read_receipt(place)
-    except BadData:
-        return False
-    return True
 
 
 def _digest(key: bytes, value: str) -> str:

@@ -13,23 +13,38 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from memctl.errors import UsageError
 from memctl.json.located import LocatedText, Span, located, spliced
-from memctl.ops.redact.rules import Rules
+from memctl.ops.redact.rules import Match, Rules
 from memctl.storekit.texts import Hit, Rewriter, Rewritten
 
-OURS = re.compile(r"\[redacted:[\w.-]+(?::\d+)?\]")
+_OURS = "[redacted:"
+_REPLACEMENT = re.compile(r"\[redacted:[\w.-]+(?::\d+)?\]")
 """A text that took the place of a value."""
 _ENUMERATED = frozenset({"type", "role", "object", "status", "stop_reason", "finish_reason"})
 """The keys of strings that say what a thing is, such as ``user``."""
-_ID = re.compile(r"(?:^|_|[a-z](?=[IU]))(?:id|Id|ids|Ids|uuid|Uuid|ID)$")
+_TIES = frozenset(
+    {
+        *("id", "ids", "uuid", "parent", "parent_id", "parentID", "parentId", "parentUuid"),
+        *("logicalParentUuid", "leafUuid", "messageUuid", "sourceToolAssistantUUID"),
+        *("message_id", "messageId", "messageID", "reply_id", "response_id", "item_id"),
+        *("previous_response_id", "request_id", "requestId", "promptId", "turn_id"),
+        *("tool_call_id", "call_id", "callId", "callID", "tool_use_id", "toolUseID", "toolCallId"),
+        *("session_id", "sessionId", "sessionID", "thread_id", "run_id", "invocation_id"),
+        *("user_id", "userId", "agent_id", "agentId", "app_name", "checkpoint_id"),
+        *("cwd", "directory", "worktree", "rollout_path", "marks"),
+    }
+)
+"""The keys and columns that tie data together: ids, names, and the folder of a session.
+
+A key such as ``aws_access_key_id`` is none of them: agents pass secrets under it.
+"""
 _THINKING = {"thinking", "signature"}
 """The keys of a block with thinking, and with a signature that covers it."""
 _PART_SIGNATURE = "thought_signature"
 """The key of the signature of a part of Gemini's, which may be missing."""
 _BLOCK = b'{"type":"text","text":"[redacted:thinking]"}'
 """The block that stays of a message of thinking alone."""
-IN_ID = "it is in an id, which ties messages together"
+IN_TIE = "it is in an id, a mark or the folder of a session, which ties data together"
 IN_KEY = "it is in a key of an object"
 IN_NUMBER = "it is a number"
 
@@ -66,12 +81,18 @@ class Redactor(Rewriter):
         return self._rules.suspects(texts)
 
     def find(self, text: str) -> list[Hit]:
-        ours = [found.span() for found in OURS.finditer(text)]
-        return [
-            Hit(match.kind, text[match.start : match.stop])
-            for match in self._rules.find(text)
-            if not any(start <= match.start and match.stop <= stop for start, stop in ours)
-        ]
+        return [hit for _, hit in self._matches(text)]
+
+    def _matches(self, text: str) -> Iterator[tuple[Match, Hit]]:
+        """Yield the values in a text, besides those in texts that took the place of values."""
+        ours = [found.span() for found in _REPLACEMENT.finditer(text)] if _OURS in text else []
+        for match in self._rules.find(text):
+            if not any(start <= match.start and match.stop <= stop for start, stop in ours):
+                yield match, Hit(match.kind, text[match.start : match.stop])
+
+    def without_values(self, text: str) -> str:
+        """Return a text for people, such as the name of a place, without values."""
+        return self._replace(text)[0]
 
     def replacement(self, hit: Hit) -> str:
         """Return the text that takes the place of a value."""
@@ -80,25 +101,15 @@ class Redactor(Rewriter):
         number = self._numbers.setdefault(hit, len(self._numbers) + 1)
         return f"[redacted:{hit.kind}:{number}]"
 
-    def require_end(self) -> None:
-        """Check that no rule finds anything in the texts that take the place of values.
-
-        Raises:
-            UsageError: a rule does: a second run would never end.
-        """
-        kinds = {rule.kind for rule in self._rules.rules} | {"text"}
-        for text in (f"[redacted:{kind}]" for kind in sorted(kinds)):
-            if self._rules.find(text):
-                raise UsageError(
-                    f"what is to be found is also in {text!r}, which takes its place",
-                    "name more of the text",
-                )
-
-    def rewrite(self, text: bytes) -> Rewritten:
-        if text.lstrip()[:1] in (b"{", b"[", b'"'):
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:
+        if key in _ENUMERATED:
+            return Rewritten(text, [], [])
+        plain = text.decode("utf-8", "surrogateescape")
+        if key in _TIES:
+            return Rewritten(text, [], self.stays(plain, IN_TIE))
+        if plain.lstrip()[:1] in ("{", "[", '"'):
             with suppress(ValueError):  # it only looks like JSON
                 return self._rewrite_json(text)
-        plain = text.decode("utf-8", "surrogateescape")
         new, hits = self._replace(plain)
         return Rewritten(new.encode("utf-8", "surrogateescape") if hits else text, hits, [])
 
@@ -106,11 +117,7 @@ class Redactor(Rewriter):
         pieces: list[str] = []
         hits: list[Hit] = []
         at = 0
-        ours = [found.span() for found in OURS.finditer(text)] if "[redacted:" in text else []
-        for match in self._rules.find(text):
-            if any(start <= match.start and match.stop <= stop for start, stop in ours):
-                continue
-            hit = Hit(match.kind, text[match.start : match.stop])
+        for match, hit in self._matches(text):
             pieces += [text[at : match.start], self.replacement(hit)]
             hits.append(hit)
             at = match.stop
@@ -158,29 +165,15 @@ class Redactor(Rewriter):
     def _string(self, text: bytes, value: LocatedText, key: str, found: _Found) -> None:
         literal = text[value.span.start : value.span.stop]
         whole = json.loads(literal.decode("utf-8", "surrogatepass")) if value.cut else str(value)
-        if key in _ENUMERATED:
-            return
-        if _ID.search(key):
-            found.left += self.stays(whole, IN_ID)
-            return
-        again = self._inside(whole)
+        again = self.rewrite(whole.encode("utf-8", "surrogatepass"), key)
         found.add(_Found([], again.hits, again.left, again.signed))
         if again.hits:
             new = again.text.decode("utf-8", "surrogatepass")
-            in_ascii = literal.isascii()
             try:
-                quoted = json.dumps(new, ensure_ascii=in_ascii).encode()
+                quoted = json.dumps(new, ensure_ascii=literal.isascii()).encode()
             except UnicodeEncodeError:  # a lone surrogate
                 quoted = json.dumps(new).encode()
             found.splices.append((value.span, quoted))
-
-    def _inside(self, text: str) -> Rewritten:
-        """Return a string of JSON without its values; it may be JSON itself."""
-        if text.lstrip()[:1] in ("{", "["):
-            with suppress(ValueError):  # it only looks like JSON
-                return self._rewrite_json(text.encode("utf-8", "surrogatepass"))
-        new, hits = self._replace(text)
-        return Rewritten(new.encode("utf-8", "surrogatepass"), hits, [])
 
 
 def _without(items: list[Any], gone: list[int]) -> Iterator[tuple[Span, bytes]]:

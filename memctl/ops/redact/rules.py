@@ -30,8 +30,8 @@ _AS_WORDS = bytes(byte if byte in _WORDS else 32 for byte in range(256))
 """Leaves letters and digits, and makes every other byte a space."""
 
 
-_BRACKETS = ("{", "[", " ", "\n")
-"""The beginnings of strings that may be JSON."""
+_BEGIN_JSON = ("{", "[", '"')
+"""The beginnings of strings that may be JSON again."""
 
 
 class Match(NamedTuple):
@@ -158,8 +158,8 @@ class Rules:
         return any(map(self._may_be_in, _strings(value)))
 
     def _may_be_in(self, text: str) -> bool:
-        if text[:1] in _BRACKETS or any(one in text for one in self.texts):
-            return True  # or JSON again
+        if text.lstrip()[:1] in _BEGIN_JSON or any(one in text for one in self.texts):
+            return True
         if any(rule.pattern.search(text) for rule in self._others):
             return True
         small = text.lower() if self._keywords else ""

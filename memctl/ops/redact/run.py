@@ -34,7 +34,7 @@ from memctl.ops.offload.run import refuse
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.redact.blobs import RenewedBlobs
 from memctl.ops.redact.notes import NotedMessages
-from memctl.ops.redact.receipt import Receipt, RedactedStore, beginning
+from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
 from memctl.ops.redact.redactor import Redactor
 from memctl.ops.same_store import runs_at
 from memctl.registry import make_store
@@ -50,6 +50,8 @@ _PASSES = 3
 """The largest number of passes over a store while other programs write the values again."""
 
 
+_NARROW = {"project", "path", "namespace"}
+"""The options of a location that choose a part of its place."""
 _DISK = "what agents have changed on the disk, and their settings and credentials"
 _OF_ENGINES = {
     "sqlite": "blocks of the disk",
@@ -88,7 +90,7 @@ class Found:
         return self.kinds.total()
 
     def add(self, store: str, result: TextResult) -> None:
-        """Add what was found in one place."""
+        """Add the values of one place, whose name has none of them."""
         self.signed += result.signed
         self.number_left += len(result.left)
         for hit in result.hits:
@@ -117,7 +119,7 @@ class StoreRedaction:
         """The values that ``scan`` has found."""
         self.begun = False
         """True as soon as a text may have changed."""
-        self.entry = RedactedStore(self.location.label, record.argument, self.location.kind)
+        self.entry = StoreEntry(self.location.label, record.argument, self.location.kind)
         self._place = place
         self._redactor = redactor
         self._options = options
@@ -147,9 +149,17 @@ class StoreRedaction:
         """Count the values in the store, its undo runs and its blobs, and change nothing.
 
         Raises:
+            UsageError: the location chooses a part of the place.
+            Loss: a memory is held, and the store is open to be changed.
             MemctlError: as ``Store.rewrite_texts``.
         """
         self.found = Found()
+        if narrow := sorted(_NARROW & self.location.options.keys()):
+            raise UsageError(
+                f"{self.location.label}: ?{narrow[0]}= chooses a part, and a value is taken out "
+                "of the whole place",
+                f"leave out ?{narrow[0]}=",
+            )
         if store.mode.writes:
             await self._refuse_held(store)
         with self._options.observer.progress("searching"):
@@ -161,7 +171,7 @@ class StoreRedaction:
 
     def _find(self, result: TextResult) -> None:
         self.values.update(result.hits)
-        self.found.add(self.location.label, result)
+        self._add(result)
 
     async def execute(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
         """Lock the store, and take the values out.
@@ -174,8 +184,7 @@ class StoreRedaction:
         await lock(store)
         await self._refuse_held(store)
         await in_thread(partial(remove_of, await store.identity()))
-        planned, self.found = self.found, Found()
-        self.begun = bool(planned.hits)
+        self.found = Found()
         with self._options.observer.progress("redacting"):
             for result in () if blobs is None else await blobs.renew(store):
                 self._note(result, receipt)
@@ -198,8 +207,8 @@ class StoreRedaction:
     async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
         """Redact the messages that notes describe, if the store takes edits of messages.
 
-        An edit would not keep what an application has added to a row.  Then these messages lose
-        their notes.
+        If an application has added values to rows, no message is edited: an edit would not keep
+        them.  The notes of messages with values then no longer hold.
 
         Raises:
             MemctlError: as ``ChangeRun.execute``.
@@ -221,7 +230,11 @@ class StoreRedaction:
         self.begun = self.begun or bool(result.hits)
         for hit in result.hits:
             receipt.add(hit)
-        self.found.add(self.location.label, result)
+        self._add(result)
+
+    def _add(self, result: TextResult) -> None:
+        place = self._redactor.without_values(result.place)
+        self.found.add(self.location.label, result._replace(place=place))
 
     async def _refuse_held(self, store: Store) -> None:
         """Refuse a store with a held memory: texts are rewritten wherever they are.
@@ -280,11 +293,7 @@ class Redaction:
 
         Offloaded contents in ``blobs`` are made anew.  The old ones are removed, unless one of
         ``referrers`` needs them.
-
-        Raises:
-            UsageError: the rules find what takes the place of a value.
         """
-        redactor.require_end()
         self.targets = [StoreRedaction(redactor, *store, options) for store in stores]
         self.dry_run = options.dry_run
         self.receipt: Receipt | None = None
@@ -323,13 +332,16 @@ class Redaction:
             Interrupted: a signal came.
             MemctlError: no store could be changed.
         """
-        self.receipt = receipt
+        self.receipt, goes_on = receipt, receipt.goes_on
         receipt.stores = [target.entry for target in self.targets]
         for target in self.targets:
             for hit in target.values:
                 receipt.add(hit)
         receipt.save()  # with all values, in case that this run is killed
         for target in self.targets:
+            if not (target.found.hits or goes_on):
+                target.settle()
+                continue
             work = partial(target.execute, receipt=receipt, blobs=self._blobs)
             try:
                 await target.attempt(OpenMode.CHANGE, work)

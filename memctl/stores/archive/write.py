@@ -459,16 +459,16 @@ def rewritten(
         results: list[TextResult] = []
         fields: dict[str, str] = {}
         for name, text in (("summary", memory.summary), ("extra", memory.extra)):
-            if text and any(True for _ in rewriter.suspects([text.encode()])):
+            if text and rewriter.is_suspect(text.encode()):
                 found = rewriter.rewrite(text.encode())
-                results.append(TextResult(place, found.hits, found.left, found.signed))
+                results.append(found.at(place))
                 fields |= {name: found.text.decode()} if found.hits else {}
         if writer is not None:
             writer.section(with_fields(old.line, **fields) if fields else old.line)
         for run in old.runs():
             for at in rewriter.suspects([bytes(line) for line in run]):
                 found = rewriter.rewrite(bytes(run[at]))
-                results.append(TextResult(place, found.hits, found.left, found.signed))
+                results.append(found.at(place))
                 run[at] = type(run[at])(found.text)  # a long line keeps its line end
             if writer is not None:
                 writer.copy(uncut(run), len(run))

@@ -113,7 +113,7 @@ class CodexStore(SessionFilesStore):
                     yield result
 
     def _forget_places(self, path: Path, ids: Iterable[str]) -> None:
-        """Delete the rows that say what is where in sessions."""
+        """Delete the rows with the places of lines in the files of sessions."""
         with self._database(path) as database:
             for table in _PROJECTION.intersection(_tables(database)):
                 sql = f'DELETE FROM "{table}" WHERE thread_id = ?'

@@ -531,18 +531,21 @@ class TableStore(SqlStore):
             if where.has_key(key):
                 yield key
 
-    async def rename(self, moves: Map[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+    @property
+    def named(self) -> Sequence[Named]:
         mapping, columns = self.mapping, self.mapping.columns
         app = mapping.app_name
-        of_users, places = [], []
+        found = []
         for table in mapping.sessions:
             names = table.names
             named = Named(table.table, names.get("session", ""), names.get("user", ""))
-            named = named._replace(app=(names["app"], app)) if "app" in names else named
-            places += [named] if named.session else []
-            of_users += [named] if named.user and not named.session else []
+            found.append(named._replace(app=(names["app"], app)) if "app" in names else named)
         own = Named(mapping.table, columns["session"], columns.get("user", ""))
-        places.append(own._replace(app=(mapping.app, app)) if mapping.app else own)
+        return [*found, own._replace(app=(mapping.app, app)) if mapping.app else own]
+
+    async def rename(self, moves: Map[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        places = [one for one in self.named if one.session]
+        of_users = [one for one in self.named if one.user and not one.session]
         renaming = Renaming(self.database, {one.table for one in (*places, *of_users)})
         await renaming.find()
         async with self.database.connect() as connection, self.database.erasing(connection):

@@ -1,4 +1,4 @@
-"""Tests that renamed memories are the same under their new names, and that no others change."""
+"""Tests of renames: a memory is the same under its new name, and no other memory changes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Replacing(Rewriter):
     def suspects(self, some: Sequence[bytes]) -> Iterable[int]:
         return [at for at, text in enumerate(some) if SECRET.encode() in text]
 
-    def rewrite(self, text: bytes) -> Rewritten:
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:  # noqa: ARG002
         hits = [Hit("text", SECRET)] * text.count(SECRET.encode())
         return Rewritten(text.replace(SECRET.encode(), GONE.encode()), hits, [])
 

@@ -1,14 +1,13 @@
-"""The texts in a MessagePack value, given to a rewriter: what LangGraph's checkpoints hold.
+"""Bytes that are given to a rewriter: a text, a value of MessagePack, or neither.
 
-A value is walked through byte by byte, so that every other byte of it stays.  The content of an
-extension may be a value, too.
+LangGraph's checkpoints are values of MessagePack.  A value is walked through byte by byte, so that
+every other byte of it stays.  The content of an extension may be a value, too.
 
 Source: the specification of MessagePack, https://github.com/msgpack/msgpack/blob/master/spec.md.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import NamedTuple
 
@@ -29,7 +28,10 @@ _SIZED = {
 _FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
-class NotMessagePack(ValueError):
+IS_BINARY = "it is in binary data, which memctl does not rewrite"
+
+
+class _NotMessagePack(ValueError):
     """The bytes are not one value of MessagePack."""
 
 
@@ -40,19 +42,29 @@ class _Head(NamedTuple):
     """The first byte behind the head."""
 
 
-def rewritten(data: bytes, rewriter: Rewriter) -> Rewritten:
-    """Return a value of MessagePack with other texts.
+def rewrite_bytes(data: bytes, rewriter: Rewriter, key: str = "") -> Rewritten:
+    """Return bytes with other texts; ``key`` is as for ``Rewriter.rewrite``.
 
-    Raises:
-        NotMessagePack: the bytes are not one value.
+    Of bytes that are neither text nor MessagePack, all values stay.
     """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        try:
+            return _rewritten(data, rewriter)
+        except _NotMessagePack:
+            return Rewritten(data, [], rewriter.stays(data.decode("latin-1"), IS_BINARY))
+    return rewriter.rewrite(data, key)
+
+
+def _rewritten(data: bytes, rewriter: Rewriter) -> Rewritten:
     walk = _Walk(data, rewriter)
     try:
         end = walk.value(0, "")
     except (IndexError, struct.error, UnicodeDecodeError, RecursionError) as error:
-        raise NotMessagePack(str(error)) from error
+        raise _NotMessagePack(str(error)) from error
     if end != len(data):
-        raise NotMessagePack("bytes follow the value")
+        raise _NotMessagePack("bytes follow the value")
     return Rewritten(b"".join(walk.pieces), walk.found.hits, walk.found.left, walk.found.signed)
 
 
@@ -88,7 +100,7 @@ class _Walk:
             return at
         end = head.at + head.size
         if end > len(self._data):
-            raise NotMessagePack("the value is cut off")
+            raise _NotMessagePack("the value is cut off")
         self.pieces.append(self._data[at:end])
         return end
 
@@ -107,7 +119,7 @@ class _Walk:
         if first in _FIXED_EXTENSIONS:
             return _Head("ext", _FIXED_EXTENSIONS[first], at + 2)
         if first not in _SIZED:
-            raise NotMessagePack(f"the byte {first:#x} begins no value")
+            raise _NotMessagePack(f"the byte {first:#x} begins no value")
         form, kind = _SIZED[first]
         [size] = struct.unpack_from(form, self._data, at + 1)
         return _Head(kind, size, at + 1 + struct.calcsize(form) + (kind == "ext"))
@@ -116,18 +128,18 @@ class _Walk:
         """Return the end of the key of a map."""
         head = self._head(at)
         if head.kind in ("array", "map", "ext"):
-            raise NotMessagePack("a key of a map is not plain")
+            raise _NotMessagePack("a key of a map is not plain")
         return head.at + head.size
 
     def _extension(self, at: int, head: _Head) -> int:
         end = head.at + head.size
         content = self._data[head.at : end]
         if len(content) < head.size:
-            raise NotMessagePack("the value is cut off")
+            raise _NotMessagePack("the value is cut off")
         code = self._data[head.at - 1 : head.at]
         try:
-            new = rewritten(content, self._rewriter)
-        except NotMessagePack:
+            new = _rewritten(content, self._rewriter)
+        except _NotMessagePack:
             self.pieces.append(self._data[at:end])
             return end
         self._add(new)
@@ -142,17 +154,15 @@ class _Walk:
         end = head.at + head.size
         text = self._data[head.at : end]
         if len(text) < head.size:
-            raise NotMessagePack("the value is cut off")
+            raise _NotMessagePack("the value is cut off")
         text.decode()
-        if not any(True for _ in self._rewriter.suspects([text])):
+        if not self._rewriter.is_suspect(text):
             self.pieces.append(self._data[at:end])
             return
-        # As a member of an object in JSON: the key says whether it is an id.
-        new = self._rewriter.rewrite(json.dumps({key: text.decode()}).encode())
+        new = self._rewriter.rewrite(text, key)
         self._add(new)
         if new.hits:
-            text = json.loads(new.text)[key].encode()
-            self.pieces.append(b"\xdb" + struct.pack(">I", len(text)) + text)
+            self.pieces.append(b"\xdb" + struct.pack(">I", len(new.text)) + new.text)
         else:
             self.pieces.append(self._data[at:end])
 
