@@ -54,6 +54,8 @@ def value_end(text: bytes, start: int, limit: int | None = None) -> int | None:
 class Walk:
     """A position in a JSON text that moves from value to value; ``at`` is the position.
 
+    ``key_at`` is the position of the key that ``members`` has yielded.
+
     Raises (all methods):
         ValueError: the text is not JSON.
     """
@@ -61,6 +63,7 @@ class Walk:
     def __init__(self, text: bytes, at: int = 0) -> None:
         self.text = text
         self.at = at
+        self.key_at = at
 
     def start(self) -> int:
         """Skip white space; return the position of the next value or delimiter."""
@@ -97,6 +100,7 @@ class Walk:
         while True:
             if not self.begins(b'"'):
                 raise self.fault("a key was expected")
+            self.key_at = self.at
             key: str = self.value()
             self.next(b":")
             yield key

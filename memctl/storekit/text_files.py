@@ -24,7 +24,8 @@ _IN_LINES = (".jsonl", ".ndjson")
 
 In other files, a value may have several lines, such as a private key.
 """
-_COMPRESSED = ".zst"
+COMPRESSED = ".zst"
+"""The end of the name of a compressed file."""
 
 Refuse = Callable[[Path], str]
 """Returns why a file must stay as it is; an empty text if it may change."""
@@ -81,7 +82,7 @@ class _TextFile:
         self._path = path
         self._rewriter = rewriter
         self._place = visible(os.path.relpath(path, root) if path != root else path.name)
-        self._name = path.name.removesuffix(_COMPRESSED)
+        self._name = path.name.removesuffix(COMPRESSED)
         self._results: list[TextResult] = []
 
     def rewrite(self, *, writes: bool, refuse: Refuse) -> list[TextResult]:
@@ -90,7 +91,7 @@ class _TextFile:
         named = [in_name] if in_name.left else []
         try:
             with system_errors(self._path, "read"):
-                before = _signature(self._path)
+                before = signature(self._path)
                 if not self._is_suspect():
                     return named
                 if writes and not (why := refuse(self._path)):
@@ -103,7 +104,7 @@ class _TextFile:
         return named + [one.failed(why) if writes else one for one in found]
 
     def _is_suspect(self) -> bool:
-        with self._opened() as file:
+        with opened(self._path) as file:
             for some in grouped(self._texts(file), lambda text: (len(text), 1), PAGE_BYTES):
                 if any(True for _ in self._rewriter.suspects(some)):
                     return True
@@ -111,28 +112,19 @@ class _TextFile:
 
     def _found(self) -> list[TextResult]:
         self._results.clear()
-        with self._opened() as file:
+        with opened(self._path) as file:
             for _ in self._new_texts(file):
                 pass
         return list(self._results)
 
     def _replace(self, before: tuple[int, ...]) -> list[TextResult]:
         self._results.clear()
-        with self._opened() as file, AtomicFile(self._path) as new:
-            is_packed = self._path.name.endswith(_COMPRESSED)
-            frame = ZstdCompressor() if is_packed else None
-            for text in self._new_texts(file):
-                new.write(text if frame is None else frame.compress(text))
-            if frame is not None:
-                new.write(frame.flush())
-            if not any(one.hits for one in self._results):
-                return list(self._results)
-            new.sync()
-            new.set_time(before[1])
-            if _signature(self._path) != before:
-                return [one.failed(CHANGED_MEANWHILE) for one in self._results]
-            new.commit()
-        return list(self._results)
+        if replace_texts(self._path, before, self._new_texts, self._is_changed):
+            return list(self._results)
+        return [one.failed(CHANGED_MEANWHILE) for one in self._results]
+
+    def _is_changed(self) -> bool:
+        return any(one.hits for one in self._results)
 
     def _new_texts(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the texts of the file after the rewrite."""
@@ -151,12 +143,44 @@ class _TextFile:
         else:
             yield file.read()
 
-    def _opened(self) -> IO[bytes]:
-        if self._path.name.endswith(_COMPRESSED):
-            return BufferedReader(ZstdFile(self._path))
-        return self._path.open("rb")
+
+def opened(path: Path) -> IO[bytes]:
+    """Open a file to read its texts, which may be compressed."""
+    if path.name.endswith(COMPRESSED):
+        return BufferedReader(ZstdFile(path))
+    return path.open("rb")
 
 
-def _signature(path: Path) -> tuple[int, ...]:
+def signature(path: Path) -> tuple[int, ...]:
+    """Return numbers that differ after each change of a file."""
     about = path.stat()
     return about.st_size, about.st_mtime_ns, about.st_ino
+
+
+def replace_texts(
+    path: Path,
+    before: tuple[int, ...],
+    new_texts: Callable[[IO[bytes]], Iterator[bytes]],
+    is_changed: Callable[[], bool],
+) -> bool:
+    """Replace a file by a new one with its time, unless ``is_changed`` says that all is the same.
+
+    Return False if another program has changed the file since it had the signature ``before``.
+
+    Raises:
+        Unavailable: the operating system refuses to read or to write the file.
+    """
+    with opened(path) as file, AtomicFile(path) as new:
+        frame = ZstdCompressor() if path.name.endswith(COMPRESSED) else None
+        for text in new_texts(file):
+            new.write(text if frame is None else frame.compress(text))
+        if frame is not None:
+            new.write(frame.flush())
+        if not is_changed():
+            return True
+        new.sync()
+        new.set_time(before[1])
+        if signature(path) != before:
+            return False
+        new.commit()
+    return True
