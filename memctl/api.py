@@ -651,29 +651,32 @@ async def rename(
     *,
     user: tuple[str, str] | None = None,
     session: tuple[str, str] | None = None,
+    project: tuple[str, str] | None = None,
     merge: bool = False,
     blobs: str | Path | None = None,
     run: RunOptions | None = None,
 ) -> Changed:
     """Give a user or a session another name: ``user`` and ``session`` are the old and the new one.
 
+    ``project`` are the old and the new path of a folder, which sessions of coding agents follow.
     With ``merge``, the sessions become those of a user who exists.  ``blobs`` is the place of
     offloaded contents, which the user keeps.  ``run`` is as in ``delete``.
 
     Raises:
-        UsageError: not one of both is named, or the store cannot do this.
-        NotFound: there is no such user or session.
+        UsageError: not one of them is named, or the store cannot do this.
+        NotFound: there is no such user or session, or no session of the project.
         Conflict: the new name exists.
         Loss: a session is held.
         MemctlError: as ``delete``.
     """
     from memctl.ops.offload.blobs import Blobs
-    from memctl.ops.rename import RenameRun, names_of
+    from memctl.ops.rename import names_of
+    from memctl.ops.rename_project import renaming
 
-    names = names_of(user, session, merge=merge)
+    names = names_of(user, session, project, merge=merge)
     place = None if blobs is None else Blobs(os.fspath(blobs))
-    about = _record("rename", store.location), names.where, names, merge, place
-    return await _change(store, RenameRun(*about, options=_options(run)))
+    about = _record("rename", store.location), names, merge, place
+    return await _change(store, renaming(*about, options=_options(run)))
 
 
 async def _change(place: Store | Location, run: ChangeRun) -> Changed:

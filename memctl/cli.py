@@ -53,7 +53,7 @@ GROUPS = {
     "Change": {
         "delete": ("delete", "Delete the selected messages."),
         "mark": ("mark:app", "Add, remove, rename or list marks."),
-        "rename": ("rename", "Give a user or a session another name."),
+        "rename": ("rename", "Give a user, a session or a project another name."),
         "compress": ("compress", "Summarize old messages."),
         "offload": ("offload", "Move large contents out of messages, to files."),
         "rehydrate": ("rehydrate", "Put offloaded contents back into messages."),

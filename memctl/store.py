@@ -50,6 +50,7 @@ from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
+from memctl.storekit.projects import FoundProject, ProjectMove
 from memctl.storekit.texts import Rewriter, TextResult
 
 if TYPE_CHECKING:
@@ -250,7 +251,10 @@ class Features:
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` can repair."""
     renames: frozenset[str] = frozenset()
-    """The abilities of ``rename``: it names a ``user`` or a ``session``, or can ``merge`` users."""
+    """The abilities of ``rename``: it names a ``user`` or a ``session``, or can ``merge`` users.
+
+    With ``project``, ``rename_project`` lets sessions follow a folder that has moved.
+    """
 
     def capabilities(self) -> list[str]:
         """Return the names of the features for reports, such as ``["summaries", "ttl"]``."""
@@ -955,13 +959,18 @@ class Store(ABC):
     def refuse_rename(self, what: str) -> None:
         """Raise the error for a rename that the store does not do.
 
-        ``what`` is ``user``, ``session`` or, to make two users one, ``merge``.
+        ``what`` is ``user``, ``session``, ``project`` or, to make two users one, ``merge``.
 
         Raises:
             UsageError: as ``refuse_changes``; or ``what`` is not in ``Features.renames``.
         """
         if what in self.features.renames:
             return
+        if what == "project":
+            raise UsageError(
+                f"{self.label}: its memories name no folder that an agent worked in",
+                "--project is for the sessions of coding agents",
+            )
         if what == "merge" and "user" in self.features.renames:
             raise UsageError(
                 f"{self.label}: its users have more than sessions, so two cannot become one",
@@ -996,6 +1005,28 @@ class Store(ABC):
         Raises:
             Unavailable: the store is unreachable; sessions without a WriteResult may be renamed.
             BadData: the store refuses a name; nothing more is renamed.
+        """
+        raise NotImplementedError(self.kind)
+
+    async def find_project(self, move: ProjectMove) -> FoundProject:
+        """Return what the store has of a folder that agents worked in, and that has moved.
+
+        Only a store with ``project`` in ``Features.renames`` does this.
+
+        Raises:
+            Unavailable: the store is unreachable.
+            BadData: data that name folders are damaged.
+        """
+        raise NotImplementedError(self.kind)
+
+    def rename_project(self, move: ProjectMove, found: FoundProject) -> AsyncGenerator[WriteResult]:
+        """Let the ``found`` sessions follow a folder; yield a WriteResult for each.
+
+        Each file changes whole, or rows all at once.  If the process ends early, the same move does
+        the rest.  What is not of a session follows if no agent is at work on the found sessions.
+
+        Raises:
+            Unavailable: the store is unreachable; sessions without a WriteResult may be changed.
         """
         raise NotImplementedError(self.kind)
 

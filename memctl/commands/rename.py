@@ -1,7 +1,8 @@
-"""``memctl rename``: gives a user or a session another name."""
+"""``memctl rename``: gives a user, a session or a project another name."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from memctl.commands._change import change, confirm, refuse_unasked
@@ -22,6 +23,7 @@ from memctl.config.retention import read_policies
 from memctl.location import visible
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.rename import RenameRun, names_of
+from memctl.ops.rename_project import ProjectRun, renaming
 from memctl.output.changes import change_plan
 from memctl.reports.change import RenameReport, RewrittenMessages
 from memctl.text.numbers import count
@@ -38,6 +40,10 @@ def rename(
         tuple[str, str] | None,
         selecting("--session OLD NEW", "The name of a session, and the new one."),
     ] = None,
+    project: Annotated[
+        tuple[str, str] | None,
+        selecting("--project OLD NEW", "The folder of a project, and where it is now."),
+    ] = None,
     merge: Annotated[
         bool, selecting("--merge", "Give the sessions to the user NEW, who exists.")
     ] = False,
@@ -48,30 +54,33 @@ def rename(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give a user or a session another name.
+    """Give a user, a session or a project another name.
 
     All that the store keeps of it moves at once: messages, marks, times, states. A name that exists
-    is refused; --merge makes two users one, if they share no session. Asks; scripts use --yes.
+    is refused; --merge makes two users one, if they share no session. With --project, sessions of
+    coding agents follow a folder that was moved, with its subfolders. Asks; scripts use --yes.
     memctl undo gives the old name back. Run it again if it was interrupted.
 
     Examples:
       memctl rename agents.db --user ada ada@example.com --dry-run
       memctl rename prod --user ada2 ada --merge --yes
       memctl rename agents.db --session s1 kyoto-trip
+      memctl rename claude-code: --project ~/shop ~/work/shop
     """
-    names = names_of(user, session, merge=merge)
+    names = names_of(user, session, project, merge=merge)
     if not dry_run:
         refuse_unasked(yes)
     location = changeable(run, store, names.where, None)
-    renaming = RenameRun(
+    changing = renaming(
         record(run, "rename", store, location),
-        names.where,
         names,
         merge,
         Blobs(place) if (place := blobs or read_offload(run.configuration()).to) else None,
         options=run_options(run, dry_run=dry_run),
     )
 
+    if names.what == "project" and not os.path.isdir(names.new):
+        run.output.note(f"there is no folder {visible(names.new)} on this machine")
     for policy in read_policies(run.configuration()):
         chosen = policy.where.users if names.what == "user" else policy.where.sessions
         if names.old in chosen:
@@ -81,16 +90,16 @@ def rename(
             )
 
     def ask() -> None:
-        run.output.show(change_plan(renaming.report))
-        number = count(renaming.report.planned.memories, "memory")
+        run.output.show(change_plan(changing.report))
+        number = count(changing.report.planned.memories, "memory")
         place = visible(location.label)
         to = visible(repr(names.new))
         confirm(f"rename {names.what} {visible(repr(names.old))} to {to}: {number} of {place}?")
 
-    change(run.output, _Outcome(renaming, location), None if yes else ask)
+    change(run.output, _Outcome(changing, location), None if yes else ask)
 
 
-class _Outcome(ChangeOutcome[RenameRun]):
+class _Outcome(ChangeOutcome[RenameRun | ProjectRun]):
     def report(self) -> RenameReport:
         fields = self.fields()
         done, planned = self.changes.done.messages, self.changes.planned.messages

@@ -27,7 +27,7 @@ from memctl.journal.changes import (
 )
 from memctl.journal.files import refusals, replace_file, sync_folder
 from memctl.journal.lines import sealed, unsealed
-from memctl.journal.renames import read_moves, write_moves
+from memctl.journal.renames import read_moves, read_project, write_moves, write_project
 from memctl.journal.runs import BEFORE, Run, Runs, archives_in
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
@@ -137,6 +137,8 @@ class RunEraser:
             for record in repairs.read_records(folder / name)
         ]
         moves = [self._is_of(pair) for pair in read_moves(folder).items()]
+        if (project := read_project(folder)) is not None:
+            moves += map(self._concerns, project.sessions or ())
         found = len(gone) + sum(concerned for concerned, _ in of_repairs) + sum(moves)
         kept = len(keys - gone) + sum(others for _, others in of_repairs)
         return found, kept + len(moves) - sum(moves)
@@ -169,6 +171,10 @@ class RunEraser:
         _replace(folder / BEFORE, lines)
         if moves := read_moves(folder):
             write_moves(folder, dict(pair for pair in moves.items() if not self._is_of(pair)))
+        if (project := read_project(folder)) is not None:
+            write_project(
+                folder, project.without([*filter(self._concerns, project.sessions or ())])
+            )
         for name in repairs.FILES:
             records = [self._without(record) for record in repairs.read_records(folder / name)]
             kept = [sealed(record) for record in reversed(records) if record is not None]

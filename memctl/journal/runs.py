@@ -9,6 +9,7 @@
     RUN/replaced-2.ndjson.zst makes several: the last one with a memory counts
     RUN/repairs.ndjson        the repairs besides messages (see ``repairs``)
     RUN/renames.ndjson        the old and the new names of sessions (see ``renames``)
+    RUN/project.ndjson        what followed a folder that has moved (see ``renames``)
     RUN/quarantine.ndjson     damaged data that a repair moved out of the store
     RUN/before.ndjson         notes of the store on changed memories (``WriteResult``)
     RUN/running               locked while the run goes on
@@ -63,11 +64,12 @@ from memctl.journal.files import (
     replace_file,
 )
 from memctl.journal.lines import sealed, unsealed
-from memctl.journal.renames import RENAMES, read_moves
+from memctl.journal.renames import PROJECT, RENAMES, read_moves, read_project
 from memctl.journal.retention import Retention
 from memctl.location import SECRET_QUERY, Location, redact
 from memctl.model import Edit, MemoryKey, WriteResult
 from memctl.shard import Shard
+from memctl.storekit.projects import ProjectMove
 
 REPLACED = "replaced.ndjson.zst"
 RUNNING, CUT_SHORT = "running", "cut-short"
@@ -686,7 +688,8 @@ class Runs:
         if left.exists() and is_growing(left):
             return True
         return any(
-            (folder / name).exists() for name in (first.name, REPLACED, RENAMES, *repairs.FILES)
+            (folder / name).exists()
+            for name in (first.name, REPLACED, RENAMES, PROJECT, *repairs.FILES)
         )
 
     def renamed(self, run: Run) -> dict[MemoryKey, MemoryKey]:
@@ -696,6 +699,14 @@ class Runs:
             BadData: the record is damaged.
         """
         return read_moves(self.folder / run.id)
+
+    def moved_project(self, run: Run) -> ProjectMove | None:
+        """Return the move of a folder that sessions followed in a run; None if none did.
+
+        Raises:
+            BadData: the record is damaged.
+        """
+        return read_project(self.folder / run.id)
 
     def before(self, run: Run) -> Notes:
         """Return the notes of the store on the memories that a run changed."""

@@ -17,7 +17,7 @@ import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -70,12 +70,22 @@ from memctl.storekit.files import (
     sync_folder,
     system_errors,
 )
+from memctl.storekit.projects import (
+    FoundProject,
+    MovedFile,
+    MovedText,
+    ProjectMove,
+    Steps,
+    move_paths,
+)
 from memctl.storekit.simple import CHANGED
-from memctl.storekit.text_files import files_below
+from memctl.storekit.text_files import COMPRESSED, files_below, replace_texts, signature
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-COMPRESSED = ".zst"
-"""The end of the name of a session file that is compressed; memctl writes it as a plain one."""
+Pairs = list[tuple[str, str]]
+"""The old and the new path of files, in the folder of the store."""
+MoveLines = Callable[[Iterable[bytes]], Iterator[MovedText]]
+"""Makes the lines that a file has after the move of a folder."""
 
 
 class Ending(StrEnum):
@@ -110,10 +120,14 @@ class SessionFile(NamedTuple):
 class SessionFilesStore(Store):
     """A folder of a coding agent with a file for each session."""
 
-    features = Features(marks=frozenset(), duplicate_ids=True, whole_memories=True)
+    features = Features(
+        marks=frozenset(), duplicate_ids=True, whole_memories=True, renames=frozenset({"project"})
+    )
     dialect: SessionLines
     text_roots: ClassVar[tuple[str, ...]]
     """The files and folders with texts of sessions, and with what users have typed."""
+    folder_places: ClassVar[tuple[Steps, ...]]
+    """The places in a line of a session with the path of a folder."""
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -155,6 +169,22 @@ class SessionFilesStore(Store):
     @abstractmethod
     def told(self, info: MemoryInfo, line: SessionLineView) -> None:
         """Set the title and the project in ``info`` as far as a line of the session says them."""
+
+    @abstractmethod
+    def new_places(self, session: SessionFile, folders: Sequence[str], move: ProjectMove) -> Pairs:
+        """Return where the files of a session are now, and where after the move of a folder.
+
+        ``folders`` are the folders in the session that have moved.
+        """
+
+    def find_further(self, move: ProjectMove, found: FoundProject) -> None:
+        """Add what names a folder outside of the files of sessions to ``found``."""
+
+    def move_further(self, move: ProjectMove, found: FoundProject) -> None:
+        """Let follow what ``find_further`` has found, besides files with other places."""
+
+    def about_to_move(self, session: SessionFile, move: ProjectMove) -> None:
+        """Let follow what is kept about a session outside of its files, before these change."""
 
     # The place
 
@@ -462,6 +492,154 @@ class SessionFilesStore(Store):
                 return why.message
         return ""
 
+    # Folders that have moved
+
+    async def find_project(self, move: ProjectMove) -> FoundProject:
+        return await in_thread(partial(self._find_project, move))
+
+    def _find_project(self, move: ProjectMove) -> FoundProject:
+        found = FoundProject(files=[*move.files])
+        waiting = {file.session for file in move.files if os.path.lexists(self.folder / file.old)}
+        for key, session in self._sessions().items():
+            if move.takes(key):
+                try:
+                    self._find_in(session, move, found, waiting)
+                except BadData as error:
+                    found.failures[key] = Failure("damaged", error.message)
+        self._find_twins(move, found)
+        self.find_further(move, found)
+        there = [file for file in found.files if os.path.lexists(self.folder / file.new)]
+        found.conflicts += [file.new for file in there if os.path.lexists(self.folder / file.old)]
+        return found
+
+    def _find_twins(self, move: ProjectMove, found: FoundProject) -> None:
+        """Find the sessions that are two files, and name the folder."""
+        for place in self.places():
+            id = self.id_in(place)
+            key = MemoryKey("", "") if id is None else self._names(id, place)
+            if id is not None and key in self.left_out.failures and move.takes(key):
+                of_one = FoundProject()
+                self._find_in(SessionFile(key, id, place), move, of_one)
+                found.conflicts += [place] if of_one.sessions or of_one.failures else []
+
+    def _find_in(
+        self,
+        session: SessionFile,
+        move: ProjectMove,
+        found: FoundProject,
+        waiting: Collection[str] = (),
+    ) -> None:
+        """Add a session to ``found``, if it names the folder, or is ``waiting`` for its files."""
+        texts = [
+            text
+            for place in self._with_folders(session)
+            for text in self._moved(session, place, move)
+        ]
+        paths = list(dict.fromkeys(path for text in texts for path in text.paths))
+        follows = bool(paths) or session.id in waiting
+        if follows and (why := self.busy(session)):
+            found.failures[session.key] = why
+        elif follows:
+            found.sessions.append(session.key)
+            found.kept += [spot for text in texts for spot in text.kept]
+            found.left += [path for text in texts for path in text.left]
+            if move.sessions is None:
+                pairs = self.new_places(session, paths, move)
+                found.files += [MovedFile(session.id, *pair) for pair in pairs]
+
+    def _with_folders(self, session: SessionFile) -> list[str]:
+        """Return the paths of the files of a session that have places of folders."""
+        ends = (".jsonl", f".jsonl{COMPRESSED}", ".meta.json")
+        return [session.place, *(one for one in self._files(session) if one.endswith(ends))]
+
+    def _moved(self, session: SessionFile, place: str, move: ProjectMove) -> Iterator[MovedText]:
+        """Yield what the lines of a file have of a folder that has moved, without the texts."""
+        with self.opened(place) as lines:
+            for text in self.moved_lines(session, place, move, lines):
+                if text.paths or text.kept or text.left:
+                    yield text._replace(text=b"")
+
+    def moved_lines(
+        self, session: SessionFile, place: str, move: ProjectMove, lines: Iterable[bytes]
+    ) -> Iterator[MovedText]:
+        """Yield the lines of a file of a session after the move of a folder."""
+        spot = place[place.index(session.id) :]  # the same wherever the session is
+        for number, line in enumerate(lines):
+            yield move_paths(line, self.folder_places, move, f"{spot}:{number}")
+
+    async def rename_project(
+        self, move: ProjectMove, found: FoundProject
+    ) -> AsyncGenerator[WriteResult]:
+        sessions = await in_thread(self._sessions)
+        files: dict[str, Pairs] = {}
+        for file in found.files:
+            files.setdefault(file.session, []).append((file.old, file.new))
+        for key in found.sessions:
+            session = sessions.get(key)
+            if session is None:
+                yield WriteResult(key, failure=Failure("changed", "the session is gone"))
+                continue
+            pairs = files.get(session.id, [])
+            result = await in_thread(partial(self._rename_project, session, move, pairs))
+            if result.failure is not None:
+                found.failures[key] = result.failure
+            yield result
+        if not found.is_at_work:
+            await in_thread(partial(self._move_files, files.get("", [])))
+            await in_thread(partial(self.move_further, move, found))
+
+    def _rename_project(self, session: SessionFile, move: ProjectMove, files: Pairs) -> WriteResult:
+        if why := self.busy(session):
+            return WriteResult(session.key, failure=why)
+        self._move_files(files)
+        place = dict(files).get(session.place, session.place)
+        if place != session.place and os.path.lexists(self.folder / session.place):
+            text = "the new folder has a session of this id since"
+            return WriteResult(session.key, failure=Failure("conflict", text))
+        session = session._replace(place=place)
+        self.about_to_move(session, move)
+        for place in self._with_folders(session):
+            moved = partial(self.moved_lines, session, place, move)
+            if not self.replace_paths(self.folder / place, moved):
+                return WriteResult(session.key, failure=CHANGED)
+        return WriteResult(session.key)
+
+    def followers(self, move: ProjectMove, found: FoundProject) -> Callable[[object], bool]:
+        """Return what tells by an id whether the data of a session may follow.
+
+        The data of sessions that are not there any more may.
+        """
+        sessions = self._sessions().items()
+        known = {
+            session.id: key not in found.failures and move.takes(key) for key, session in sessions
+        }
+        return lambda id: known.get(str(id), True)
+
+    def _move_files(self, pairs: Pairs) -> None:
+        """Give files their new places; one whose place is not free stays as it is."""
+        for old, new in pairs:
+            path = self.folder / new
+            if os.path.lexists(self.folder / old) and not os.path.lexists(path):
+                with system_errors(path, "write"):
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._rename([(old, new)])
+        self._tidy(old for old, _ in pairs)
+
+    def replace_paths(self, path: Path, moved: MoveLines) -> bool:
+        """Replace a file by what ``moved`` makes of its lines.
+
+        Return False if another program has changed the file meanwhile.
+        """
+        changed = list[str]()
+
+        def texts(lines: Iterable[bytes]) -> Iterator[bytes]:
+            for text in moved(lines):
+                changed.extend(text.paths[:1])
+                yield text.text
+
+        with system_errors(path, "write"):
+            return replace_texts(path, signature(path), texts, lambda: bool(changed))
+
     # Writing
 
     async def write(
@@ -632,12 +810,17 @@ class SessionFilesStore(Store):
             path = self.folder / place
             with system_errors(path, "write"):
                 path.unlink(missing_ok=True)
-        folders = {parent for place in files for parent in Path(place).parents}
+        self._tidy(files)
+
+    def _tidy(self, places: Iterable[str]) -> None:
+        """Remove the folders that are empty without these files, durably."""
+        files = [Path(place) for place in places]
+        folders = {parent for file in files for parent in file.parents}
         for folder in sorted(folders, key=lambda one: -len(one.parts)):
             if len(folder.parts) > 1:
                 with suppress(OSError):  # it is not empty, or is gone
                     (self.folder / folder).rmdir()
-        for folder in {Path(place).parent for place in files}:
+        for folder in {file.parent for file in files}:
             with suppress(NotFound):  # it was empty
                 sync_folder(self.folder / folder)
 

@@ -34,13 +34,20 @@ from memctl.errors import BadData, Failure
 from memctl.json import jsonio
 from memctl.layouts.sql import of_shape
 from memctl.location import Location, visible
-from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, StoredMessage
+from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import Small
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.files import system_errors
+from memctl.storekit.projects import (
+    FoundProject,
+    MovedText,
+    ProjectMove,
+    Steps,
+    move_paths,
+)
 from memctl.storekit.simple import MADE, Rejected
 
 _QUIET = 60.0
@@ -59,6 +66,30 @@ class TableOf(NamedTuple):
     """The columns that order the rows of a session; the key if empty."""
 
 
+class FolderColumn(NamedTuple):
+    """A column with paths of folders: a path, or JSON with paths at ``places``.
+
+    ``id`` and ``session`` are the columns that name a row, and its session; that may be empty.
+    ``rooted`` is a column with a path: if ``column`` has it without its first ``/``, that is one.
+    """
+
+    table: str
+    id: str
+    session: str
+    column: str
+    places: tuple[Steps, ...] = ()
+    rooted: str = ""
+
+
+class _MovedRow(NamedTuple):
+    """The value of a ``FolderColumn`` after the move of a folder."""
+
+    number: int
+    session: MemoryKey | None
+    value: str
+    moved: MovedText
+
+
 class _Counts(NamedTuple):
     """The counts of the messages of a session, and the times of the first and the last."""
 
@@ -74,7 +105,13 @@ class SessionRowsStore(RowStore):
     ``?project=`` names the folder whose sessions alone the store shows.
     """
 
-    features = Features(marks=frozenset(), empty=True, duplicate_ids=True, whole_memories=True)
+    features = Features(
+        marks=frozenset(),
+        empty=True,
+        duplicate_ids=True,
+        whole_memories=True,
+        renames=frozenset({"project"}),
+    )
     misnamed = "its id is not a text"
     file: ClassVar[str]
     """The name of the file in the folder of the program."""
@@ -94,6 +131,8 @@ class SessionRowsStore(RowStore):
     """The column of a session that names its parent."""
     folder: ClassVar[str]
     """The column of a session with the folder in which the program worked."""
+    folders: ClassVar[tuple[FolderColumn, ...]]
+    """The columns with folders; all may be missing."""
     created: ClassVar[tuple[str, float]]
     """The column of a message with its time, and its units in a second."""
     updated: ClassVar[tuple[str, float]]
@@ -135,7 +174,7 @@ class SessionRowsStore(RowStore):
         self.tables = tuple(table for name, table in found.items() if name not in dropped)
         self.erased = tuple(table for name, table in found.items() if name in dropped)
         self.own_tables = frozenset(found)
-        self._there = frozenset(there)
+        self._there = {name: frozenset(columns) for name, columns in there.items()}
 
     @property
     def text_tables(self) -> Sequence[str]:
@@ -367,6 +406,104 @@ class SessionRowsStore(RowStore):
         )
         self.warnings += [] if text in self.warnings else [text]
 
+    # Folders that have moved
+
+    async def find_project(self, move: ProjectMove) -> FoundProject:
+        found = FoundProject()
+        async with self.database.snapshot() as connection:
+            await self._find_project(connection, move, found)
+        return found
+
+    async def _find_project(
+        self, connection: AsyncConnection, move: ProjectMove, found: FoundProject
+    ) -> None:
+        sessions: dict[MemoryKey, None] = {}
+        for column in self.folders:
+            async with aclosing(self._moved_rows(connection, column, move)) as rows:
+                async for row in rows:
+                    found.kept += row.moved.kept
+                    if row.session is None:
+                        found.further = found.further or bool(row.moved.paths)
+                    elif row.moved.paths:
+                        sessions[row.session] = None
+        names = [key.session for key in sessions]
+        found.failures |= await self._at_work_in(connection, names)
+        found.sessions = [key for key in sessions if key not in found.failures]
+
+    async def _moved_rows(
+        self, connection: AsyncConnection, of: FolderColumn, move: ProjectMove
+    ) -> AsyncGenerator[_MovedRow]:
+        """Yield the rows with the old or the new path that the move may change."""
+        if not {of.id, of.column} <= self._there.get(of.table, frozenset()):
+            return
+        table, id, column = map(self.database.syntax.quoted, (of.table, of.id, of.column))
+        session = self.database.syntax.quoted(of.session) if of.session else "NULL"
+        values = {
+            name: (jsonio.dumps(path).decode()[1:-1] if of.places else path)
+            for name, path in (("old", move.old), ("new", move.new))
+        }
+        stored = column
+        if of.rooted:
+            stored, rooted = f"'/' || {column}", self.database.syntax.quoted(of.rooted)
+            stored = f"CASE WHEN {stored} = {rooted} THEN {stored} END"
+        sql = f"SELECT rowid FROM {table} WHERE instr({stored}, :old) OR instr({stored}, :new)"
+        numbers = [row[0] for row in await self.database.fetch_all(connection, sql, values)]
+        sql = f"SELECT rowid, {id}, {session}, {stored} FROM {table} WHERE rowid IN :numbers"
+        for some in pieces(numbers):
+            rows = await self.database.fetch_all(connection, sql, {"numbers": some})
+            for number, name, of_session, value in rows:
+                key = None if of_session is None else MemoryKey("", of_session)
+                moved = _moved(of, value, move, f"{of.table}:{name}:{of.column}")
+                if (key is None or move.takes(key)) and (moved.paths or moved.kept):
+                    yield _MovedRow(number, key, value, moved)
+
+    async def rename_project(
+        self, move: ProjectMove, found: FoundProject
+    ) -> AsyncGenerator[WriteResult]:
+        """Change all rows in one transaction; sessions that an agent is at work on stay."""
+        async with self.database.connect() as connection, self.database.erasing(connection):
+            names = [key.session for key in found.sessions]
+            found.failures |= await self._at_work_in(connection, names)
+            for column in self.folders:
+                async with aclosing(self._moved_rows(connection, column, move)) as rows:
+                    async for row in rows:
+                        stays = (
+                            found.is_at_work
+                            if row.session is None
+                            else row.session in found.failures
+                        )
+                        if row.moved.paths and not stays:
+                            await self._move_row(connection, column, row, found)
+        for key in found.sessions:
+            yield WriteResult(key, failure=found.failures.get(key))
+
+    async def _move_row(
+        self, connection: AsyncConnection, of: FolderColumn, row: _MovedRow, found: FoundProject
+    ) -> None:
+        table, column = map(self.database.syntax.quoted, (of.table, of.column))
+        sql = f"UPDATE OR IGNORE {table} SET {column} = :value WHERE rowid = :number"
+        value = row.moved.text.decode("utf-8", "surrogateescape")
+        values = {"value": value[1:] if of.rooted else value, "number": row.number}
+        if not await self.database.change(connection, sql, values):
+            found.left.append(f"the table {of.table} for {row.value}")
+
+    async def _at_work_in(
+        self, connection: AsyncConnection, names: Sequence[str]
+    ) -> dict[MemoryKey, Failure]:
+        """Return why sessions must be left alone, if an agent is at work on them."""
+        quoted = self.database.syntax.quoted
+        session, updated = map(quoted, (self.log.session, self.updated[0]))
+        sql = (
+            f"SELECT {session}, MAX({updated}) FROM {quoted(self.log.name)} "
+            f"WHERE {session} IN :names GROUP BY {session}"
+        )
+        found = {}
+        for some in pieces(names):
+            for name, last in await self.database.fetch_all(connection, sql, {"names": some}):
+                if why := self._at_work([last]):
+                    found[MemoryKey("", name)] = Failure("locked", why)
+        return found
+
     # Erasing
 
     async def _erase_sessions(
@@ -386,16 +523,8 @@ class SessionRowsStore(RowStore):
     async def count_messages(
         self, connection: AsyncConnection, rows: dict[str, int]
     ) -> dict[str, int]:
-        quoted = self.database.syntax.quoted
-        session, updated = map(quoted, (self.log.session, self.updated[0]))
-        sql = (
-            f"SELECT MAX({updated}) FROM {quoted(self.log.name)} WHERE {session} IN :names "
-            f"GROUP BY {session}"
-        )
-        for some in pieces(sorted(rows)):
-            for (last,) in await self.database.fetch_all(connection, sql, {"names": some}):
-                if why := self._at_work([last]):
-                    raise RejectedValue(why, "locked")
+        for failure in (await self._at_work_in(connection, sorted(rows))).values():
+            raise RejectedValue(failure.message, failure.code)
         return rows
 
     async def erase_users(self, connection: AsyncConnection, users: Iterable[str]) -> None:  # noqa: ARG002
@@ -405,13 +534,25 @@ class SessionRowsStore(RowStore):
     async def forget_words(self, connection: AsyncConnection) -> None:
         quoted = self.database.syntax.quoted
         async with self.database.transaction(connection):
-            for name in map(quoted, self._there.intersection(self.indexes)):
+            for name in map(quoted, self._there.keys() & set(self.indexes)):
                 sql = f"INSERT INTO {name}({name}) VALUES ('optimize')"
                 await self.database.change(connection, sql, {})
 
     async def side_effects(self, where: Selection, deletion: Deletion) -> list[str]:
         own = {Trigger(self.log.name, "trigger", name).text for name in self.triggers}
         return [text for text in await super().side_effects(where, deletion) if text not in own]
+
+
+def _moved(of: FolderColumn, value: Any, move: ProjectMove, spot: str) -> MovedText:
+    if not isinstance(value, str):
+        return MovedText(b"", [], [], [])
+    if of.places:
+        return move_paths(value.encode("utf-8", "surrogateescape"), of.places, move, spot)
+    new = "" if spot in move.kept else move.path(value)
+    paths = [value] if new not in ("", value) else []
+    return MovedText(
+        new.encode("utf-8", "surrogateescape"), paths, [spot] if move.has_moved(value) else [], []
+    )
 
 
 def _columns_by_table(connection: Any) -> dict[str, list[str]]:

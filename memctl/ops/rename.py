@@ -6,12 +6,13 @@ names before the first change.  An undo renames back, and a run that was killed 
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from memctl.errors import Conflict, Failure, Lost, MemctlError, UsageError
 from memctl.index.folder import remove_of
@@ -19,7 +20,7 @@ from memctl.journal import runs
 from memctl.journal.renames import Moves, write_moves
 from memctl.location import visible
 from memctl.machine.concurrency import in_thread
-from memctl.model import MemoryKey
+from memctl.model import MemoryKey, WriteResult
 from memctl.ops.change.apply import ChangeCounts
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.holds import nothing_but_held
@@ -42,6 +43,9 @@ THERE = Failure("conflict", "a session of its old name exists")
 @dataclass(eq=False)
 class MovingRun(ChangeRun):
     """A run that gives sessions other names."""
+
+    restores: ClassVar[bool] = False
+    """True if the run undoes another one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,8 +85,21 @@ class MovingRun(ChangeRun):
                     raise UsageError(f"{store.label}: {failure.message}", "choose another name")
             await leaving_damaged(partial(self._count, store))
         if self._journal is not None:
-            write_moves(self.journal.folder, self.moves)
+            self.record_moves()
+        return self.finds_any
+
+    def record_moves(self) -> None:
+        """Write the plan to the journal."""
+        write_moves(self.journal.folder, self.moves)
+
+    @property
+    def finds_any(self) -> bool:
+        """True if the plan has something to rename."""
         return bool(self.moves)
+
+    def renaming(self, store: Store) -> AsyncGenerator[WriteResult]:
+        """Yield the result for each session as it gets its name."""
+        return store.rename(self.moves)
 
     def _refuse_held(self, store: Store) -> None:
         holds = self.options.holds.read(store)
@@ -107,7 +124,10 @@ class MovingRun(ChangeRun):
         """Count sessions in ``counts``, of which a rename and its undo say different things."""
         for key in keys:
             counts.memories += 1
-            counts.renamed += self.report.planned_by_memory[key]
+            if self.restores:
+                counts.restored += self.report.planned_by_memory[key]
+            else:
+                counts.renamed += self.report.planned_by_memory[key]
 
     async def carry_out(self, store: Store) -> None:
         """Rename what was planned on a locked store, and remove the indexes of searches.
@@ -127,7 +147,7 @@ class MovingRun(ChangeRun):
         total = Total(report.planned.memories, report.planned.messages)
         with self._observer.progress("renaming", lambda: total) as progress:
             try:
-                async with aclosing(store.rename(self.moves)) as results:
+                async with aclosing(self.renaming(store)) as results:
                     async for result in results:
                         if result.key not in report.planned_by_memory:
                             continue  # the data of a user outside of sessions
@@ -142,10 +162,10 @@ class MovingRun(ChangeRun):
                 raise
             finally:
                 await in_thread(partial(remove_of, identity))
-        self._refused = not report.done.memories
-        await self._look_again(store)
+        self._refused = bool(self.moves) and not report.done.memories
+        await self.look_again(store)
 
-    async def _look_again(self, store: Store) -> None:
+    async def look_again(self, store: Store) -> None:
         """Add to the failures what has an old name again, also sessions that are new."""
         failed = {key for key, _ in self.report.failures}
         users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
@@ -155,12 +175,14 @@ class MovingRun(ChangeRun):
         self.report.failures += [(key, BACK) for key in sorted(left)]
 
     def counts(self) -> dict[str, int]:
-        return {"renamed": self.report.done.messages}
+        return {"restored" if self.restores else "renamed": self.report.done.messages}
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The old and the new name of a user or a session; ``what`` says of which."""
+class Names(NamedTuple):
+    """The old and the new name of a user or a session, or the old and the new path of a project.
+
+    ``what`` says of which.
+    """
 
     what: str
     old: str
@@ -174,6 +196,8 @@ class Names:
     def selection(self, name: str) -> Selection:
         """Return the selection of all memories with a name."""
         chosen = frozenset({name})
+        if self.what == "project":
+            return Selection()
         return Selection(users=chosen) if self.what == "user" else Selection(sessions=chosen)
 
     def renamed(self, key: MemoryKey) -> MemoryKey:
@@ -185,26 +209,43 @@ class Names:
 
 
 def names_of(
-    user: tuple[str, str] | None, session: tuple[str, str] | None, *, merge: bool
+    user: tuple[str, str] | None,
+    session: tuple[str, str] | None,
+    project: tuple[str, str] | None,
+    *,
+    merge: bool,
 ) -> Names:
-    """Return what to rename: a user or a session, each given as its old and its new name.
+    """Return what to rename: one of a user, a session and a project, with its old and new name.
 
     Raises:
-        UsageError: not one of both is named, a name is empty, or both names are the same.
+        UsageError: not one of them is named, a name is empty, or both names are the same.
     """
-    if (user is None) == (session is None):
+    given = {"user": user, "session": session, "project": project}
+    found = [Names(what, *pair) for what, pair in given.items() if pair is not None]
+    if len(found) != 1:
         raise UsageError(
-            "nothing to rename is named" if user is None else "two things are named",
-            "write --user OLD NEW or --session OLD NEW",
+            "two things are named" if found else "nothing to rename is named",
+            "write --user OLD NEW, --session OLD NEW or --project OLD NEW",
         )
-    names = Names("session", *session) if session is not None else Names("user", *(user or ()))
-    if merge and names.what == "session":
+    [names] = found
+    if merge and names.what != "user":
         raise UsageError("--merge makes two users one", "name them with --user OLD NEW")
     if not (names.old and names.new):
         raise UsageError(f"a name of the {names.what} is empty", "check for an unset variable")
+    if names.what == "project":
+        names = Names(names.what, *map(_absolute, names[1:]))
     if names.old == names.new:
         raise UsageError("both names are the same", "name the old one, then the new one")
+    if names.what == "project" and os.path.commonpath(names[1:]) in names[1:]:
+        raise UsageError(
+            "one of both folders is inside the other",
+            "rename it to a third name first, and that one to the new name",
+        )
     return names
+
+
+def _absolute(folder: str) -> str:
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 @dataclass(eq=False)
@@ -312,6 +353,7 @@ class RenameRun(MovingRun):
 class RenameUndoRun(MovingRun):
     """A run that gives sessions back the names that they had before a rename."""
 
+    restores = True
     undone: runs.Run
     """The rename to undo, or the undo of one."""
     renamed: Moves
@@ -345,14 +387,6 @@ class RenameUndoRun(MovingRun):
             else:
                 found[new] = old
         return found if any(key.session or key in names for key in found) else {}
-
-    def _note(self, counts: ChangeCounts, keys: Iterable[MemoryKey]) -> None:
-        for key in keys:
-            counts.memories += 1
-            counts.restored += self.report.planned_by_memory[key]
-
-    def counts(self) -> dict[str, int]:
-        return {"restored": self.report.done.messages}
 
     def details(self) -> dict[str, Any]:
         return {"undoes": self.undone.id}

@@ -255,7 +255,7 @@ class RenameReport(Report, kw_only=True):
     flat = "dry_run", "target", "renames", "old", "new", "memories", "messages", "run"
     dry_run: DryRun
     target: Place
-    renames: Annotated[str, one_of("user session")]
+    renames: Annotated[str, one_of("user session project")]
     """The kind of what gets another name."""
     old: str
     new: str

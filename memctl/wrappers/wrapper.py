@@ -125,12 +125,13 @@ for _make, _names in (
     (
         _asking,
         "waits_for identity generation unrestorable side_effects missing_right keeps_summary "
-        "settle_layout other_layout is_empty count other_contents window search find_places",
+        "settle_layout other_layout is_empty count other_contents window search find_places "
+        "find_project",
     ),
     (
         _streaming,
         "list_memories survey headers list_keys duplicates count_marks read_with_anchors "
-        "find_messages outline names erase rename rewrite_texts",
+        "find_messages outline names erase rename rename_project rewrite_texts",
     ),
     (
         _passing,

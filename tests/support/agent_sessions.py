@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def claude_session(
     folder: Path, *texts: str, id: str = CLAUDE, project: str = PROJECT, lines: bytes = b""
 ) -> Path:
     """Write a session of Claude Code with these texts, and further ``lines`` as they are."""
-    slug = project.replace("/", "-")
+    slug = re.sub(r"[^A-Za-z0-9]", "-", project)
     path = folder / "projects" / slug / f"{id}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     found = [

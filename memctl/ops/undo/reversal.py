@@ -21,6 +21,7 @@ from memctl.ops.copy.compare import Comparability, Hasher, Precision, fingerprin
 from memctl.ops.copy.copy import CopyOptions, copy
 from memctl.ops.recording import Recording
 from memctl.ops.rename import RenameUndoRun
+from memctl.ops.rename_project import ProjectUndoRun
 from memctl.ops.report import CopyReport
 from memctl.ops.same_store import Locate, is_on, recorded_location
 from memctl.ops.undo.undo import UndoRun, shown_as_recorded
@@ -341,6 +342,8 @@ def reversing(
         undoing: ChangeRun
         if renamed := runs.renamed(undone):
             undoing = RenameUndoRun(record(), whole, undone, renamed, options=options)
+        elif (moved := runs.moved_project(undone)) is not None:
+            undoing = ProjectUndoRun(record(), whole, moved.back, undone, options=options)
         elif not archives:
             undoing = UndoRun(*about, options=options, named=named)
         else:

@@ -13,23 +13,25 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from memctl.dialects.codex import CODEX, CodexView
 from memctl.dialects.session_lines import SessionLineView
 from memctl.dialects.view import text_of
 from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import Unavailable
-from memctl.layouts.session_files import UUID, SessionFile, SessionFilesStore
+from memctl.layouts.session_files import UUID, Pairs, SessionFile, SessionFilesStore
 from memctl.location import visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryInfo
 from memctl.storekit.files import system_errors
+from memctl.storekit.projects import EACH, FoundProject, ProjectMove
 from memctl.storekit.texts import Rewriter, TextResult
 
 _SESSIONS, _ARCHIVED = "sessions", "archived_sessions"
@@ -38,6 +40,8 @@ _LOGS = ("history.jsonl", "session_index.jsonl")
 _NAME = re.compile(rf"rollout-\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d-({UUID.pattern})\.jsonl(\.zst)?")
 _OF_THREAD = frozenset({"thread_id", "parent_thread_id", "child_thread_id", "session_id"})
 """The columns of the SQLite files with the id of a session, besides ``threads.id``."""
+_FOLDERS = (("threads", "id", "cwd"), ("project_roots", "project_id", "path"))
+"""The tables with the path of a folder, and the columns with the id and the path."""
 _PROJECTION = frozenset({"thread_items", "thread_turns", "thread_history_projection_state"})
 """The tables that Codex makes of a session file, with the bytes at which its lines are."""
 
@@ -49,6 +53,12 @@ class CodexStore(SessionFilesStore):
     dialect = CODEX
     text_roots = (_SESSIONS, _ARCHIVED, *_LOGS, "memories")
     folders = (f"{_SESSIONS}/*/*/*", _ARCHIVED)
+    folder_places = (
+        ("payload", "cwd"),
+        ("payload", "runtime_workspace_roots", EACH),
+        ("payload", "thread_settings", "cwd"),
+        ("payload", "thread_settings", "runtime_workspace_roots", EACH),
+    )
 
     def places(self) -> Iterator[str]:
         for top in (_SESSIONS, _ARCHIVED):
@@ -84,7 +94,7 @@ class CodexStore(SessionFilesStore):
 
     def forget(self, session: SessionFile) -> None:
         """Remove the rows of a session from the SQLite files, and its prompts from the history."""
-        for path in sorted(self.folder.glob("*.sqlite")):
+        for path in self._databases():
             with self._database(path) as database:
                 _forget_thread(database, session.id)
         for name in _LOGS:
@@ -103,7 +113,7 @@ class CodexStore(SessionFilesStore):
             async for result in results:
                 changed.update(UUID.findall(result.place) if result.hits else ())
                 yield result
-        for path in sorted(self.folder.glob("*.sqlite")):
+        for path in self._databases():
             if writes and changed:
                 await in_thread(partial(self._forget_places, path, changed))
             async with aclosing(
@@ -111,6 +121,34 @@ class CodexStore(SessionFilesStore):
             ) as results:
                 async for result in results:
                     yield result
+
+    def new_places(self, session: SessionFile, folders: Sequence[str], move: ProjectMove) -> Pairs:  # noqa: ARG002
+        return []  # no place of a session names a folder
+
+    def about_to_move(self, session: SessionFile, move: ProjectMove) -> None:
+        """Let the row of a session follow, and forget where its lines are, which will change."""
+        for path in self._databases():
+            self._forget_places(path, [session.id])
+            with self._database(path) as database:
+                _move_rows(database, move, lambda id: id == session.id)
+
+    def find_further(self, move: ProjectMove, found: FoundProject) -> None:
+        """Find the rows of the SQLite files that name a folder."""
+        follows = self.followers(move, found)
+        for path in self._databases():
+            with self._database(path, writes=False) as database:
+                for row in _rows_with_folders(database):
+                    found.kept += [row.spot] if move.has_moved(row.folder) else []
+                    is_old = move.path(row.folder) != row.folder and follows(row.id)
+                    found.further = found.further or is_old
+
+    def move_further(self, move: ProjectMove, found: FoundProject) -> None:
+        for path in self._databases():
+            with self._database(path) as database:
+                _move_rows(database, move, self.followers(move, found))
+
+    def _databases(self) -> list[Path]:
+        return sorted(self.folder.glob("*.sqlite"))
 
     def _forget_places(self, path: Path, ids: Iterable[str]) -> None:
         """Delete the rows with the places of lines in the files of sessions."""
@@ -120,17 +158,21 @@ class CodexStore(SessionFilesStore):
                 database.executemany(sql, [(id,) for id in ids])
 
     @contextmanager
-    def _database(self, path: Path) -> Iterator[sqlite3.Connection]:
-        """Open a SQLite file to delete rows, which are overwritten in the file."""
+    def _database(self, path: Path, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
+        """Open a SQLite file to read or change rows; deleted rows are overwritten in the file."""
+        mode = "rw" if writes else "ro"
         try:
-            with closing(sqlite3.connect(path)) as database:
+            with closing(
+                sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
+            ) as database:
                 database.execute("PRAGMA secure_delete = ON")
                 with database:
                     yield database
-                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if writes:
+                    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             raise Unavailable(
-                f"cannot remove rows of a session from {visible(str(path))}: {error}",
+                f"cannot change rows of a session in {visible(str(path))}: {error}",
                 "end Codex, and run the same command again",
             ) from error
 
@@ -149,6 +191,39 @@ def _forget_thread(database: sqlite3.Connection, id: str) -> None:
         wanted = {"id"} if table == "threads" else _OF_THREAD.intersection(columns)
         for column in sorted(wanted):
             database.execute(f'DELETE FROM "{table}" WHERE "{column}" = ?', (id,))
+
+
+class _FolderRow(NamedTuple):
+    """A row with the path of a folder; ``spot`` names it, and ``id`` is that of its session."""
+
+    table: str
+    number: int
+    id: str
+    column: str
+    folder: str
+
+    @property
+    def spot(self) -> str:
+        return f"{self.table}:{self.id}:{self.folder}"
+
+
+def _rows_with_folders(database: sqlite3.Connection) -> list[_FolderRow]:
+    return [
+        _FolderRow(table, number, id, column, folder)
+        for table, name, column in _FOLDERS
+        if table in _tables(database)
+        for number, id, folder in database.execute(f"SELECT rowid, {name}, {column} FROM {table}")
+    ]
+
+
+def _move_rows(
+    database: sqlite3.Connection, move: ProjectMove, follows: Callable[[str], bool]
+) -> None:
+    """Let the rows with a folder that has moved follow, of the sessions that may."""
+    for row in _rows_with_folders(database):
+        if follows(row.id) and row.spot not in move.kept:
+            sql = f"UPDATE {row.table} SET {row.column} = ? WHERE rowid = ?"
+            database.execute(sql, (move.path(row.folder), row.number))
 
 
 def _tables(database: sqlite3.Connection) -> list[str]:

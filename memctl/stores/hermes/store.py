@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from memctl.dialects.hermes import HERMES
-from memctl.layouts.session_rows import SessionRowsStore, TableOf
+from memctl.layouts.session_rows import FolderColumn, SessionRowsStore, TableOf
 
 _INDEXES = ("messages_fts", "messages_fts_trigram")
 
@@ -41,6 +41,10 @@ class HermesStore(SessionRowsStore):
     )
     parent = "parent_session_id"
     folder = "cwd"
+    folders = (
+        FolderColumn("sessions", "id", "id", "cwd"),
+        FolderColumn("sessions", "id", "id", "git_repo_root"),
+    )
     created = updated = "timestamp", 1.0
     indexes = _INDEXES
     triggers = tuple(f"{name}_delete" for name in _INDEXES)

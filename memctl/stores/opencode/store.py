@@ -14,7 +14,11 @@ from typing import Any
 
 from memctl.dialects.agentscope import decoded
 from memctl.dialects.opencode import OPENCODE, REVERTED
-from memctl.layouts.session_rows import SessionRowsStore, TableOf
+from memctl.layouts.session_rows import FolderColumn, SessionRowsStore, TableOf
+from memctl.storekit.projects import EACH
+
+_IN_EVENTS = (*(("info", "directory"), ("info", "path", "cwd"), ("info", "path", "root")),)
+"""The places of folders in the change of a session or a message."""
 
 
 class OpenCodeStore(SessionRowsStore):
@@ -40,6 +44,16 @@ class OpenCodeStore(SessionRowsStore):
     owner = "project_id", "project"
     parent = "parent_id"
     folder = "directory"
+    folders = (
+        FolderColumn("session", "id", "id", "path", rooted="directory"),
+        FolderColumn("session", "id", "id", "directory"),
+        FolderColumn("message", "id", "session_id", "data", (("path", "cwd"), ("path", "root"))),
+        FolderColumn("event", "id", "aggregate_id", "data", _IN_EVENTS),
+        FolderColumn("project", "id", "", "worktree"),
+        FolderColumn("project", "id", "", "sandboxes", ((EACH,),)),
+        FolderColumn("project_directory", "directory", "", "directory"),
+        FolderColumn("workspace", "id", "", "directory"),
+    )
     created = "time_created", 1000.0
     updated = "time_updated", 1000.0
 
