@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -197,6 +197,22 @@ class History:
         """Return the memories that have recent messages in the table ``messages``."""
         rows = await self._fetch("SELECT DISTINCT session_scope FROM messages", ())
         return [key for (scope,) in rows if (key := scope_key(scope)) is not None]
+
+    async def rename_messages(self, moves: Mapping[MemoryKey, MemoryKey]) -> None:
+        """Rename the memories of recent messages; ``moves`` are keys without agents."""
+        pairs = [
+            (session_scope(moves[named]._replace(part=key.part)), session_scope(key))
+            for key in await self.scopes()
+            if (named := key._replace(part="")) in moves
+        ]
+        if pairs:
+            await self._turns.run(self._rename_messages, pairs)
+
+    def _rename_messages(self, pairs: Sequence[tuple[str, str]]) -> None:
+        assert self._database is not None
+        with self._errors(), transaction(self._database):
+            sql = "UPDATE messages SET session_scope = ? WHERE session_scope = ?"
+            self._database.executemany(sql, pairs)
 
     async def delete_messages(self, key: MemoryKey) -> None:
         """Delete the recent messages of a memory from the table ``messages``."""

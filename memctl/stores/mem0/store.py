@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, date, datetime
 from hashlib import md5
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from memctl.dialects.fact import build, decode_vector, encode_vector
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, has_option
+from memctl.errors import Failure
 from memctl.json import jsonio
 from memctl.location import Location
 from memctl.model import (
@@ -95,7 +96,12 @@ class Mem0Store(FactStore):
     """The facts of mem0's open-source library: ``mem0:CONFIG.json``, with mem0's configuration."""
 
     kind = "mem0"
-    features = Features(marks=frozenset(), parts=True, repairs=frozenset({"entity-link"}))
+    features = Features(
+        marks=frozenset(),
+        parts=True,
+        repairs=frozenset({"entity-link"}),
+        renames=frozenset({"user", "session"}),
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -344,6 +350,31 @@ class Mem0Store(FactStore):
         for one in waiting:
             yield one
 
+    # Other names
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        why = _odd_scope(key)
+        return super().name_refusal(key) if why is None else Failure("bad-name", why)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename the scopes in entities, facts and recent messages.
+
+        If the process ends early, a part of the facts has the new names, and the same rename does
+        the rest.
+        """
+        for collection in (self._entities, self._facts):
+            ids = list[str]()
+            async with aclosing(self._vectors.scan(collection)) as pieces:
+                async for records in pieces:
+                    ids += [one.id for one in records if _without_agent(one.payload) in moves]
+            for start in range(0, len(ids), _SOME):
+                found = await self._vectors.get(collection, ids[start : start + _SOME])
+                await self._vectors.put(collection, [_renamed(one, moves) for one in found])
+        await self._history.rename_messages(moves)
+        await self._save()
+        for key in moves:
+            yield WriteResult(key)
+
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
@@ -540,6 +571,16 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
     payload |= {name: fields[name] for name in _TIMES if name in fields}
     vector = _vector(id, fields.get("vector"))
     return Record(id, payload, vector, bare=id in shape.bare)
+
+
+def _without_agent(payload: dict[str, Any]) -> MemoryKey:
+    return scope_of(payload)._replace(part="")
+
+
+def _renamed(record: Record, moves: Mapping[MemoryKey, MemoryKey]) -> Record:
+    new = moves[_without_agent(record.payload)]
+    names = {name: value for name, value in zip(_SCOPE, new, strict=True) if value}
+    return _as_it_is(record)._replace(payload=record.payload | names)
 
 
 def _derived(text: str) -> dict[str, str]:
