@@ -28,7 +28,7 @@ from tests.support.places import held, put, runs_folder
 from tests.support.servers.pool import Servers
 
 REFUSED = {
-    *("tablestore", "tablestore-session", "state", "agentscope2-files"),
+    *("tablestore", "tablestore-session", "state"),
     *("archive", "archive-gz", "archive-zst", "archive-objects"),
     *(name for name in FACT_BACKENDS if not name.startswith("mem0-") or name == "mem0-platform"),
 }
@@ -162,6 +162,30 @@ def test_rename_merges_two_users_if_asked(run: Run, one: Callable[[str], Place],
         assert lines(place) == there
     finally:
         samples.use(samples.Style())
+
+
+@pytest.mark.parametrize("what", ["user", "session"])
+def test_rename_takes_memories_and_traces_of_agno_along(
+    run: Run, one: Callable[[str], Place], what: str
+) -> None:
+    place = one("sqlite-agno")
+    samples.use(place.backend.style)
+    filled(place)
+    with closing(sqlite3.connect(place.location.path)) as database, database:
+        database.execute("CREATE TABLE agno_memories (memory_id TEXT PRIMARY KEY, user_id TEXT)")
+        database.execute("CREATE TABLE agno_traces (trace_id TEXT, session_id TEXT, user_id TEXT)")
+        database.execute("INSERT INTO agno_memories VALUES ('m1', 'quokka'), ('m2', 'bob')")
+        database.execute(
+            "INSERT INTO agno_traces VALUES ('t1', 'kyoto', 'quokka'), (2, 'x', 'bob')"
+        )
+    there, old = lines(place), "quokka" if what == "user" else "kyoto"
+    found = report(run("rename", place.text, f"--{what}", old, "numbat", "--yes", "--json"))
+    assert old not in texts(place.dump())
+    assert sum("'bob'" in one for one in lines(place)) == sum("'bob'" in one for one in there)
+    assert sum("numbat" in one for one in lines(place) if "agno_traces" in one) == 1
+    report(run("undo", found["run"], "--json"))
+    assert lines(place) == there
+    samples.use(samples.Style())
 
 
 def test_rename_of_users_with_more_than_sessions_merges_none(
@@ -361,7 +385,18 @@ runpy.run_module("memctl", run_name="__main__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sqlite", "redis", "redis-agentscope2", "sessions", "java-files"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sqlite",
+        "redis",
+        "redis-agentscope2",
+        "sessions",
+        "java-files",
+        "agentscope2-files",
+        "mem0-qdrant",
+    ],
+)
 def test_rename_killed_at_any_step_is_ended_by_another_run(
     run: Run, tmp_path: Path, servers: Servers, name: str
 ) -> None:

@@ -79,8 +79,8 @@ class Renaming:
     ) -> None:
         """Rename rows in a transaction; ``values`` are the parameters of all ``steps``.
 
-        The steps are in an order in which rows can be inserted.  A step whose table is missing is
-        left out.
+        The steps are in an order in which rows can be inserted.  A step whose table or column is
+        missing is left out.
 
         Raises:
             RejectedValue: the database did not delete each old row.
@@ -90,7 +90,7 @@ class Renaming:
         copied: list[tuple[Renamed, int]] = []
         for step in steps if checks_keys else reversed(steps):
             table = self._tables.get(step.table)
-            if table is None or not step.new:
+            if table is None or not step.new or not step.new.keys() <= {*table.columns}:
                 continue
             name = quoted(step.table)
             if checks_keys and table.key.intersection(step.new):

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
-from memctl.errors import BadData, Lost, UsageError
+from memctl.errors import BadData, Failure, Lost, UsageError
 from memctl.json import jsonio
 from memctl.json.document import TAIL, TrailingData
+from memctl.json.located import with_names
 from memctl.json.scan import BYTE_ORDER_MARK, Walk
 from memctl.layouts import foreign
 from memctl.layouts.files import (
@@ -42,14 +43,21 @@ from memctl.layouts.files import (
 from memctl.location import Location, visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
-from memctl.model import Memory, MemoryKey, StoredMessage
+from memctl.model import Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, Note, OpenMode
 from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.files import AtomicFile, require_place, sync_folder, system_errors
+from memctl.storekit.files import (
+    AtomicFile,
+    move_file,
+    require_place,
+    sync_folder,
+    system_errors,
+)
 from memctl.storekit.paths import Steps, join, split
 from memctl.storekit.simple import Rejected, SimpleStore, VersionChanged
+from memctl.storekit.text_files import replace_texts, signature
 from memctl.stores.agentscope2.session import (
     NotASession,
     Session,
@@ -118,6 +126,7 @@ class StateFilesStore(SimpleStore):
         parts=True,
         state_only=True,
         repairs=frozenset({TAIL}),
+        renames=frozenset({"user", "session", "merge"}),
     )
     dialect = AGENTSCOPE2
 
@@ -128,7 +137,7 @@ class StateFilesStore(SimpleStore):
             not self._path.is_dir() and self._path.suffix == SUFFIX
         )
         if self._is_file:
-            self.features = replace(self.features, single_session=True)
+            self.features = replace(self.features, single_session=True, renames=frozenset())
         self._agent = agent_of(location)
         self.chosen = location.options.get("path")
         self._files: dict[tuple[str, str], str] = {}
@@ -496,6 +505,53 @@ class StateFilesStore(SimpleStore):
                 break
             with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename sessions in their states, then their files: until then they have the old names."""
+        for old, new in moves.items():
+            failure = None
+            if old.session:  # nothing is kept of users besides sessions
+                try:
+                    await in_thread(partial(self._rename, old, new))
+                except Rejected as rejected:
+                    failure = rejected.failure
+                except BadData as error:
+                    failure = Failure("damaged", error.message)
+            yield WriteResult(old, failure=failure)
+
+    def _rename(self, old: MemoryKey, new: MemoryKey) -> None:
+        stem = self._files[old[:2]]
+        path, channel = self._path_of(stem), os.path.dirname(stem)
+        found = self._read(path)
+        if found is None:
+            raise Rejected("changed", "its file is gone")
+        told = [_at(found.value, steps).get(SESSION) for steps in found.paths]
+        own = old.session.removeprefix(f"{channel}/")
+        was = own if own in told else old.session
+        session = was if new.session == old.session else new.session.removeprefix(f"{channel}/")
+        names = [((*steps, SESSION), was, session) for steps in found.paths]
+        name = stem_of(new.user, _file_name(session))
+        now = [session if one == was else one for one in told]
+        if self._owner(Path(name + SUFFIX), now) != (new.user, session):
+            raise Rejected("bad-name", f"no file has a name that would be read as {new}")
+        target = os.path.join(channel, name)
+        if failure := unfit(self._path, target) or obstacle(self._path, target):
+            raise Rejected(failure.code, failure.message)
+        with system_errors(path, "write"):
+
+            def texts(file: IO[bytes]) -> Iterator[bytes]:
+                text = file.read()
+                plain = text.removeprefix(BYTE_ORDER_MARK)
+                yield text[: len(text) - len(plain)] + with_names(plain, names)
+
+            if not replace_texts(path, signature(path), texts, lambda: now != told):
+                raise Rejected("changed", "another program has changed its file meanwhile")
+            if not move_file(path, self._path_of(target)):
+                raise Rejected("conflict", f"{visible(target)}{SUFFIX} exists")
+        self._last = None
+        self._listed.pop(stem, None)
+        self._files[new[:2]] = target
+        del self._files[old[:2]]
 
     def text_files(self) -> Iterable[Path]:
         return map(self._path_of, self._stems())

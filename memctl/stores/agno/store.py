@@ -92,7 +92,9 @@ class Held(Snapshot):
     """The value of the column ``runs``, decoded once; see ``_backed_up``."""
 
 
-_BESIDE = ("agno_memories", "agno_traces", "agno_spans")
+_MEMORIES, _OF_SESSIONS = "agno_memories", ("agno_traces",)
+"""The tables beside sessions with names of users, and with those of sessions, too."""
+_BESIDE = (_MEMORIES, *_OF_SESSIONS, "agno_spans")
 """The tables beside sessions in which Agno keeps texts of them."""
 
 
@@ -338,7 +340,12 @@ class AgnoStore(RowStore):
 
     @property
     def named(self) -> Sequence[Named]:
-        return [Named(table.name, "session_id", "user_id") for table in self.tables]
+        tables = [table.name for table in self.tables]
+        return [Named(name, "session_id", "user_id") for name in (*tables, *_OF_SESSIONS)]
+
+    @property
+    def of_users(self) -> Sequence[Named]:
+        return [Named(name, user="user_id") for name in (_MEMORIES, *_OF_SESSIONS)]
 
     def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:
         [session] = (self._decoded(self.head, row) for row in rows[self._sessions].values())
