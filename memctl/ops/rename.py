@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from memctl.errors import Conflict, Failure, Lost, MemctlError, UsageError
+from memctl.errors import Conflict, Failure, MemctlError, Unavailable, UsageError
 from memctl.index.folder import remove_of
 from memctl.journal import runs
 from memctl.journal.renames import Moves, write_moves
@@ -107,12 +107,16 @@ class MovingRun(ChangeRun):
         if held := [(key, failure) for key in keys if (failure := holds.failure(key))]:
             raise nothing_but_held(held)
 
+    @property
+    def _named(self) -> Selection:
+        """The selection of all data with the present names."""
+        users, sessions = (frozenset(key[at] for key in self.moves) for at in (0, 1))
+        return Selection(users, frozenset() if "" in sessions else sessions)
+
     async def _count(self, store: Store) -> None:
         sessions_alone = [key for key in self.moves if key.session]
         planned = dict.fromkeys(sessions_alone or self.moves, 0)
-        users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
-        where = Selection(frozenset(users), frozenset(sessions - {""}))
-        async with aclosing(store.list_memories(where)) as infos:
+        async with aclosing(store.list_memories(self._named)) as infos:
             async for info in infos:
                 key = info.key._replace(part="")
                 if key in self.moves:
@@ -158,7 +162,8 @@ class MovingRun(ChangeRun):
                         self._note(report.done, [result.key])
                         progress.advance(memories=1)
             except MemctlError as error:
-                self._refused = not isinstance(error, Lost) and not report.done.memories
+                is_unknown = isinstance(error, Unavailable)  # the change may be stored
+                self._refused = not is_unknown and not report.done.memories
                 raise
             finally:
                 await in_thread(partial(remove_of, identity))
@@ -168,9 +173,7 @@ class MovingRun(ChangeRun):
     async def look_again(self, store: Store) -> None:
         """Add to the failures what has an old name again, also sessions that are new."""
         failed = {key for key, _ in self.report.failures}
-        users, sessions = ({key[at] for key in self.moves} for at in (0, 1))
-        where = Selection(frozenset(users), frozenset(sessions - {""}))
-        names = {key._replace(part="") for key in await list_names(store, where)}
+        names = {key._replace(part="") for key in await list_names(store, self._named)}
         left = {key for key in names if {key, MemoryKey(key.user, "")} & self.moves.keys()} - failed
         self.report.failures += [(key, BACK) for key in sorted(left)]
 

@@ -184,6 +184,29 @@ def test_erased_user_leaves_nothing(
         assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
 
+def test_renamed_user_has_the_facts(
+    run: Run, mem0: Mem0, configure: Configure, provider: str
+) -> None:
+    config = configure(provider)
+    ids = filled(mem0, config)
+    before, dump = seen(mem0, config, ids), mem0("dump", config=config)
+    words = ("rename", store_of(config), "--user", "ada", "cleo", "--yes", "--json")
+    found = report(run(*words))
+    assert found["messages"]["changed"] == 4
+    after = mem0("dump", config=config)
+    payloads = [one["payload"] for name in ("facts", "entities") for one in after[name].values()]
+    assert {one.get("user_id") for one in payloads} == {"bob", "cleo", None}
+    assert [mem0.search(config, query) for query in QUERIES] == [[] for _ in QUERIES]
+    for query, facts in zip(QUERIES, before["found"], strict=True):
+        same = [one["id"] for one in mem0.search(config, query, "cleo")]
+        assert same == [one["id"] for one in facts]
+    with sqlite3.connect(config["history_db_path"]) as database:
+        scopes = database.execute("SELECT DISTINCT session_scope FROM messages").fetchall()
+    assert not [scope for (scope,) in scopes if "ada" in scope]
+    report(run("undo", found["run"], "--json"))
+    alike(mem0("dump", config=config), dump, ordered=True)
+
+
 def test_mem0_goes_on_with_what_memctl_wrote(
     run: Run, mem0: Mem0, configure: Configure, provider: str
 ) -> None:

@@ -124,6 +124,9 @@ COMMANDS = {
     "mark": Command("mark add {store} seen --all"),
     "compress": Command("compress {store} --summarizer model --all --keep-recent 2 --jobs 1"),
     "erase": Command("erase {store} --user ada --yes", undoable=False),
+    "rename": Command(
+        "rename {store} --user ada cleo --yes", only=("sqlite", "postgresql", "redis")
+    ),
     "undo": Command("undo {run} --store {store} --yes", DELETE),
     "offload": Command(OFFLOAD),
     "rehydrate": Command("rehydrate {store} --from {blobs}", OFFLOAD),
@@ -392,7 +395,7 @@ class Trial:
             return
         words = self._yard.words(COMMANDS[self._name].words)
         code, errors = self._yard.again(words)
-        if code and not (self._name == "erase" and code == NOT_FOUND):
+        if code and not (self._name in ("erase", "rename") and code == NOT_FOUND):
             self._fail(f"again, it ends with {code}: {errors}")
         self._killed = False
         if self._yard.state(self._name) != self._wanted:
