@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from memctl.json.scan import (
@@ -20,6 +20,11 @@ class Span(NamedTuple):
 
     start: int
     stop: int
+
+
+Steps = tuple[str, ...]
+"""The keys on the way to strings: ``EACH`` stands for each item, ``KEYS`` for the keys."""
+EACH, KEYS = "*", "{}"
 
 
 class LocatedText(str):
@@ -145,3 +150,31 @@ def with_names(text: bytes, names: Iterable[tuple[tuple[str, ...], str, str]]) -
             literal = json.dumps(new, ensure_ascii=text.isascii())
             splices.append((found.span, literal.encode("utf-8", "surrogatepass")))
     return spliced(text, splices)
+
+
+def literals(text: bytes, places: Collection[Steps]) -> Iterator[tuple[Span, str, bool]]:
+    """Yield the strings at ``places`` of a JSON text, in order, and whether each is a key.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    return _literals(Walk(text), places)
+
+
+def _literals(walk: Walk, places: Collection[Steps]) -> Iterator[tuple[Span, str, bool]]:
+    """Yield the strings at ``places`` of the next value, in order, and whether each is a key."""
+    if walk.begins(b"{") and any(places):
+        takes_keys = (KEYS,) in places
+        for key in walk.members():
+            if takes_keys:
+                yield Span(walk.key_at, value_end(walk.text, walk.key_at) or walk.at), key, True
+            yield from _literals(walk, [one[1:] for one in places if one[:1] in ((key,), (EACH,))])
+    elif walk.begins(b"[") and any(places):
+        for _ in walk.items():
+            yield from _literals(walk, [one[1:] for one in places if one[:1] == (EACH,)])
+    elif walk.begins(b'"') and () in places:
+        start = walk.at
+        value = walk.value()
+        yield Span(start, walk.at), value, False
+    else:
+        walk.skip()

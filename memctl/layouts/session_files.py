@@ -42,6 +42,7 @@ from memctl.dialects.session_lines import (
 from memctl.dialects.view import TextBlock
 from memctl.errors import BadData, Failure, NotFound
 from memctl.json import jsonio
+from memctl.json.located import Steps
 from memctl.layouts.agents import AGENTS
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
@@ -75,7 +76,6 @@ from memctl.storekit.projects import (
     MovedFile,
     MovedText,
     ProjectMove,
-    Steps,
     move_paths,
 )
 from memctl.storekit.simple import CHANGED

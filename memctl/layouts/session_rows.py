@@ -32,6 +32,7 @@ from memctl.engines.sql.sqlite import SqliteDatabase
 from memctl.engines.sql.syntax import MAX_PUSHED_VALUES, pieces
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
+from memctl.json.located import Steps
 from memctl.layouts.sql import of_shape
 from memctl.location import Location, visible
 from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, StoredMessage, WriteResult
@@ -45,7 +46,6 @@ from memctl.storekit.projects import (
     FoundProject,
     MovedText,
     ProjectMove,
-    Steps,
     move_paths,
 )
 from memctl.storekit.simple import MADE, Rejected

@@ -7,18 +7,13 @@ Only values that name a folder change, at the borders of a path: if ``/a/b`` mov
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memctl.errors import Failure
-from memctl.json.located import Span, spliced
-from memctl.json.scan import Walk, value_end
+from memctl.json.located import Steps, literals, spliced
 from memctl.model import MemoryKey
-
-Steps = tuple[str, ...]
-"""The keys on the way to a path in JSON: ``EACH`` stands for each item, ``KEYS`` for the keys."""
-EACH, KEYS = "*", "{}"
 
 
 class MovedFile(NamedTuple):
@@ -120,12 +115,12 @@ def move_paths(text: bytes, places: Collection[Steps], move: ProjectMove, spot: 
     if not any(_is_in_bytes(text, path) for path in (move.old, move.new)):
         return found
     try:
-        literals = list(_literals(Walk(text), places))
+        strings = list(literals(text, places))
     except ValueError:  # a line that is cut, which agents pass over
         return found
-    keys = {value for _, value, is_key in literals if is_key}
+    keys = {value for _, value, is_key in strings if is_key}
     splices = []
-    for number, (span, value, is_key) in enumerate(literals):
+    for number, (span, value, is_key) in enumerate(strings):
         name = f"{spot}:{value if is_key else number}"
         new = move.path(value)
         if new == value:
@@ -150,22 +145,3 @@ def _is_in_bytes(text: bytes, path: str) -> bool:
         json.dumps(path, ensure_ascii=escapes)[1:-1].encode("utf-8", "surrogatepass") in text
         for escapes in {False, not path.isascii()}
     )
-
-
-def _literals(walk: Walk, places: Collection[Steps]) -> Iterator[tuple[Span, str, bool]]:
-    """Yield the strings at ``places`` of the next value, in order, and whether each is a key."""
-    if walk.begins(b"{") and any(places):
-        takes_keys = (KEYS,) in places
-        for key in walk.members():
-            if takes_keys:
-                yield Span(walk.key_at, value_end(walk.text, walk.key_at) or walk.at), key, True
-            yield from _literals(walk, [one[1:] for one in places if one[:1] in ((key,), (EACH,))])
-    elif walk.begins(b"[") and any(places):
-        for _ in walk.items():
-            yield from _literals(walk, [one[1:] for one in places if one[:1] == (EACH,)])
-    elif walk.begins(b'"') and () in places:
-        start = walk.at
-        value = walk.value()
-        yield Span(start, walk.at), value, False
-    else:
-        walk.skip()

@@ -23,7 +23,7 @@ from memctl.store import OpenMode
 from memctl.testing import Place
 from memctl.testing.drive import assert_changed, edit, edits, read
 from tests.support.backends import BACKENDS, new_place, shared
-from tests.support.cli import Run, contents, fails, fill, names
+from tests.support.cli import Run, contents, fails, fill, names, report
 from tests.support.compressing import CODES
 from tests.support.servers.pool import Servers
 
@@ -635,6 +635,34 @@ def test_erase_of_a_session_takes_its_files(run: Run, servers: Servers, workspac
     [row] = rows(servers, workspace, sql)
     assert "kyoto" in str(row)
     assert "rome" not in str(row)
+
+
+def stored_files(servers: Servers, place: Place) -> list[str]:
+    columns = "namespace_path, item_key, value_json, version"
+    found = rows(servers, place, f"SELECT {columns} FROM agentscope_store")
+    return sorted(str(one) for one in found)
+
+
+def test_rename_takes_the_files_along(run: Run, servers: Servers, workspace: Place) -> None:
+    before, there = files(servers, workspace), stored_files(servers, workspace)
+    for what, old, new in (("user", "ada", "cleo"), ("session", "rome", "nara")):
+        words = ("rename", workspace.text, f"--{what}", old, new, "--yes", "--json")
+        found = report(run(*words))
+        swapped = {
+            one.replace(f"users|{old}|", f"users|{new}|")
+            .replace(f"/{old}.", f"/{new}.")
+            .replace(f"sessions|{old}|", f"sessions|{new}|")
+            for one in before
+        }
+        assert files(servers, workspace) == swapped
+        told = stored_files(servers, workspace)
+        assert sum("rome" in one for one in told) == (4 if what == "user" else 0)
+        report(run("undo", found["run"], "--store", workspace.text, "--json"))
+        assert stored_files(servers, workspace) == there
+    asyncio.run(fill(workspace.text, {MemoryKey("cleo", "oslo"): stored(message("m1"))}))
+    words = ("rename", workspace.text, "--user", "ada", "cleo", "--merge", "--yes")
+    assert "a user who has a workspace cannot become another one" in run(*words).stderr
+    assert stored_files(servers, workspace) == there
 
 
 def test_erase_of_files_without_sessions(run: Run, servers: Servers, database: Place) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.sql.connection import AsyncConnection
-from memctl.engines.sql.database import is_text, shown_name
+from memctl.engines.sql.database import RejectedValue, is_text, shown_name
 from memctl.engines.sql.inspector import column_names
 from memctl.engines.sql.rows.store import Listed, RowStore
 from memctl.engines.sql.rows.tables import Row, Rows, RowTable
@@ -43,7 +43,7 @@ from memctl.stores.agentscope_java.session import (
     warn_of_hidden,
     with_new_names,
 )
-from memctl.stores.agentscope_java.workspace import INDEX, Scope, without_sessions
+from memctl.stores.agentscope_java.workspace import INDEX, Renamed, Scope, without_sessions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -265,6 +265,30 @@ class SqlAgentScopeJavaStore(RowStore):
                 text = with_new_names(jsonio.encoded(row[3]), old, new).decode()
                 own[key] = (*row[:3], text, *row[4:])
         return {self._table: own}
+
+    async def rename_beside(
+        self, connection: AsyncConnection, moves: Mapping[MemoryKey, MemoryKey]
+    ) -> None:
+        """Rename the files in workspaces, and sessions in the indexes of their transcripts."""
+        renamed, exact = Renamed(moves), self.database.syntax.exact
+        pairs = ("namespace_path", ":path"), ("item_key", ":file")
+        here = " AND ".join(f"{exact(column)} = {exact(value)}" for column, value in pairs)
+        for path, file in await self._files(connection):
+            if renamed.joins(path):
+                raise RejectedValue(
+                    "a user who has a workspace cannot become another one", "refused"
+                )
+            at = {"path": path, "file": file}
+            if file == INDEX:
+                sql = f"SELECT value_json FROM {JAVA_FILES} WHERE {here}"
+                for (value,) in await self.database.execute(connection, sql, at):
+                    sql = f"UPDATE {JAVA_FILES} SET value_json = :value WHERE {here}"
+                    new = at | {"value": renamed.index(path, value)}
+                    await self.database.change(connection, sql, new)
+            new_path, new_file = renamed.place(path, file)
+            if (new_path, new_file) != (path, file):
+                sql = f"UPDATE {JAVA_FILES} SET namespace_path = :to, item_key = :name WHERE {here}"
+                await self.database.change(connection, sql, at | {"to": new_path, "name": new_file})
 
     async def count_messages(
         self, connection: AsyncConnection, rows: dict[str, int]

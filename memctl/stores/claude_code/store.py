@@ -27,11 +27,11 @@ from memctl.dialects.claude_code import CLAUDE_CODE
 from memctl.dialects.session_lines import SessionLineView
 from memctl.dialects.view import text_of
 from memctl.json import jsonio
+from memctl.json.located import KEYS
 from memctl.layouts.session_files import UUID, MoveLines, Pairs, SessionFile, SessionFilesStore
 from memctl.model import MemoryInfo
 from memctl.storekit.files import system_errors
 from memctl.storekit.projects import (
-    KEYS,
     FoundProject,
     MovedFile,
     MovedText,

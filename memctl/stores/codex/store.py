@@ -25,13 +25,14 @@ from memctl.dialects.session_lines import SessionLineView
 from memctl.dialects.view import text_of
 from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import Unavailable
+from memctl.json.located import EACH
 from memctl.layouts.session_files import UUID, Pairs, SessionFile, SessionFilesStore
 from memctl.location import visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryInfo
 from memctl.storekit.files import system_errors
-from memctl.storekit.projects import EACH, FoundProject, ProjectMove
+from memctl.storekit.projects import FoundProject, ProjectMove
 from memctl.storekit.texts import Rewriter, TextResult
 
 _SESSIONS, _ARCHIVED = "sessions", "archived_sessions"

@@ -14,8 +14,8 @@ from typing import Any
 
 from memctl.dialects.agentscope import decoded
 from memctl.dialects.opencode import OPENCODE, REVERTED
+from memctl.json.located import EACH
 from memctl.layouts.session_rows import FolderColumn, SessionRowsStore, TableOf
-from memctl.storekit.projects import EACH
 
 _IN_EVENTS = (*(("info", "directory"), ("info", "path", "cwd"), ("info", "path", "root")),)
 """The places of folders in the change of a session or a message."""

@@ -464,6 +464,15 @@ class RowStore(SqlStore):
         """
         return {}
 
+    async def rename_beside(
+        self, connection: AsyncConnection, moves: Mapping[MemoryKey, MemoryKey]
+    ) -> None:
+        """Rename what other rows keep of sessions and users, in the transaction of their rename.
+
+        Raises:
+            Rejected: it cannot have the new names.
+        """
+
     async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
         places = [*self.named, *self.of_users]
         renaming = Renaming(self.database, {*self.own_tables, *(one.table for one in places)})
@@ -485,6 +494,7 @@ class RowStore(SqlStore):
                 except Rejected as error:
                     raise RejectedValue(error.failure.message, error.failure.code) from error
                 await self.rows.apply(connection, [Delta(self.tables, rows, changed)])
+            await self.rename_beside(connection, moves)
         for key in moves:
             yield WriteResult(key)
 
