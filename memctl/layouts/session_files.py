@@ -514,7 +514,7 @@ class SessionFilesStore(Store):
 
     def _find_twins(self, move: ProjectMove, found: FoundProject) -> None:
         """Find the sessions that are two files, and name the folder."""
-        for place in self.places():
+        for place in self.places() if self.left_out.failures else ():
             id = self.id_in(place)
             key = MemoryKey("", "") if id is None else self._names(id, place)
             if id is not None and key in self.left_out.failures and move.takes(key):
@@ -530,34 +530,28 @@ class SessionFilesStore(Store):
         waiting: Collection[str] = (),
     ) -> None:
         """Add a session to ``found``, if it names the folder, or is ``waiting`` for its files."""
-        texts = [
-            text
-            for place in self._with_folders(session)
-            for text in self._moved(session, place, move)
-        ]
-        paths = list(dict.fromkeys(path for text in texts for path in text.paths))
+        paths, kept, left = dict[str, None](), list[str](), list[str]()
+        for place in self._with_folders(session):
+            with self.opened(place) as lines:
+                for text in self.moved_lines(session, place, move, lines):
+                    paths |= dict.fromkeys(text.paths)
+                    kept += text.kept
+                    left += text.left
         follows = bool(paths) or session.id in waiting
         if follows and (why := self.busy(session)):
             found.failures[session.key] = why
         elif follows:
             found.sessions.append(session.key)
-            found.kept += [spot for text in texts for spot in text.kept]
-            found.left += [path for text in texts for path in text.left]
+            found.kept += kept
+            found.left += left
             if move.sessions is None:
-                pairs = self.new_places(session, paths, move)
+                pairs = self.new_places(session, list(paths), move)
                 found.files += [MovedFile(session.id, *pair) for pair in pairs]
 
     def _with_folders(self, session: SessionFile) -> list[str]:
         """Return the paths of the files of a session that have places of folders."""
         ends = (".jsonl", f".jsonl{COMPRESSED}", ".meta.json")
         return [session.place, *(one for one in self._files(session) if one.endswith(ends))]
-
-    def _moved(self, session: SessionFile, place: str, move: ProjectMove) -> Iterator[MovedText]:
-        """Yield what the lines of a file have of a folder that has moved, without the texts."""
-        with self.opened(place) as lines:
-            for text in self.moved_lines(session, place, move, lines):
-                if text.paths or text.kept or text.left:
-                    yield text._replace(text=b"")
 
     def moved_lines(
         self, session: SessionFile, place: str, move: ProjectMove, lines: Iterable[bytes]

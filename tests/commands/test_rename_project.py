@@ -91,7 +91,7 @@ def codex(place: Path) -> Path:
     path.unlink()
     with closing(sqlite3.connect(folder / "state_5.sqlite")) as database, database:
         database.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, cwd TEXT, title TEXT)")
-        for id, cwd in ((path.stem[-36:], OLD), (IDS[0], NEW), ("gone", f"{OLD}/web")):
+        for id, cwd in ((path.stem[-36:], OLD), (IDS[0], NEW), ("gone", f"{OLD}/web"), ("x", NEW)):
             database.execute("INSERT INTO threads VALUES (?, ?, ?)", (id, cwd, f"Of {OLD}"))
         database.execute("CREATE TABLE thread_items (thread_id TEXT, item_json TEXT)")
         database.execute("INSERT INTO thread_items VALUES (?, 'x')", (path.stem[-36:],))
@@ -247,6 +247,29 @@ def test_sessions_join_those_of_the_new_folder_or_name_what_is_in_both(
     assert {one.name for one in there.iterdir()} >= {f"{IDS[0]}.jsonl", f"{IDS[3]}.jsonl"}
     report(run("undo", found["run"], "--json"))
     assert stored(tmp_path) == before
+
+
+def test_an_undo_takes_back_what_went_on_and_leaves_what_began_since(
+    run: Run, tmp_path: Path
+) -> None:
+    store, folder = made("claude-code", tmp_path), tmp_path / ".claude"
+    found = report(run("rename", store, *RENAME, "--yes", "--json"))
+    projects = folder / "projects"
+    with (projects / "-srv-work-my-market" / f"{CLAUDE}.jsonl").open("ab") as session:
+        session.write(b"\n" + lines({"type": "user", "cwd": f"{NEW}/since", "uuid": "u9"}))
+    claude_session(folder, "A new day", id=IDS[4], project=NEW)
+    with (folder / "history.jsonl").open("ab") as history:
+        history.write(lines({"project": NEW, "sessionId": IDS[4], "timestamp": 5}))
+    settle(tmp_path)
+    report(run("undo", found["run"], "--json"))
+    back = (projects / "-home-ada-shop" / f"{CLAUDE}.jsonl").read_text()
+    assert f'"cwd": "{OLD}/since"' in back
+    assert back.count(NEW) == 1  # the line from before the rename
+    there = projects / "-srv-work-my-market"
+    assert {one.stem for one in there.iterdir()} == {IDS[3], IDS[4]}
+    assert NEW in (there / f"{IDS[4]}.jsonl").read_text()
+    *_, last = (folder / "history.jsonl").read_text().splitlines()
+    assert NEW in last
 
 
 def test_a_session_at_work_stays_and_is_named(run: Run, tmp_path: Path) -> None:
