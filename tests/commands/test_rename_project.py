@@ -106,6 +106,15 @@ def in_sqlite(kind: str, file: str) -> Any:
             database.executescript(script.replace("srv/shop", "home/ada/shop"))
             if kind == "opencode":
                 database.execute("UPDATE project SET worktree = ?", (f"{OLD}/web",))
+                sql = "UPDATE message SET data = json_set(data, '$.path.root', ?) WHERE id LIKE ?"
+                database.execute(sql, (NEW, "msg_22795944%"))
+                columns = "id, worktree, time_created, time_updated, sandboxes"
+                sandboxes = json.dumps([OLD, NEW])
+                sql = f"INSERT INTO project ({columns}) VALUES ('p', ?, 1, 1, ?)"
+                database.execute(sql, (NEW, sandboxes))
+            else:
+                sql = "UPDATE sessions SET git_repo_root = ? WHERE id = 's1'"
+                database.execute(sql, (NEW,))
         return place / kind
 
     return make
