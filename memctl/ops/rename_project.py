@@ -41,7 +41,9 @@ class ProjectRun(MovingRun):
 
     @property
     def nothing(self) -> str:
-        return "nothing is left to rename"
+        if self._found.further and not self._found.failures:
+            return "no session names the folder; the other data of the project follow"
+        return "nothing to undo" if self.restores else "nothing is left to rename"
 
     async def find_moves(self, store: Store) -> Moves:
         """Return the sessions that name the old folder; their keys stay.
@@ -128,10 +130,6 @@ class ProjectUndoRun(ProjectRun):
     restores = True
     undone: runs.Run
     """The rename to undo, or the undo of one."""
-
-    @property
-    def nothing(self) -> str:
-        return "nothing to undo"
 
     async def find_moves(self, store: Store) -> Moves:
         """Return the sessions that followed, and name the folder still.

@@ -74,7 +74,7 @@ class ProjectMove:
 
 @dataclass(slots=True)
 class FoundProject:
-    """What a store has of a folder that has moved."""
+    """The data of a store that name a folder that has moved."""
 
     sessions: list[MemoryKey] = field(default_factory=list)
     """The sessions that name the folder."""

@@ -320,6 +320,18 @@ def test_rename_of_a_project_refuses_what_it_cannot_mean(run: Run, tmp_path: Pat
     fails(run("rename", database, *RENAME, "--yes"), 2, "name no folder that an agent worked in")
 
 
+def test_data_of_a_project_without_sessions_follow(run: Run, tmp_path: Path) -> None:
+    history = tmp_path / ".claude" / "history.jsonl"
+    (history.parent / "projects").mkdir(parents=True)
+    history.write_bytes(lines({"display": "Hi", "project": OLD, "timestamp": 1}))
+    before = history.read_bytes()
+    done = run("rename", f"claude-code:{history.parent}", *RENAME, "--yes")
+    assert "no session names the folder; the other data of the project follow" in done.stdout
+    assert history.read_bytes() == before.replace(OLD.encode(), NEW.encode())
+    assert run("undo", "--yes").exit_code == 0
+    assert history.read_bytes() == before
+
+
 def test_an_erased_session_is_in_no_record_of_a_rename(run: Run, tmp_path: Path) -> None:
     store = made("claude-code", tmp_path)
     found = report(run("rename", store, *RENAME, "--yes", "--json"))

@@ -55,7 +55,7 @@ _LONGEST = 200
 _NOTES = "memory"
 """The folder with what the agent has noted on a project, in the folder of the project."""
 _OF_RESULTS = (b"<persisted-output>", b"persistedOutputPath")
-"""What a line has that names the file with a large result."""
+"""The texts of which a line has one if it names the file with a large result."""
 _PROJECT, _OF_PROJECTS = (("project",),), (("projects", KEYS),)
 """The places of folders in the history, and in the settings."""
 _NOT_TYPED = frozenset({"isMeta", "isCompactSummary"})
@@ -155,7 +155,7 @@ class ClaudeCodeStore(SessionFilesStore):
         if history.is_file():
             yield history, partial(self._moved_prompts, move, found)
         beside = self.folder.parent if self.folder.name == ".claude" else self.folder
-        for settings in {self.folder / _SETTINGS, beside / _SETTINGS}:
+        for settings in dict.fromkeys((self.folder / _SETTINGS, beside / _SETTINGS)):
             if settings.is_file():
                 yield settings, partial(_moved_settings, move)
 
@@ -225,7 +225,8 @@ def _moved_settings(move: ProjectMove, lines: Iterable[bytes]) -> Iterator[Moved
 
 def _slug(project: str) -> str:
     """Return the name of the folder for a project; a long one ends with a hash of the path."""
-    units = [unit for (unit,) in struct.iter_unpack("<H", project.encode("utf-16-le"))]
+    data = project.encode("utf-16-le", "surrogatepass")
+    units = [unit for (unit,) in struct.iter_unpack("<H", data)]
     slug = "".join(chr(unit) if unit in _LETTERS else "-" for unit in units)
     if len(slug) <= _LONGEST:
         return slug
