@@ -180,7 +180,7 @@ def test_sessions_follow_a_folder_and_go_back(run: Run, tmp_path: Path, kind: st
         run("rename", store, *RENAME, "--yes"), 4, "has no session of the folder '/home/ada/shop'"
     )
     assert stored(tmp_path) == after
-    report(run("undo", found["run"], "--json"))
+    undone = report(run("undo", found["run"], "--json"))
     back = stored(tmp_path)
     for name in before:
         if kind == "codex" and name.endswith(".sqlite"):  # Codex makes these rows anew
@@ -191,6 +191,8 @@ def test_sessions_follow_a_folder_and_go_back(run: Run, tmp_path: Path, kind: st
         else:
             assert back[name] == before[name], name
     assert back.keys() == before.keys()
+    report(run("undo", undone["run"], "--json"))
+    assert stored(tmp_path) == after
 
 
 def test_the_old_folder_stays_in_what_was_said_alone(run: Run, tmp_path: Path, kind: str) -> None:
