@@ -63,7 +63,6 @@ def rename(
 
     Examples:
       memctl rename agents.db --user ada ada@example.com --dry-run
-      memctl rename prod --user ada2 ada --merge --yes
       memctl rename agents.db --session s1 kyoto-trip
       memctl rename claude-code: --project ~/shop ~/work/shop
     """

@@ -243,6 +243,7 @@ def test_sessions_join_those_of_the_new_folder_or_name_what_is_in_both(
     shutil.copy(projects / "-home-ada-shop" / f"{IDS[0]}.jsonl", there)
     settings = tmp_path / ".claude.json"
     settings.write_text(json.dumps({"projects": {OLD: {"a": 1}, NEW: {"b": 2}}}))
+    (projects / "-home-ada-shop" / "sessions-index.json").write_text("{}")
     settle(tmp_path)
     both = f"projects/-home-ada-shop/{IDS[0]}.jsonl"
     fails(run("rename", store, *RENAME, "--yes"), 5, both)
@@ -252,7 +253,8 @@ def test_sessions_join_those_of_the_new_folder_or_name_what_is_in_both(
     before = stored(tmp_path)
     done = run("rename", store, *RENAME, "--yes", "--json")
     found = report(done)
-    assert "the old folder stays in .claude.json for /home/ada/shop" in done.stderr
+    assert "the old folder stays in projects/-home-ada-shop/sessions-index.json" in done.stderr
+    assert ".claude.json for /home/ada/shop" in done.stderr
     assert json.loads(settings.read_text())["projects"] == {OLD: {"a": 1}, NEW: {"b": 2}}
     assert (there / "memory" / "MEMORY.md").read_text() == "The shop sells tea."
     assert {one.name for one in there.iterdir()} >= {f"{IDS[0]}.jsonl", f"{IDS[3]}.jsonl"}

@@ -178,9 +178,12 @@ class ClaudeCodeStore(SessionFilesStore):
             notes = self.folder / _PROJECTS / old / _NOTES
             if old in stay and notes.is_dir():
                 found.left.append(f"{_PROJECTS}/{old}/{_NOTES}, where other sessions stay")
+            if old in stay or old == new or not notes.parent.is_dir():
                 continue
+            places = (f"{_PROJECTS}/{old}/{name}" for name in sorted(os.listdir(notes.parent)))
+            found.left += [one for one in places if one not in follow and not one.endswith(_NOTES)]
             there = notes.parents[1] / new / _NOTES
-            if notes.is_dir() and there != notes:
+            if notes.is_dir():
                 both = [notes] if not there.exists() else files_below(notes)
                 pairs = ((one, there / one.relative_to(notes)) for one in both)
                 found.files += [
