@@ -1030,6 +1030,7 @@ async def redact(
     regex: str | None = None,
     secrets: bool = False,
     consistent: bool = False,
+    embedder: Embedder | None = None,
     receipt: Path | None = None,
     run: RunOptions | None = None,
 ) -> Redacted:
@@ -1037,7 +1038,8 @@ async def redact(
 
     The store must be open with ``change``, for a dry run with any mode.  A redaction cannot be
     undone.  ``receipt`` is the new file for the receipt; without it the receipt goes to the state
-    folder.  With ``consistent``, the replacements are numbered.
+    folder.  With ``consistent``, the replacements are numbered.  ``embedder`` makes the vectors of
+    facts whose text changes; without it, facts with vectors stay.
 
     Raises:
         UsageError: nothing says what to find, memctl does not rewrite the texts of the store, or
@@ -1050,12 +1052,14 @@ async def redact(
     from memctl.ops.redact.receipt import Receipt
     from memctl.ops.redact.redactor import Redactor
     from memctl.ops.redact.run import Redaction
+    from memctl.ops.redact.vectors import FactVectors
 
     found = [*(rules.secrets() if secrets else ()), *([rules.expression(regex)] if regex else ())]
     if not (found or texts) or "" in texts:
         raise UsageError("nothing says what to find", "name texts, a regex, or secrets=True")
     options = _options(run)
-    redactor = Redactor(rules.Rules(found, texts), consistent=consistent)
+    vectors = None if embedder is None else FactVectors(embedder)
+    redactor = Redactor(rules.Rules(found, texts), consistent=consistent, vectors=vectors)
     redaction = Redaction(redactor, [(store, _record("redact", store.location))], options)
     await redaction.scan()
     if redaction.hits and not options.dry_run:

@@ -13,7 +13,7 @@ from memctl.location import Location
 from memctl.ops.change.apply import ChangeReport
 from memctl.ops.change.change import ChangeRun
 from memctl.ops.holds import all_held, nothing_but_held
-from memctl.ops.report import DOCTOR, CopyReport, only_damage
+from memctl.ops.report import DOCTOR, CopyReport, embedded_row, only_damage
 from memctl.output.printout import Printout
 from memctl.output.terminal import Output
 from memctl.reports.change import (
@@ -25,7 +25,6 @@ from memctl.reports.change import (
     UndoReport,
 )
 from memctl.reports.copy import (
-    Embedded,
     Example,
     Followed,
     ImportReport,
@@ -35,14 +34,13 @@ from memctl.reports.copy import (
     RestoreReport,
 )
 from memctl.reports.history import RunRow
-from memctl.reports.report import FailureRow, Maybe, Report
+from memctl.reports.report import FailureRow, Report
 from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from memctl.embedder import EmbeddingReport
 
 R = TypeVar("R", bound=ChangeRun)
 
@@ -77,7 +75,7 @@ class CopyOutcome:
             source=self.source,
             target=self.target,
             **copied_fields(copied),
-            embedded=_embedded(copied.embedding),
+            embedded=embedded_row(copied.embedding),
             verified=UNSET if copied.verified is None else copied.verified,
             run=copied.run or UNSET,
             **({} if self.plan is None else {"plan": self.plan}),
@@ -147,13 +145,6 @@ def copied_fields(copied: CopyReport) -> dict[str, Any]:
             for lost in copied.losses
         ],
     }
-
-
-def _embedded(made: EmbeddingReport) -> Maybe[Embedded]:
-    if made.embedder is None or not made.texts:
-        return UNSET
-    about = made.embedder.name, made.embedder.model
-    return Embedded(*about, made.texts, made.usage.tokens_in, made.cost)
 
 
 def _plan(changes: ChangeReport) -> list[PlannedRow]:

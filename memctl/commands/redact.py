@@ -14,6 +14,7 @@ from memctl.commands._offloaded import referrers
 from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
+    EmbedderOption,
     YesOption,
     guarding,
     opens_stores,
@@ -21,7 +22,7 @@ from memctl.commands._options import (
     selecting,
 )
 from memctl.commands._parameters import argument, option
-from memctl.commands._run import wait_for
+from memctl.commands._run import named_embedder, wait_for
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.ops.offload.blobs import Blobs
@@ -29,6 +30,7 @@ from memctl.ops.redact.receipt import Receipt
 from memctl.ops.redact.redactor import Redactor
 from memctl.ops.redact.rules import Rule, Rules, expression, secrets
 from memctl.ops.redact.run import Redaction
+from memctl.ops.redact.vectors import FactVectors
 from memctl.output import redacting
 from memctl.output.printout import Printout
 from memctl.storekit.named_file import LocalFile
@@ -63,6 +65,7 @@ def redact(
         str | None,
         option("--blobs DIR|URL", "The offloaded contents, unless the configuration names them."),
     ] = None,
+    embedder: EmbedderOption = None,
     consistent: Annotated[
         bool, option("--consistent", "Number the replacements: the same value, the same number.")
     ] = False,
@@ -78,7 +81,8 @@ def redact(
     """Take secrets or texts out of stores. Cannot be undone.
 
     Each value becomes [redacted:KIND]: in messages, summaries and states, in files and rows beside
-    them, in undo runs, archives and offloaded contents. With --dry-run, finds the values, and exits
+    them, in undo runs, archives and offloaded contents. A fact with a vector needs an embedder,
+    which makes the vector of its new text. With --dry-run, finds the values, and exits
     with 6 if there are any. Values are shown by at most four characters.
 
     Examples:
@@ -89,7 +93,12 @@ def redact(
     output = run.output
     if not (stores or archives):
         raise UsageError("no store is named", "name one: memctl redact STORE... --secrets")
-    redactor = Redactor(_rules(secret, match, regex, source), consistent=consistent)
+    model = named_embedder(run, embedder)
+    redactor = Redactor(
+        _rules(secret, match, regex, source),
+        consistent=consistent,
+        vectors=None if model is None else FactVectors(model),
+    )
     begun: Receipt | None = None
     if not dry_run:
         refuse_unasked(yes)

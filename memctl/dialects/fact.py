@@ -129,6 +129,19 @@ def build(fields: Mapping[str, Any]) -> bytes:
     return text if vector is None else with_vector(text, vector)
 
 
+def embedded_text(fact: bytes, field: str = "") -> str:
+    """Return the text of a fact from which the embedder makes a vector.
+
+    If the metadata of the fact have a text under ``field``, this text is returned; see
+    ``Store.embeds``.  An empty text becomes a space, because models refuse empty texts.
+    """
+    view = FACT.outline(fact)
+    text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))
+    other = view.metadata.get(field)
+    text = other if isinstance(other, str) and other else text
+    return text if text.strip() else " "
+
+
 def vector_of(text: bytes) -> str | None:
     """Return the vector of a fact as base64 text; None if the fact has no vector.
 

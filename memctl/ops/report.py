@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec import UNSET
+
 from memctl.errors import BadData, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
-from memctl.reports.copy import CopiedMemories, CopiedMessages
+from memctl.reports.copy import CopiedMemories, CopiedMessages, Embedded
+from memctl.reports.report import Maybe
 from memctl.selection import Selection
 
 if TYPE_CHECKING:
@@ -111,6 +114,14 @@ def _no_vectors() -> EmbeddingReport:
     from memctl.embedder import EmbeddingReport  # only needed to copy
 
     return EmbeddingReport()
+
+
+def embedded_row(made: EmbeddingReport) -> Maybe[Embedded]:
+    """Return the row about vectors that were made; UNSET if none were."""
+    if made.embedder is None or not made.texts:
+        return UNSET
+    about = made.embedder.name, made.embedder.model
+    return Embedded(*about, made.texts, made.usage.tokens_in, made.cost)
 
 
 @dataclass(slots=True)

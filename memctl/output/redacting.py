@@ -26,6 +26,8 @@ def screen(report: RedactReport) -> RenderableType:
         parts.append(Text(f"stays: {named}: {row.why}", "red"))
     if len(report.left) > SHOWN_MEMORIES:
         parts.append(Text(f"… and {len(report.left) - SHOWN_MEMORIES:,} more"))
+    if made := report.embedded:
+        parts.append(Text(f"{count(made.texts, 'text')} embedded by {visible(made.embedder)}"))
     if isinstance(report.receipt, str):
         parts.append(Text(f"receipt: {visible(report.receipt)}"))
     reached = [*report.not_reached, *(one for store in report.stores for one in store.not_reached)]

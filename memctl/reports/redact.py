@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta
 
+from memctl.reports.copy import Embedded
 from memctl.reports.report import Count, DryRun, ErrorCode, Maybe, Place, Report, Row
 
 Kind = Annotated[str, Meta(description="The rule, such as github-pat; 'text' or 'match'.")]
@@ -70,5 +71,6 @@ class RedactReport(Report, kw_only=True):
     failures: list[FailedStore]
     not_reached: list[str]
     """Data that memctl cannot reach."""
+    embedded: Maybe[Embedded] = UNSET
     receipt: Maybe[str] = UNSET
     """The file of the receipt."""

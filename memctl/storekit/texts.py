@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,10 @@ class Rewritten(NamedTuple):
     hits: list[Hit]
     left: list[tuple[Hit, str]]
     signed: int = 0
+
+    def failed(self, text: bytes, why: str) -> Rewritten:
+        """Return the result if the text was left as it was, which is ``text``."""
+        return Rewritten(text, [], [*((hit, why) for hit in self.hits), *self.left])
 
     def at(self, place: str) -> TextResult:
         """Return the result for the place that the text is in."""
@@ -71,6 +76,13 @@ class Rewriter(ABC):
     def find(self, text: str) -> list[Hit]:
         """Return the values in a text that cannot be replaced, such as a name."""
 
+    def vector(self, text: str) -> array[float] | None:  # noqa: ARG002 - most make none
+        """Return the vector of the new text of a fact; None if no vector can be made.
+
+        A rewrite that changes nothing may get an empty vector.
+        """
+        return None
+
     def is_suspect(self, text: bytes) -> bool:
         """Return whether ``rewrite`` may have something to say about a text."""
         return any(True for _ in self.suspects([text]))
@@ -81,4 +93,5 @@ class Rewriter(ABC):
 
 
 IS_NAME = "it is in a name: rename it"
+KEEPS_VECTOR = "its vector would still tell it: name an embedder of its model with --embedder"
 CHANGED_MEANWHILE = "another program changed it meanwhile: run the same command again"

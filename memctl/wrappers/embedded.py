@@ -8,14 +8,13 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from memctl.dialects.fact import (
-    FACT,
     dimensions,
+    embedded_text,
     encode_vector,
     vector_of,
     with_vector,
     without_vector,
 )
-from memctl.dialects.view import TextBlock
 from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
 from memctl.errors import Loss, UsageError
 from memctl.inference.errors import ModelError
@@ -72,12 +71,7 @@ async def embedded(
                 "the same model is not known"
             )
         return target
-    if kept.model and embedder.model != kept.model:
-        raise UsageError(
-            f"the embedder {embedder.name!r} makes vectors of {embedder.model}, those of "
-            f"{target.label} are of {kept}",
-            "name an embedder of that model",
-        )
+    refuse_other_model(embedder, kept, target)
     if not (dry_run or report.checked):
         await _refuse_size(embedder, kept, target)
         report.checked = True
@@ -105,11 +99,34 @@ async def _refuse_missing(source: Store, where: Selection, kind: Embedding) -> N
         )
 
 
+def refuse_other_model(embedder: Embedder, kept: Embedding, target: Store) -> None:
+    """Check that an embedder is of the model that ``kept``, the vectors of ``target``, are of.
+
+    Raises:
+        UsageError: it is of another model.
+    """
+    if kept.model and embedder.model != kept.model:
+        raise UsageError(
+            f"the embedder {embedder.name!r} makes vectors of {embedder.model}, those of "
+            f"{target.label} are of {kept}",
+            "name an embedder of that model",
+        )
+
+
 async def _refuse_size(embedder: Embedder, kept: Embedding, target: Store) -> None:
     try:
         size = await embedder.dimensions()
     except ModelError as error:
         raise failed(embedder, error) from error
+    refuse_other_size(embedder, size, kept, target)
+
+
+def refuse_other_size(embedder: Embedder, size: int, kept: Embedding, target: Store) -> None:
+    """Check that the vectors of an embedder, with ``size`` dimensions, have as many as ``kept``.
+
+    Raises:
+        UsageError: they have another number of dimensions.
+    """
     if size != kept.dimensions:
         raise UsageError(
             f"the embedder {embedder.name!r} makes vectors of {size} dimensions, those of "
@@ -170,7 +187,7 @@ class EmbeddedStore(StoreWrapper):
         ]
         if len(lacking) > 0 and self._keep:
             self._report.mixed.add(page.memory.key)
-        texts = [text_of(found[place], self.embeds) for place in lacking]
+        texts = [embedded_text(found[place].message, self.embeds) for place in lacking]
         vectors = await self._embed(self._embedder, texts)
         for place, vector in zip(lacking, vectors, strict=False):
             text = with_vector(found[place].message, encode_vector(vector))
@@ -192,19 +209,6 @@ def has_vector(fact: StoredMessage, kind: Embedding) -> bool:
     """Return whether a fact has a vector of the size in ``kind``."""
     vector = vector_of(fact.message)
     return vector is not None and dimensions(vector) == kind.dimensions
-
-
-def text_of(fact: StoredMessage, field: str = "") -> str:
-    """Return the text of a fact from which the embedder makes a vector.
-
-    If the metadata of the fact have a text under ``field``, this text is returned; see
-    ``Store.embeds``.  An empty text becomes a space, because models refuse empty texts.
-    """
-    view = FACT.outline(fact.message)
-    text = "\n".join(block.text for block in view.blocks if isinstance(block, TextBlock))
-    other = view.metadata.get(field)
-    text = other if isinstance(other, str) and other else text
-    return text if text.strip() else " "
 
 
 def _bare(fact: StoredMessage) -> StoredMessage:

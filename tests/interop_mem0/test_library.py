@@ -290,3 +290,35 @@ def test_backup_of_an_older_mem0_is_as_mem0_brings_it_up_to_date(
     after = seen(mem0, target, ids)
     assert (after["all"], after["history"]) == (before["all"], before["history"])
     assert run("verify", store_of(source), backup).exit_code == 0
+
+
+@pytest.mark.parametrize("provider", ["qdrant", "faiss", "pgvector"])
+def test_redacted_facts_are_found_by_what_they_say_now(
+    run: Run, mem0: Mem0, configure: Configure, provider: str, tmp_path: Path
+) -> None:
+    config = configure(provider)
+    ids = filled(mem0, config)
+    embedder = config["embedder"]["config"]
+    settings = tmp_path / "config.toml"
+    settings.write_text(
+        f'[embedders.small]\nkind = "openai"\nmodel = "{embedder["model"]}"\n'
+        f'base_url = "{embedder["openai_base_url"]}"\n'
+    )
+    words = ("redact", store_of(config), "--match", "Osaka", "--match", "Maria", "--yes")
+    done = run(*words, "--embedder", "small", "--config", str(settings))
+    assert done.exit_code == 0, done.output
+    said = "My sister [redacted:text] lives in [redacted:text]"
+    fresh = configure(provider, "fresh")
+    [new] = mem0("add", config=fresh, calls=[{"messages": said, "user_id": "ada"}])
+    written = mem0("dump", config=fresh)["facts"][new]
+    record = mem0("dump", config=config)["facts"][ids[0]]
+    assert record["vector"] == pytest.approx(written["vector"], abs=1e-5)
+    for name in ("data", "hash", "text_lemmatized"):
+        assert record["payload"][name] == written["payload"][name]
+    [first, *_] = mem0.search(config, said)
+    assert first["id"] == ids[0]
+    history = mem0.call(config, "history", memory_id=ids[0])
+    assert [one["new_memory"] for one in history][-1] == said
+    assert "Osaka" not in json.dumps([mem0("dump", config=config), history])
+    mem0.call(config, "update", memory_id=ids[0], text="Maria is back")
+    assert mem0.search(config, "who is back?")[0]["id"] == ids[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from memctl.engines.sql.connection import AsyncConnection
@@ -34,11 +35,18 @@ _IS_ARRAY = "it is in a column that memctl does not rewrite"
 
 
 async def rewrite_file(
-    path: Path, label: str, rewriter: Rewriter, warnings: list[str], *, writes: bool
+    path: Path,
+    label: str,
+    rewriter: Rewriter,
+    warnings: list[str],
+    names: Mapping[str, Collection[str]] = MappingProxyType({}),
+    *,
+    writes: bool,
 ) -> AsyncGenerator[TextResult]:
     """Rewrite the texts in all tables of a SQLite file beside a store, which ``label`` names.
 
-    A text is added to ``warnings`` if another program keeps free pages from being cleared.
+    ``names`` maps a table to its columns with names.  A text is added to ``warnings`` if another
+    program keeps free pages from being cleared.
 
     Raises:
         MemctlError: as ``RowTexts.rewrite``.
@@ -52,7 +60,7 @@ async def rewrite_file(
 
     try:
         await database.start(OpenMode.CHANGE if writes else OpenMode.READ, prepare)
-        texts = RowTexts(database, dict.fromkeys(tables, ()), {}, rewriter)
+        texts = RowTexts(database, {one: names.get(one, ()) for one in tables}, {}, rewriter)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from memctl.json.located import LocatedText, Span, located, spliced
 from memctl.ops.redact.rules import Match, Rules
+from memctl.ops.redact.vectors import FactVectors
 from memctl.storekit.texts import Hit, Rewriter, Rewritten
 
 _OURS = "[redacted:"
@@ -31,6 +33,7 @@ _TIES = frozenset(
         *("tool_call_id", "call_id", "callId", "callID", "tool_use_id", "toolUseID", "toolCallId"),
         *("session_id", "sessionId", "sessionID", "thread_id", "run_id", "invocation_id"),
         *("user_id", "userId", "agent_id", "agentId", "app_name", "checkpoint_id"),
+        *("memory_id", "vector_id", "unique_id", "workspace_id", "memory_target"),
         *("cwd", "directory", "worktree", "rollout_path", "marks"),
     }
 )
@@ -73,7 +76,11 @@ class Redactor(Rewriter):
     ``[redacted:github-pat:2]``.
     """
 
-    def __init__(self, rules: Rules, *, consistent: bool = False) -> None:
+    def __init__(
+        self, rules: Rules, *, consistent: bool = False, vectors: FactVectors | None = None
+    ) -> None:
+        """``vectors`` are those of facts with another text; without them, such facts stay."""
+        self.vectors = vectors
         self._rules = rules
         self._numbers: dict[Hit, int] | None = {} if consistent else None
 
@@ -82,6 +89,9 @@ class Redactor(Rewriter):
 
     def find(self, text: str) -> list[Hit]:
         return [hit for _, hit in self._matches(text)]
+
+    def vector(self, text: str) -> array[float] | None:
+        return None if self.vectors is None else self.vectors.of(text)
 
     def _matches(self, text: str) -> Iterator[tuple[Match, Hit]]:
         """Yield the values in a text, besides those in texts that took the place of values."""

@@ -36,11 +36,13 @@ from memctl.ops.redact.blobs import RenewedBlobs
 from memctl.ops.redact.notes import NotedMessages
 from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
 from memctl.ops.redact.redactor import Redactor
+from memctl.ops.report import embedded_row
 from memctl.ops.same_store import runs_at
 from memctl.registry import make_store
 from memctl.reports import redact as reports
 from memctl.selection import Selection
 from memctl.store import OpenMode, Store
+from memctl.storekit.fact_texts import FactRewriter
 from memctl.storekit.texts import Hit, Rewriter, TextResult
 from memctl.text.numbers import count
 
@@ -58,6 +60,7 @@ _OF_ENGINES = {
     "postgresql": "dead rows until VACUUM FULL, and the write-ahead log",
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
+    "mem0": "with pgvector: dead rows until VACUUM FULL, and the write-ahead log",
     **dict.fromkeys(("claude", "codex", "hermes", "opencode"), _DISK),
 }
 
@@ -162,6 +165,8 @@ class StoreRedaction:
             )
         if store.mode.writes:
             await self._refuse_held(store)
+        if (vectors := self._redactor.vectors) is not None:
+            vectors.refuse_model(store)
         with self._options.observer.progress("searching"):
             async with aclosing(self._results(store, self._redactor, writes=False)) as results:
                 async for result in results:
@@ -181,6 +186,7 @@ class StoreRedaction:
             Loss: a memory of the store is held.
             MemctlError: as ``Store.rewrite_texts``.
         """
+        vectors = self._redactor.vectors
         await lock(store)
         await self._refuse_held(store)
         await in_thread(partial(remove_of, await store.identity()))
@@ -192,10 +198,11 @@ class StoreRedaction:
             for _ in range(_PASSES):
                 before, self.found.number_left = self.found.hits, 0
                 self.found.left.clear()
+                made = vectors is not None and await vectors.make(store)
                 async with aclosing(self._results(store, self._redactor, writes=True)) as results:
                     async for result in results:
                         self._note(result, receipt)
-                if self.found.hits == before:
+                if self.found.hits == before and not made:
                     break
             else:
                 raise Partial(
@@ -257,6 +264,8 @@ class StoreRedaction:
             async for result in results:
                 yield result
         runs = Runs()
+        if store.dialect.facts:
+            rewriter = FactRewriter(rewriter, store.embeds)
         for run in runs_at(store.location, self._options.locate):
             async with aclosing(rewrite_run(runs, run, rewriter, writes=writes)) as results:
                 async for result in results:
@@ -296,6 +305,7 @@ class Redaction:
         """
         self.targets = [StoreRedaction(redactor, *store, options) for store in stores]
         self.dry_run = options.dry_run
+        self._redactor = redactor
         self.receipt: Receipt | None = None
         """The receipt; None if nothing was taken out."""
         self._options = options
@@ -406,12 +416,14 @@ class Redaction:
             for target in self.targets
             if target.error is not None
         ]
+        vectors = self._redactor.vectors
         return reports.RedactReport(
             dry_run=self.dry_run,
             stores=stores,
             left=[row for target in self.targets for row in target.found.left],
             failures=failures,
             not_reached=list(ALWAYS),
+            embedded=UNSET if vectors is None else embedded_row(vectors.report),
             receipt=UNSET if self.receipt is None else self.receipt.file.text,
         )
 

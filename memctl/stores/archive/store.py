@@ -33,6 +33,7 @@ from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, catalog
 from memctl.storekit.encrypted import Sink, encrypted
+from memctl.storekit.fact_texts import FactRewriter
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File
 from memctl.storekit.texts import Rewriter, TextResult
@@ -388,6 +389,7 @@ class ArchiveStore(Store):
         archive = await self._archive()
         if archive is None:
             return
+        rewriter = FactRewriter(rewriter) if self.dialect.facts else rewriter
         found = await in_thread(lambda: list(rewritten(None, MemorySections(archive), rewriter)))
         if writes and any(one.hits for one in found):
             self.created = self._contents.header.get("created")

@@ -50,6 +50,12 @@ class ChromaPlace(VectorStore):
     def place(self) -> Path | None:
         return None if self._host else self.config.folder
 
+    def refuse_rewrite(self) -> None:
+        raise UsageError(
+            f"{self.label}: Chroma keeps replaced texts and vectors in its log and its indexes",
+            "export the facts, redact the archive, and import it into a new Chroma",
+        )
+
     async def identity(self) -> str:
         if self._host:
             return (

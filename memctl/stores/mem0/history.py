@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from memctl.engines.sql.sqlite_files import check_structure
+from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import BadData, Unavailable
 from memctl.json import jsonio
 from memctl.location import visible
 from memctl.machine import system
 from memctl.model import MemoryKey
 from memctl.storekit.files import system_errors
+from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.mem0.vectors import Turns
 
 _BUSY_SECONDS = 30.0
@@ -47,6 +49,8 @@ COLUMNS = (
     "role",
 )
 _NAMES = ", ".join(COLUMNS)
+_NAMING = {"history": ("memory_id",), "messages": ("session_scope",)}
+"""The columns of each table that name a fact or a memory."""
 _OLDEST = {"id", "memory_id", "old_memory", "new_memory", "event", "created_at"}
 """The columns of every version of mem0, from 0.1.0 on (``mem0/memory/storage.py``)."""
 Row = dict[str, Any]
@@ -222,6 +226,23 @@ class History:
         if self._database is not None and self._has("messages") and is_kept(scope):
             with self._errors(), transaction(self._database):
                 self._database.execute("DELETE FROM messages WHERE session_scope = ?", (scope,))
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the texts in both tables, also of facts that no vector store has any more.
+
+        Raises:
+            MemctlError: as ``rewrite_file``.
+        """
+        if self._database is None:
+            return
+        rewriting = rewrite_file(
+            self.path, self.label, rewriter, self.warnings, _NAMING, writes=writes
+        )
+        async with aclosing(rewriting) as results:
+            async for result in results:
+                yield result
 
     async def check_structure(self, warnings: list[str]) -> None:
         """Compare the indexes of the file with its tables; see ``check_structure`` of SQLite.

@@ -294,6 +294,16 @@ class PgvectorTables(VectorStore):
             if await connection.fetchval(stored, sorted(ids)) < len(ids):
                 raise Rejected("refused", "a trigger or a rule of the table left it out")
 
+    async def replace(self, collection: str, old: Record, new: Record) -> bool:
+        sql = (
+            f"UPDATE {_quoted(collection)} SET vector = $2::real[]::vector, payload = $3::jsonb "
+            "WHERE id = $1::text::uuid AND payload = $4::jsonb"
+        )
+        vector = list(new.vector) if new.vector else None
+        texts = [jsonio.dumps(one.payload).decode() for one in (new, old)]
+        async with self._errors() as connection:
+            return str(await connection.execute(sql, new.id, vector, *texts)) == "UPDATE 1"
+
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         ids = [id for id in ids if _may_be_there(id)]
         if collection in self._tables and ids:

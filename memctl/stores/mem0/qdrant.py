@@ -31,6 +31,7 @@ from memctl.storekit.files import AtomicFile, system_errors
 from memctl.stores.mem0.config import Mem0Config
 from memctl.stores.mem0.history import sqlite_errors, transaction
 from memctl.stores.mem0.vectors import (
+    BM25,
     Record,
     Turns,
     VectorStore,
@@ -47,8 +48,6 @@ _PAUSES = (0.01, 0.05, 0.1, 0.2)
 """The pauses between attempts to take the lock in seconds, as another run may hold it briefly."""
 _KEY_PROTOCOL = 4
 """The pickle protocol that the client uses for the ids in keys."""
-BM25 = "memctl_bm25"
-"""The payload field for the words of a fact, which the client stores as a sparse vector."""
 _SLOT = "bm25"
 """mem0's name for the sparse vector."""
 _ENTRIES = ("indices", "values")
@@ -201,6 +200,7 @@ class QdrantFolder(VectorStore):
             )
             self._databases[name] = database
             if mode.writes:
+                database.execute("PRAGMA secure_delete = ON")
                 database.execute(
                     "CREATE TABLE IF NOT EXISTS points (id TEXT PRIMARY KEY, point BLOB)"
                 )
@@ -347,6 +347,11 @@ class QdrantFolder(VectorStore):
         errors = sqlite_errors(self.label, self._file(collection))
         with errors, self._locked(), transaction(database):
             database.executemany(sql, rows)
+
+    async def clear_free_space(self) -> None:
+        for name, database in self._databases.items():
+            with sqlite_errors(self.label, self._file(name)), self._locked():
+                await self._turns.run(database.execute, "VACUUM")
 
 
 def encoded_key(id: str) -> str:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from memctl.dialects.fact import build, decode_vector, encode_vector
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, has_option
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
 from memctl.json import jsonio
-from memctl.location import Location
+from memctl.location import Location, visible
 from memctl.model import (
     Edit,
     Embedding,
@@ -38,11 +38,18 @@ from memctl.store import Record as Repair
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.locks import FileLock, stand_in
 from memctl.storekit.simple import Rejected
+from memctl.storekit.texts import (
+    CHANGED_MEANWHILE,
+    KEEPS_VECTOR,
+    Rewriter,
+    Rewritten,
+    TextResult,
+)
 from memctl.stores.mem0.config import Mem0Config, read
 from memctl.stores.mem0.history import History, Row, is_row
 from memctl.stores.mem0.links import LINKED, Links, linked, scope_of
 from memctl.stores.mem0.pgvector import PgvectorTables
-from memctl.stores.mem0.vectors import Record, VectorStore
+from memctl.stores.mem0.vectors import BM25, Record, VectorStore
 
 _SCOPE = ("user_id", "run_id", "agent_id")
 """The payload fields that name the memory of a fact, in the order of ``MemoryKey``."""
@@ -375,6 +382,64 @@ class Mem0Store(FactStore):
         for key in moves:
             yield WriteResult(key)
 
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite facts, entities and their histories; a fact with another text gets a new vector.
+
+        Raises:
+            UsageError: the vector store keeps what was replaced.
+            BadData: a record is damaged, so nobody knows what it says.
+        """
+        self._vectors.refuse_rewrite()
+        found: list[TextResult] = []
+        for collection in (self._facts, self._entities):
+            async with aclosing(self._vectors.scan(collection)) as pieces:
+                async for records in pieces:
+                    found += await self._rewrite(collection, records, rewriter, writes=writes)
+        if writes:
+            await self._save()
+            await self._vectors.clear_free_space()
+        for result in found:
+            yield result
+        async with aclosing(self._history.rewrite_texts(rewriter, writes=writes)) as results:
+            async for result in results:
+                yield result
+
+    async def _rewrite(
+        self, collection: str, records: Sequence[Record], rewriter: Rewriter, *, writes: bool
+    ) -> list[TextResult]:
+        """Rewrite records of a collection; return the results of those with something to report."""
+        for one in records:
+            if one.damage:
+                raise BadData(
+                    f"{self.label}: {visible(one.id)!r} is damaged: {visible(one.damage)}",
+                    "memctl doctor names what is damaged; delete it, or restore it from a backup",
+                )
+        texts = [jsonio.dumps(one.payload) for one in records]
+        ids = [records[at].id for at in sorted(rewriter.suspects(texts))]
+        results = []
+        for record in await self._records(collection, ids):
+            found, new = rewritten(record, rewriter)
+            result = found.at(f"{visible(collection)} {visible(record.id)}")
+            if writes and found.hits:
+                result = await self._replaced(collection, record, new, result)
+            results += [result] if result.changes else []
+        return results
+
+    async def _replaced(
+        self, collection: str, old: Record, new: Record, result: TextResult
+    ) -> TextResult:
+        """Replace a record; return what became of it."""
+        try:
+            self._vectors.refuse(collection, [new])
+            done = await self._vectors.replace(collection, old, new)
+        except Rejected as rejected:
+            return result.failed(rejected.failure.message)
+        return result if done else result.failed(CHANGED_MEANWHILE)
+
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
@@ -581,6 +646,33 @@ def _renamed(record: Record, moves: Mapping[MemoryKey, MemoryKey]) -> Record:
     new = moves[_without_agent(record.payload)]
     names = {name: value for name, value in zip(_SCOPE, new, strict=True) if value}
     return _as_it_is(record)._replace(payload=record.payload | names)
+
+
+def rewritten(record: Record, rewriter: Rewriter) -> tuple[Rewritten, Record]:
+    """Return what a rewriter finds in a fact or an entity, and the record with other texts.
+
+    What mem0 derives from the text is renewed; the record stays if it needs a vector that cannot be
+    made.
+    """
+    payload = record.payload
+    text = payload.get("data")
+    derived = {name for name, one in _derived(str(text)).items() if payload.get(name) == one}
+    apart = {LINKED, BM25, *derived}
+    rest = {name: one for name, one in payload.items() if name not in apart}
+    found = rewriter.rewrite(jsonio.dumps(rest))
+    if not found.hits:
+        return found, record
+    changed = payload | jsonio.loads(found.text)
+    new = changed.get("data")
+    if new != text:
+        changed |= {name: one for name, one in _derived(str(new)).items() if name in payload}
+        changed.pop(BM25, None)  # made from the words of the old text
+    vector = record.vector
+    if new != text and vector is not None:
+        vector = rewriter.vector(str(new) or " ")
+        if vector is None:
+            return found.failed(found.text, KEEPS_VECTOR), record
+    return found, Record(record.id, changed, vector, bare=record.vector is None)
 
 
 def _derived(text: str) -> dict[str, str]:

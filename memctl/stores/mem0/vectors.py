@@ -23,6 +23,9 @@ from memctl.stores.mem0.config import Mem0Config
 
 T = TypeVar("T")
 
+BM25 = "memctl_bm25"
+"""The payload field for the words of a fact, which qdrant's client stores as a sparse vector."""
+
 
 class Record(NamedTuple):
     """A record of a vector store, a fact or an entity: id, payload and vector.
@@ -51,6 +54,13 @@ class VectorStore(ABC):
     def __init__(self, config: Mem0Config, label: str) -> None:
         self.config = config
         self.label = label
+
+    def refuse_rewrite(self) -> None:  # noqa: B027 - most stores can
+        """Check that replaced texts and vectors leave the vector store.
+
+        Raises:
+            UsageError: the vector store keeps them where memctl cannot reach them.
+        """
 
     @property
     @abstractmethod
@@ -115,8 +125,19 @@ class VectorStore(ABC):
         """
         return False
 
+    async def replace(self, collection: str, old: Record, new: Record) -> bool:  # noqa: ARG002
+        """Replace a record; return False if another program has changed ``old`` meanwhile.
+
+        The change is durable after ``flush``.
+        """
+        await self.put(collection, [new])
+        return True
+
     async def flush(self) -> None:  # noqa: B027 - most stores are durable at once
         """Make all earlier changes durable."""
+
+    async def clear_free_space(self) -> None:  # noqa: B027 - most stores keep none
+        """Overwrite what files keep of records that were replaced."""
 
     async def missing_right(self) -> str:
         """Return a right that the login lacks to restore facts; see ``Store.missing_right``."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,12 +23,15 @@ from memctl.machine.concurrency import in_thread
 from memctl.model import Embedding, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import OpenMode
+from memctl.storekit.fact_texts import WHEN
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.files import system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
+from memctl.storekit.text_files import files_below
+from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.reme.layouts import collections, vectors_folder
-from memctl.stores.reme.nodes import WHEN, BadNode, Nodes3
+from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes3
 
 SUFFIX = ".json"
 DEFAULT = "reme"
@@ -133,6 +137,18 @@ class ReMeFilesStore(FactStore):
                 MemoryKey("", ""), StoredMessage(id, b""), f"{visible(name)}: {error}"
             )
         return LoadedFact(key, StoredMessage(id, message, shape=shape))
+
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        async with aclosing(super().rewrite_texts(NodeRewriter(rewriter), writes=writes)) as found:
+            async for result in found:
+                yield result
+
+    def text_files(self) -> Iterable[Path]:
+        return files_below(self.folder.path)
 
     # Writing
 

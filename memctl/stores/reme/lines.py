@@ -35,11 +35,13 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
+from memctl.storekit.fact_texts import WHEN
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
-from memctl.stores.reme.nodes import WHEN, BadNode, Nodes2
+from memctl.storekit.texts import Rewriter, TextResult
+from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes2
 
 SUFFIX = ".jsonl"
 _LOOKED_AT = 50
@@ -213,6 +215,18 @@ class ReMeLinesStore(FactStore):
             )
             found.append(LoadedFact(place, StoredMessage(own, message, shape=shape)))
         return found
+
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        async with aclosing(super().rewrite_texts(NodeRewriter(rewriter), writes=writes)) as found:
+            async for result in found:
+                yield result
+
+    def text_files(self) -> Iterable[Path]:
+        return map(self._path, self._users())
 
     # Writing
 

@@ -23,14 +23,15 @@ import orjson
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
 from memctl.json import jsonio
 from memctl.model import MemoryKey, StoredMessage
+from memctl.storekit.fact_texts import WHEN, RewriterOfFacts
 from memctl.storekit.simple import Rejected
+from memctl.storekit.texts import KEEPS_VECTOR, Rewritten
 
 Json = dict[str, Any]
 _NUMBERS = re.compile(rb'"vector":\s*(\[[^\[\]{}"\\]*\])')
 _HELD = "memctl"
 _APART = b'["memctl"]'
 RECORD = "memctl"
-WHEN = "when_to_use"
 _CREATED, _MODIFIED, _CONTENT, _TYPE = "time_created", "time_modified", "content", "memory_type"
 _TIMES = ((_CREATED, "created_at"), (_MODIFIED, "updated_at"))
 
@@ -324,6 +325,40 @@ class Nodes3(NodeForm):
 
     def frame(self, id: str, user: str) -> Json:  # noqa: ARG002 - its metadata has the user
         return {self.id_field: id}
+
+
+class NodeRewriter(RewriterOfFacts):
+    """A rewriter of nodes, whose other bytes stay."""
+
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:
+        found = _NUMBERS.search(text)
+        if found is None:
+            return self._rewriter.rewrite(text, key)
+        bare = _with_numbers(text, b"[]")
+        new = self._rewriter.rewrite(bare, key)
+        if not new.hits:
+            return Rewritten(text, [], new.left)
+        numbers = found[1]
+        if (content := _content(new.text)) != _content(bare) or content is None:
+            vector = None if content is None else self.vector(content or " ")
+            if vector is None:
+                return new.failed(text, KEEPS_VECTOR)
+            numbers = json.dumps(list(vector)).encode()
+        return new._replace(text=_with_numbers(new.text, numbers))
+
+
+def _with_numbers(text: bytes, numbers: bytes) -> bytes:
+    """Return the text of a node with other numbers in its vector."""
+    return _NUMBERS.sub(lambda found: found[0].replace(found[1], numbers), text, count=1)
+
+
+def _content(text: bytes) -> str | None:
+    """Return the text from which ReMe makes the vector of a node; None if it is not a node."""
+    try:
+        content = parsed(text).get(_CONTENT)
+    except BadNode:
+        return None
+    return content if isinstance(content, str) else None
 
 
 def parsed(text: bytes) -> Json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
+from memctl.dialects.fact import decode_vector, embedded_text, vector_of, with_vector
 from memctl.errors import UsageError
 from memctl.model import MemoryKey, StoredMessage
 from memctl.store import Store
@@ -30,6 +32,9 @@ class Replacing(Rewriter):
     def rewrite(self, text: bytes, key: str = "") -> Rewritten:  # noqa: ARG002
         hits = [Hit("text", SECRET)] * text.count(SECRET.encode())
         return Rewritten(text.replace(SECRET.encode(), GONE.encode()), hits, [])
+
+    def vector(self, text: str) -> array[float]:
+        return decode_vector(_vector(text))
 
     def find(self, text: str) -> list[Hit]:
         return [Hit("text", SECRET)] * text.count(SECRET)
@@ -61,6 +66,18 @@ def _seen(found: dict[MemoryKey, Sample]) -> dict[MemoryKey, Sample]:
     }
 
 
+def _vector(text: str) -> str:
+    """Return the vector that is made of the text of a fact."""
+    return samples.vector(text, samples.style().dimensions)
+
+
+def _redacted(message: bytes) -> bytes:
+    new = message.replace(SECRET.encode(), GONE.encode())
+    if new != message and samples.style().dimensions and vector_of(message) is not None:
+        return with_vector(new, _vector(embedded_text(new)))
+    return new
+
+
 def _without(memory: Sample) -> Sample:
     about, entries = memory.memory, memory.entries
     summary = about.summary and about.summary.replace(SECRET, GONE)
@@ -68,7 +85,7 @@ def _without(memory: Sample) -> Sample:
         replace(about, summary=summary, extra=about.extra.replace(SECRET, GONE)),
         [
             one._replace(
-                message=one.message.replace(SECRET.encode(), GONE.encode()),
+                message=_redacted(one.message),
                 shape=one.shape.replace(SECRET, GONE),
             )
             for one in entries
