@@ -28,7 +28,7 @@ from memctl.location import Location
 from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
 from memctl.registry import URL_OPTIONS, make_store, parse
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import DamagedMemory, OpenMode, Store
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from memctl.reports.retain import RetainReport
     from memctl.retention import Policy
     from memctl.summarizer import Summarizer
-
-EVERYTHING = Selection()
 
 Failures = list[tuple[MemoryKey, Failure]]
 """The memories that failed and are unchanged, each with the reason."""
@@ -1031,6 +1029,7 @@ async def redact(
     secrets: bool = False,
     consistent: bool = False,
     embedder: Embedder | None = None,
+    where: Selection = EVERYTHING,
     receipt: Path | None = None,
     run: RunOptions | None = None,
 ) -> Redacted:
@@ -1039,12 +1038,14 @@ async def redact(
     The store must be open with ``change``, for a dry run with any mode.  A redaction cannot be
     undone.  ``receipt`` is the new file for the receipt; without it the receipt goes to the state
     folder.  With ``consistent``, the replacements are numbered.  ``embedder`` makes the vectors of
-    facts whose text changes; without it, facts with vectors stay.
+    facts whose text changes; without it, facts with vectors stay.  ``where`` selects memories by
+    users and sessions; values that stay outside of their messages are in ``Redacted.left``.
 
     Raises:
         UsageError: nothing says what to find, memctl does not rewrite the texts of the store, or
             the file of the receipt exists.
-        Loss: a memory of the store is held.
+        NotFound: the store has no memory of the selected users and sessions.
+        Loss: a selected memory is held.
         Busy: another run writes to the store.
         MemctlError: as ``Store.rewrite_texts``.
     """
@@ -1060,7 +1061,8 @@ async def redact(
     options = _options(run)
     vectors = None if embedder is None else FactVectors(embedder)
     redactor = Redactor(rules.Rules(found, texts), consistent=consistent, vectors=vectors)
-    redaction = Redaction(redactor, [(store, _record("redact", store.location))], options)
+    stores = [(store, _record("redact", store.location))]
+    redaction = Redaction(redactor, stores, options, where=where)
     await redaction.scan()
     if redaction.hits and not options.dry_run:
         await redaction.execute(Receipt.begin(None if receipt is None else str(receipt)))

@@ -292,6 +292,10 @@ _Placed = tuple[StoredMessage, str | None, int]
 """A message, the id of the message before it, and its index; see ``Page``."""
 
 
+EVERYTHING = Selection()
+"""The selection of all memories."""
+
+
 class _Sieve:
     """A filter that selects messages from the pages of one memory and sets their anchors."""
 

@@ -946,6 +946,13 @@ class Store(ABC):
             async for result in results:
                 yield result
 
+    async def forget_replaced(self) -> None:  # noqa: B027 - most places keep nothing
+        """Clear free space and indexes of texts that were replaced, where the place has them.
+
+        Raises:
+            Unavailable: the store is unreachable.
+        """
+
     def text_files(self) -> Iterable[Path] | None:
         """Return the files that hold texts of the store; None if its texts are not in files."""
         return None

@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from memctl import api
 from memctl.model import MemoryKey, Page
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Store
 
 P = ParamSpec("P")
@@ -87,13 +87,13 @@ def _opens(function: Callable[P, Store]) -> Callable[P, AbstractContextManager[S
     return opening
 
 
-async def _read(store: Store, where: Selection = api.EVERYTHING) -> AsyncGenerator[Page]:
+async def _read(store: Store, where: Selection = EVERYTHING) -> AsyncGenerator[Page]:
     async with aclosing(store.read(where)) as pages:
         async for page in pages:
             yield page
 
 
-async def _list_keys(store: Store, where: Selection = api.EVERYTHING) -> AsyncGenerator[MemoryKey]:
+async def _list_keys(store: Store, where: Selection = EVERYTHING) -> AsyncGenerator[MemoryKey]:
     async with aclosing(store.list_keys(where)) as keys:
         async for key in keys:
             yield key

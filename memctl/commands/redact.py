@@ -15,6 +15,8 @@ from memctl.commands._options import (
     STORE_HELP,
     DryRunOption,
     EmbedderOption,
+    SessionOption,
+    UserOption,
     YesOption,
     guarding,
     opens_stores,
@@ -33,6 +35,7 @@ from memctl.ops.redact.run import Redaction
 from memctl.ops.redact.vectors import FactVectors
 from memctl.output import redacting
 from memctl.output.printout import Printout
+from memctl.selection import Selection
 from memctl.storekit.named_file import LocalFile
 from memctl.text.numbers import count
 
@@ -54,6 +57,8 @@ def redact(
     source: Annotated[
         str | None, selecting("--from FILE", "Find each line of FILE; '-' is standard input.")
     ] = None,
+    user: UserOption = None,
+    session: SessionOption = None,
     archives: Annotated[
         list[str] | None,
         selecting(
@@ -82,13 +87,15 @@ def redact(
 
     Each value becomes [redacted:KIND]: in messages, summaries and states, in files and rows beside
     them, in undo runs, archives and offloaded contents. A fact with a vector needs an embedder,
-    which makes the vector of its new text. With --dry-run, finds the values, and exits
+    which makes the vector of its new text. With --user or --session, only messages and summaries of
+    these memories change. With --dry-run, finds the values, and exits
     with 6 if there are any. Values are shown by at most four characters.
 
     Examples:
       memctl redact @agents --secrets --dry-run
       memctl redact agents.db claude-code: --secrets --yes --receipt secrets.json
       memctl redact prod --archives backup.ndjson.zst --from leaked.txt
+      memctl redact prod --user ada --match "12 Elm Street" --yes
     """
     output = run.output
     if not (stores or archives):
@@ -113,6 +120,7 @@ def redact(
         run_options(run, dry_run=dry_run),
         Blobs(place) if place else None,
         referrers(run),
+        Selection(users=frozenset(user or ()), sessions=frozenset(session or ())),
     )
     wait_for(redaction.scan())
     output.printout = Printout(

@@ -41,6 +41,7 @@ from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.json import jsonio
 from memctl.machine import zstd
 from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
+from memctl.selection import Selection
 from memctl.storekit.texts import Rewriter, TextResult
 
 VERSION = 1
@@ -241,10 +242,13 @@ def repeats(path: Path) -> bool:
     return _says(path, _REPEATS)
 
 
-def rewrite_changes(path: Path, new: Path | None, rewriter: Rewriter) -> list[TextResult]:
+def rewrite_changes(
+    path: Path, new: Path | None, rewriter: Rewriter, where: Selection
+) -> list[TextResult]:
     """Return what a rewriter finds in a file of changes; copy it to ``new``, if given.
 
-    Names and ids stay.  The copy of an unfinished file is unfinished, too.
+    Only the selected memories are searched.  Names and ids stay.  The copy of an unfinished file is
+    unfinished, too.
 
     Raises:
         BadData: the file is damaged.
@@ -257,15 +261,15 @@ def rewrite_changes(path: Path, new: Path | None, rewriter: Rewriter) -> list[Te
     with ExitStack() as stack, refusals(path):
         file = stack.enter_context(path.open("rb"))
         copy = None if new is None else stack.enter_context(new_file(new))
-        is_message = False
+        is_message, is_selected = False, True
         try:
             for line in _lines(file, unfinished=unfinished):
-                text = line
-                if rewriter.is_suspect(line):
+                text, record = line, {} if is_message else jsonio.outline(line)
+                if memory := record.get("memory"):
+                    is_selected = where.has_key(_key(memory))
+                if is_selected and rewriter.is_suspect(line):
                     text = _rewritten(line, rewriter, place, found, is_message=is_message)
-                is_message = not is_message and bool(
-                    jsonio.outline(line).get("change", {}).get("message")
-                )
+                is_message = bool(record.get("change", {}).get("message"))
                 if copy is not None:
                     copy.write(frame.compress(text) + frame.compress(b"\n"))
         except (ValueError, KeyError, TypeError, EOFError, zstd.ZstdError) as error:

@@ -21,6 +21,8 @@ from memctl.journal.runs import BEFORE, Run, Runs, archives_in
 from memctl.json import jsonio
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
+from memctl.model import MemoryKey
+from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.archive.store import ArchiveStore
@@ -33,9 +35,9 @@ GOES_ON = "the run is still going on: run the same command again when it has end
 
 
 async def rewrite_run(
-    runs: Runs, run: Run, rewriter: Rewriter, *, writes: bool
+    runs: Runs, run: Run, rewriter: Rewriter, where: Selection, *, writes: bool
 ) -> AsyncGenerator[TextResult]:
-    """Rewrite the files of a run, and yield what was found in each.
+    """Rewrite what the files of a run say of selected memories; yield what was found in each.
 
     Raises:
         BadData: a file of the run is damaged.
@@ -45,14 +47,14 @@ async def rewrite_run(
     if not folder.is_dir():  # pruned by another process
         return
     goes_on = writes and runs.goes_on(run)
-    files = _Files(folder, rewriter, writes=writes and not goes_on)
+    files = _Files(folder, rewriter, where, writes=writes and not goes_on)
     for result in await in_thread(files.rewrite):
         yield result.failed(GOES_ON) if goes_on else result
     for path in archives_in(folder):
         mode = OpenMode.CHANGE if files.writes else OpenMode.READ
         async with (
             ArchiveStore(Location("archive", str(path), path=path), mode) as store,
-            aclosing(store.rewrite_texts(rewriter, writes=files.writes)) as results,
+            aclosing(store.rewrite_selected(rewriter, where, writes=files.writes)) as results,
         ):
             async for result in results:
                 yield result.failed(GOES_ON) if goes_on else result
@@ -61,10 +63,11 @@ async def rewrite_run(
 class _Files:
     """The files of a run, besides archives."""
 
-    def __init__(self, folder: Path, rewriter: Rewriter, *, writes: bool) -> None:
+    def __init__(self, folder: Path, rewriter: Rewriter, where: Selection, *, writes: bool) -> None:
         self.writes = writes
         self._folder = folder
         self._rewriter = rewriter
+        self._where = where
 
     def rewrite(self) -> list[TextResult]:
         """Rewrite the files; return what was found."""
@@ -83,12 +86,12 @@ class _Files:
         return found
 
     def _changes(self, path: Path) -> list[TextResult]:
-        found = rewrite_changes(path, None, self._rewriter)
+        found = rewrite_changes(path, None, self._rewriter, self._where)
         if self.writes and any(one.hits for one in found):
             new = self._folder / _NEW
             with refusals(new):
                 new.unlink(missing_ok=True)
-            found = rewrite_changes(path, new, self._rewriter)
+            found = rewrite_changes(path, new, self._rewriter, self._where)
             with refusals(path):
                 os.replace(new, path)
                 sync_folder(self._folder)
@@ -108,12 +111,20 @@ class _Files:
                 record = unsealed(line)
             except ValueError as error:
                 raise BadData(f"{path} is damaged: {error}") from error
-            new = self._record(record, found) if self._rewriter.is_suspect(line) else record
+            is_suspect = self._is_selected(record) and self._rewriter.is_suspect(line)
+            new = self._record(record, found) if is_suspect else record
             lines.append(line if new is record else sealed(new))
         if self.writes and any(one.hits for one in found):
             with refusals(path):
                 replace_file(path, b"".join(lines))
         return found
+
+    def _is_selected(self, record: Any) -> bool:
+        """Return whether a record is of a selected memory; without a name, only if all are."""
+        if isinstance(record, list):
+            return self._where.has_key(MemoryKey(*record[:3]))
+        names = [record.get(name, "") for name in MemoryKey._fields]
+        return self._where.has_key(MemoryKey(*names))
 
     def _record(self, record: Any, found: list[TextResult]) -> Any:
         """Return a record with other texts, besides the names at its beginning."""

@@ -506,6 +506,10 @@ class SummaryOverlay(StoreWrapper):
                 async for result in results:
                     yield result
 
+    async def forget_replaced(self) -> None:
+        for store in (self._messages, self._states):
+            await store.forget_replaced()
+
     def refuse_rename(self, what: str) -> None:
         for store in (self._messages, self._states):
             store.refuse_rename(what)

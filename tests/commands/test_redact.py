@@ -113,6 +113,66 @@ def test_redact_leaves_nothing_of_a_secret(run: Run, place: Place, tmp_path: Pat
     assert {row["code"] for row in report(again, 6)["differences"]} == {"text"}
 
 
+def test_redact_selected_memories(run: Run, place: Place, tmp_path: Path) -> None:
+    """Values of others stay, are named, and come back by their undo runs as they were."""
+    store, bob = place.text, MemoryKey("bob", "osaka")
+    put(place, [sample(bob, talk())])
+    archive = tmp_path / "a.ndjson"
+    assert run("export", store, "-o", archive).exit_code == 0
+    runs = {
+        user: report(run("delete", store, "--user", user, "--last", "2", "--yes", "--json"))["run"]
+        for user in ("ada", "bob")
+    }
+    before = contents(store)[bob]
+    words = ("redact", store, "--secrets", "--user", "ada", "--archives", archive)
+    assert report(run(*words, "--dry-run", "--json"), 6)["stores"][0]["left"] == 0
+    assert contents(store)[bob] == before
+    found = report(run(*words, "--yes", "--json"), 6)
+    assert {row["why"] for row in found["left"]} == {
+        "it is not in a message of the named users and sessions"
+    }
+    assert found["stores"][0]["redacted"] == 4
+    assert contents(store)[bob] == before
+    for run_id in runs.values():
+        assert run("undo", run_id, "--store", store, "--yes").exit_code == 0
+    for one in (store, str(archive)):
+        there = {key.user: b"".join(m.message for m in some) for key, some in contents(one).items()}
+        assert TOKEN.encode() not in there["ada"], one
+        assert there["ada"].count(GONE.encode()) == 4
+        assert there["bob"].count(TOKEN.encode()) == 4, one
+    assert run("redact", store, "--secrets", "--user", "bob", "--yes").exit_code == 0
+    assert TOKEN not in texts(place.dump())
+    fails(run("redact", store, "--secrets", "--user", "adda", "--yes"), 4, "no memory of", "adda")
+
+
+@pytest.mark.parametrize("kind", ["sqlite-agentscope2", "archive", "state"])
+def test_redact_selected_summaries(run: Run, one: Callable[[str], Place], kind: str) -> None:
+    place = one(kind)
+    key = place.backend.only or KEY
+    put(place, [sample(key, talk()[3:], summary=f"It was {TOKEN}.")])
+    assert TOKEN in texts(place.dump())
+    words = ("redact", place.text, "--secrets", "--session", key.session, "--yes", "--json")
+    assert report(run(*words))["stores"][0]["redacted"] == 1
+    assert TOKEN not in texts(place.dump())
+    assert f"It was {GONE}." in texts(place.dump())
+
+
+def test_redact_selection_that_a_store_cannot_serve(run: Run, store: str, tmp_path: Path) -> None:
+    agent_sessions.claude_session(tmp_path, f"the key is {TOKEN}", "ok")
+    agent_sessions.settle(tmp_path)
+    coder = f"claude-code:{tmp_path}"
+    session = agent_sessions.CLAUDE
+    fails(run("redact", coder, "--secrets", "--session", session, "--yes"), 2, "as a whole")
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("ALTER TABLE message ADD COLUMN note VARCHAR(30)")
+        database.execute("UPDATE message SET note = 'mine'")
+    words = ("redact", store, "--secrets", "--user", "ada", "--yes")
+    fails(run(*words), 2, "'note'", "would not keep")
+    with closing(sqlite3.connect(store)) as database:
+        assert {note for (note,) in database.execute("SELECT note FROM message")} == {"mine"}
+    assert TOKEN.encode() in Path(store).read_bytes()
+
+
 def test_redact_keeps_what_is_no_secret(run: Run, store: str) -> None:
     before = contents(store)[KEY]
     assert run("redact", store, "--secrets", "--yes").exit_code == 0
@@ -280,6 +340,8 @@ def test_redact_offloaded_contents(run: Run, database: str, tmp_path: Path) -> N
     assert run("offload", database, "--to", blobs, "--yes").exit_code == 0
     words = ("redact", database, "--secrets", "--blobs", blobs, "--yes")
     assert run(*words[:-1], "--dry-run").exit_code == 6
+    left = report(run(*words, "--user", "ada", "--json"), 6)["left"]
+    assert "offloaded content, which may belong to others" in left[0]["why"]
     assert run(*words).exit_code == 0
     assert run(*words[:-1], "--dry-run").exit_code == 0
     stored = b"".join(

@@ -68,10 +68,13 @@ class SqlStore(Store):
                 changed = changed or bool(result.hits)
                 yield result
         if writes and changed:
-            async with self.database.connect() as connection:
-                await self.database.prepare_erasing(connection)
-                await self.forget_words(connection)
-            await self.database.clear_free_space(self.warnings)
+            await self.forget_replaced()
+
+    async def forget_replaced(self) -> None:
+        async with self.database.connect() as connection:
+            await self.database.prepare_erasing(connection)
+            await self.forget_words(connection)
+        await self.database.clear_free_space(self.warnings)
 
     async def forget_words(self, connection: AsyncConnection) -> None:
         """Take words that no row has any more out of the indexes of the tables."""

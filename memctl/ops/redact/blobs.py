@@ -15,7 +15,7 @@ from memctl.ops.offload.prune import Referrers, referred
 from memctl.ops.offload.slim import Blob
 from memctl.ops.redact.redactor import Redactor
 from memctl.ops.redact.rules import Rules
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Store
 from memctl.storekit.binary import rewrite_bytes
 from memctl.storekit.texts import Hit, Rewritten, TextResult
@@ -41,13 +41,13 @@ class RenewedBlobs:
         self._new: dict[str, str] = {}
         """The name of each blob that was made anew, by the old name."""
 
-    async def find(self, store: Store) -> list[TextResult]:
-        """Return what the rules find in the blobs to which the messages of a store refer.
+    async def find(self, store: Store, where: Selection = EVERYTHING) -> list[TextResult]:
+        """Return what the rules find in the blobs to which selected messages of a store refer.
 
         Raises:
             MemctlError: as ``Store.read``; or the place of the blobs cannot be read.
         """
-        return [result for result, _ in await self._found(store)]
+        return [result for result, _ in await self._found(store, where)]
 
     async def renew(self, store: Store) -> list[TextResult]:
         """Make the blobs of a store anew, and let its messages refer to them.
@@ -55,7 +55,7 @@ class RenewedBlobs:
         Raises:
             MemctlError: as ``Store.rewrite_texts``; or the place of the blobs refuses a blob.
         """
-        found = await self._found(store)
+        found = await self._found(store, EVERYTHING)
         users = {key.user for key in await list_names(store, Selection())} if found else set()
         for result, name in found:
             if result.hits:
@@ -66,9 +66,9 @@ class RenewedBlobs:
                     continue
         return [result for result, _ in found]
 
-    async def _found(self, store: Store) -> list[tuple[TextResult, str]]:
+    async def _found(self, store: Store, where: Selection) -> list[tuple[TextResult, str]]:
         """Return what is in each blob of a store that was not made anew, with its name."""
-        named = await referred(store)
+        named = await referred(store, where)
         if not named:
             return []
         sizes = await in_thread(self._blobs.sizes)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from msgspec import UNSET
 
-from memctl.errors import Different, Interrupted, Loss, MemctlError, Partial, UsageError
+from memctl.errors import BadData, Different, Interrupted, Loss, MemctlError, Partial, UsageError
 from memctl.holds import LIST
 from memctl.index.folder import remove_of
 from memctl.journal.rewrite import rewrite_run
@@ -26,21 +26,22 @@ from memctl.machine.concurrency import in_thread
 from memctl.ops.change.change import RunOptions
 from memctl.ops.data_subject import ALWAYS
 from memctl.ops.lock import lock
-from memctl.ops.names import list_names
+from memctl.ops.names import list_names, refuse_absent
 from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers
 from memctl.ops.offload.run import refuse
 from memctl.ops.recording import note_unrecorded
 from memctl.ops.redact.blobs import RenewedBlobs
-from memctl.ops.redact.notes import NotedMessages
+from memctl.ops.redact.messages import NotedMessages, SelectedMessages, refuse_selection
 from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
 from memctl.ops.redact.redactor import Redactor
-from memctl.ops.report import embedded_row
+from memctl.ops.redact.rules import Rules
+from memctl.ops.report import DOCTOR, embedded_row
 from memctl.ops.same_store import runs_at
 from memctl.registry import make_store
 from memctl.reports import redact as reports
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.fact_texts import FactRewriter
 from memctl.storekit.texts import Hit, Rewriter, TextResult
@@ -48,6 +49,8 @@ from memctl.text.numbers import count
 
 MOST_PLACES = 1000
 """The largest number of places of a store that a report lists; it counts them all."""
+_NOT_SELECTED = "it is not in a message of the named users and sessions"
+_IN_CONTENT = "it is in an offloaded content, which may belong to others: name no user or session"
 _PASSES = 3
 """The largest number of passes over a store while other programs write the values again."""
 
@@ -109,6 +112,9 @@ class Found:
 class StoreRedaction:
     """The redaction of one store, and of the undo runs and search indexes of it."""
 
+    where = EVERYTHING
+    """The memories to redact."""
+
     def __init__(
         self, redactor: Redactor, place: Location | Store, record: Run, options: RunOptions
     ) -> None:
@@ -168,11 +174,14 @@ class StoreRedaction:
         if (vectors := self._redactor.vectors) is not None:
             vectors.refuse_model(store)
         with self._options.observer.progress("searching"):
-            async with aclosing(self._results(store, self._redactor, writes=False)) as results:
-                async for result in results:
-                    self._find(result)
-            for result in () if blobs is None else await blobs.find(store):
+            await self._search(store, blobs)
+
+    async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
+        async with aclosing(self._results(store, self._redactor, writes=False)) as results:
+            async for result in results:
                 self._find(result)
+        for result in () if blobs is None else await blobs.find(store):
+            self._find(result)
 
     def _find(self, result: TextResult) -> None:
         self.values.update(result.hits)
@@ -186,30 +195,32 @@ class StoreRedaction:
             Loss: a memory of the store is held.
             MemctlError: as ``Store.rewrite_texts``.
         """
-        vectors = self._redactor.vectors
         await lock(store)
         await self._refuse_held(store)
         await in_thread(partial(remove_of, await store.identity()))
         self.found = Found()
         with self._options.observer.progress("redacting"):
-            for result in () if blobs is None else await blobs.renew(store):
-                self._note(result, receipt)
-            await self._redact_noted(store, receipt)
-            for _ in range(_PASSES):
-                before, self.found.number_left = self.found.hits, 0
-                self.found.left.clear()
-                made = vectors is not None and await vectors.make(store)
-                async with aclosing(self._results(store, self._redactor, writes=True)) as results:
-                    async for result in results:
-                        self._note(result, receipt)
-                if self.found.hits == before and not made:
-                    break
-            else:
-                raise Partial(
-                    f"{self.location.label}: another program writes the values again",
-                    "stop the agents, and run the same command again",
-                )
+            await self._take_out(store, receipt, blobs)
         await in_thread(partial(remove_of, await store.identity()))  # a search may have made new
+
+    async def _take_out(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
+        vectors = self._redactor.vectors
+        for result in () if blobs is None else await blobs.renew(store):
+            self._note(result, receipt)
+        await self._redact_noted(store, receipt)
+        for _ in range(_PASSES):
+            before, self.found.number_left = self.found.hits, 0
+            self.found.left.clear()
+            made = vectors is not None and await vectors.make(store)
+            async with aclosing(self._results(store, self._redactor, writes=True)) as results:
+                async for result in results:
+                    self._note(result, receipt)
+            if self.found.hits == before and not made:
+                return
+        raise Partial(
+            f"{self.location.label}: another program writes the values again",
+            "stop the agents, and run the same command again",
+        )
 
     async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
         """Redact the messages that notes describe, if the store takes edits of messages.
@@ -220,17 +231,17 @@ class StoreRedaction:
         Raises:
             MemctlError: as ``ChangeRun.execute``.
         """
-        run = NotedMessages(self.record, self._options, self._redactor)
         try:
             refuse(store)
         except UsageError:
             return
         if await store.unrestorable(Selection()):
             return
+        run = NotedMessages(self.record, self.where, self._options, self._redactor)
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed
-        for result in run.results:
+        for result in run.outcome():
             self._note(result, receipt)
 
     def _note(self, result: TextResult, receipt: Receipt) -> None:
@@ -253,7 +264,7 @@ class StoreRedaction:
         holds = self._options.holds.read(store)
         if holds.failure(None) is None:
             return
-        for key in await list_names(store, Selection()):
+        for key in await list_names(store, self.where):
             if (failure := holds.failure(key)) is not None:
                 raise Loss(f"{self.location.label}: {key} is {failure.message}", _held_hint())
 
@@ -263,11 +274,20 @@ class StoreRedaction:
         async with aclosing(store.rewrite_texts(rewriter, writes=writes)) as results:
             async for result in results:
                 yield result
+        async with aclosing(self._recorded(store, rewriter, EVERYTHING, writes=writes)) as results:
+            async for result in results:
+                yield result
+
+    async def _recorded(
+        self, store: Store, rewriter: Rewriter, where: Selection, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Yield what was found of selected memories in the undo runs on a store."""
         runs = Runs()
         if store.dialect.facts:
             rewriter = FactRewriter(rewriter, store.embeds)
         for run in runs_at(store.location, self._options.locate):
-            async with aclosing(rewrite_run(runs, run, rewriter, writes=writes)) as results:
+            rewriting = rewrite_run(runs, run, rewriter, where, writes=writes)
+            async with aclosing(rewriting) as results:
                 async for result in results:
                     self.found.runs.add(run.id)
                     yield result
@@ -276,6 +296,75 @@ class StoreRedaction:
         """Put the numbers into ``entry``."""
         self.entry.redacted = self.found.hits
         self.entry.left = self.found.number_left + (self.error is not None)
+
+
+class SelectedRedaction(StoreRedaction):
+    """The redaction of selected memories of a store, by edits of their messages and summaries.
+
+    The values of these memories that stay in the store, beside them or in other memories, are left
+    and named.
+    """
+
+    def __init__(
+        self,
+        redactor: Redactor,
+        place: Location | Store,
+        record: Run,
+        options: RunOptions,
+        where: Selection,
+    ) -> None:
+        super().__init__(redactor, place, record, options)
+        self.where = where.around
+        self.exists = False
+        """True if the store has one of the memories."""
+
+    async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
+        refuse_selection(store)
+        if named := await store.unrestorable(self.where):
+            raise UsageError(
+                f"{store.label} has values in {named}, which an edit of messages would not keep",
+                "leave out --user and --session",
+            )
+        self.exists = bool(await list_names(store, self.where))
+        for result in await self._edited(store, dry_run=True):
+            self._find(result)
+        recorded = self._recorded(store, self._redactor, self.where, writes=False)
+        async with aclosing(recorded) as results:
+            async for result in results:
+                self._find(result)
+        for result in () if blobs is None else await blobs.find(store, self.where):
+            self._add(result.failed(_IN_CONTENT))
+
+    async def _take_out(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
+        for result in await self._edited(store, dry_run=False):
+            self._note(result, receipt)
+        await store.forget_replaced()
+        recorded = self._recorded(store, self._redactor, self.where, writes=True)
+        async with aclosing(recorded) as results:
+            async for result in results:
+                self._note(result, receipt)
+        rest = Redactor(Rules([], [hit.value for hit in self.values]))
+        async with aclosing(self._results(store, rest, writes=False)) as results:
+            async for result in results:
+                self._add(result.failed(_NOT_SELECTED))
+        for result in () if blobs is None else await blobs.find(store, self.where):
+            self._add(result.failed(_IN_CONTENT))
+
+    async def _edited(self, store: Store, *, dry_run: bool) -> list[TextResult]:
+        """Return what was found in the memories; change them, unless it is a dry run.
+
+        Raises:
+            BadData: a selected memory is damaged.
+            MemctlError: as ``ChangeRun.execute``.
+        """
+        options = replace(self._options, dry_run=dry_run)
+        run = SelectedMessages(self.record, self.where, options, self._redactor)
+        with run.recorded():
+            await run.execute(store)
+        self.begun = self.begun or run.changed
+        for key, failure in store.left_out.failures.items():
+            raise BadData(f"{store.label}: {key} is damaged: {failure.message}", DOCTOR)
+        return list(run.outcome())
 
 
 class Redaction:
@@ -297,13 +386,19 @@ class Redaction:
         options: RunOptions,
         blobs: Blobs | None = None,
         referrers: Referrers | None = None,
+        where: Selection = EVERYTHING,
     ) -> None:
         """``stores`` are the locations or the open stores, each with a record that names it.
 
         Offloaded contents in ``blobs`` are made anew.  The old ones are removed, unless one of
-        ``referrers`` needs them.
+        ``referrers`` needs them.  Of ``where``, the users and sessions count.
         """
-        self.targets = [StoreRedaction(redactor, *store, options) for store in stores]
+        self.targets = [
+            StoreRedaction(redactor, *store, options)
+            if where == EVERYTHING
+            else SelectedRedaction(redactor, *store, options, where)
+            for store in stores
+        ]
         self.dry_run = options.dry_run
         self._redactor = redactor
         self.receipt: Receipt | None = None
@@ -322,12 +417,17 @@ class Redaction:
 
         Raises:
             Interrupted: a signal came.
+            NotFound: there is no memory of the selected users and sessions.
             MemctlError: no store could be searched.
         """
         mode = OpenMode.READ if self.dry_run else OpenMode.CHANGE
         for target in self.targets:
             await target.attempt(mode, partial(target.scan, blobs=self._blobs))
         self._refuse_nothing()
+        selected = [one for one in self.targets if isinstance(one, SelectedRedaction)]
+        if selected and not self.hits:
+            exists = sum(one.exists for one in selected)
+            refuse_absent(selected[0].where, exists, *(one.location for one in selected))
 
     def _refuse_nothing(self) -> None:
         errors = [target.error for target in self.targets]

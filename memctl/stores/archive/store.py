@@ -386,17 +386,28 @@ class ArchiveStore(Store):
         self, rewriter: Rewriter, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Replace the archive by a copy with other texts; every other byte stays."""
+        found = self.rewrite_selected(rewriter, Selection(), writes=writes)
+        async with aclosing(found) as results:
+            async for result in results:
+                yield result
+
+    async def rewrite_selected(
+        self, rewriter: Rewriter, where: Selection, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the texts of selected memories alone, as ``rewrite_texts`` does."""
         archive = await self._archive()
         if archive is None:
             return
         rewriter = FactRewriter(rewriter) if self.dialect.facts else rewriter
-        found = await in_thread(lambda: list(rewritten(None, MemorySections(archive), rewriter)))
+        found = await in_thread(
+            lambda: list(rewritten(None, MemorySections(archive), rewriter, where))
+        )
         if writes and any(one.hits for one in found):
             self.created = self._contents.header.get("created")
             form = self._secured(plain_name(self._contents.extension))
             with await self._new_file() as file:
                 with self._sink(form, file) as sink:
-                    again = rewritten(self._writer(sink), MemorySections(archive), rewriter)
+                    again = rewritten(self._writer(sink), MemorySections(archive), rewriter, where)
                     found = await in_thread(partial(list, again))
                 await self._publish(file)
         for result in found:

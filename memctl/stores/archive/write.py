@@ -22,6 +22,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
+from memctl.selection import Selection
 from memctl.storekit.edits import ChangeMatcher, Drop, Keep, Mark, Put, Step, is_same_text
 from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import File
@@ -451,22 +452,23 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
 
 
 def rewritten(
-    writer: ArchiveWriter | None, old: MemorySections, rewriter: Rewriter
+    writer: ArchiveWriter | None, old: MemorySections, rewriter: Rewriter, where: Selection
 ) -> Iterator[TextResult]:
-    """Yield what a rewriter finds in each memory; copy the archive to ``writer``, if given."""
+    """Yield what a rewriter finds in selected memories; copy the archive to a given ``writer``."""
     for memory in old:
+        is_selected = where.has_key(memory.key)
         place = f"memory {visible(str(memory.key))}"
         results: list[TextResult] = []
         fields: dict[str, str] = {}
         for name, text in (("summary", memory.summary), ("extra", memory.extra)):
-            if text and rewriter.is_suspect(text.encode()):
+            if is_selected and text and rewriter.is_suspect(text.encode()):
                 found = rewriter.rewrite(text.encode())
                 results.append(found.at(place))
                 fields |= {name: found.text.decode()} if found.hits else {}
         if writer is not None:
             writer.section(with_fields(old.line, **fields) if fields else old.line)
         for run in old.runs():
-            for at in rewriter.suspects([bytes(line) for line in run]):
+            for at in rewriter.suspects([bytes(line) for line in run]) if is_selected else ():
                 found = rewriter.rewrite(bytes(run[at]))
                 results.append(found.at(place))
                 run[at] = type(run[at])(found.text)  # a long line keeps its line end
