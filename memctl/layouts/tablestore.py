@@ -7,13 +7,15 @@ of the services of agentscope-runtime 0.2 and 1.0.5.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from memctl.engines.tablestore.service import TableSchema, TablestoreInstance
+from memctl.engines.tablestore.texts import RowTexts
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import Location, visible
 from memctl.store import OpenMode, Store
+from memctl.storekit.texts import Rewriter, TextResult
 
 TABLES = {
     "memory": ("agentscope_memory",),
@@ -35,6 +37,9 @@ _KEYS: dict[tuple[str, ...], str] = {
 class TablestoreStore(Store):
     """A store in a Tablestore instance."""
 
+    clock = ""
+    """The column of each table with the time of the last change; empty if they have none."""
+
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
         self.instance = TablestoreInstance(location)
@@ -53,6 +58,23 @@ class TablestoreStore(Store):
 
     async def close(self) -> None:
         await self.instance.close()
+
+    @property
+    @abstractmethod
+    def text_tables(self) -> Mapping[str, Sequence[str]]:
+        """The columns of the primary key of each table with texts; a table may not exist."""
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        there = await self.instance.tables()
+        for table, key in self.text_tables.items():
+            if table not in there:
+                continue
+            texts = RowTexts(self.instance, table, key, self.clock)
+            async with aclosing(texts.rewrite(rewriter, writes=writes)) as results:
+                async for result in results:
+                    yield result
 
 
 def table_of(location: Location, layout: str) -> str:

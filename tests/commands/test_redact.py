@@ -35,7 +35,10 @@ from tests.support.places import put, runs_folder
 
 KEY = MemoryKey("ada", "kyoto")
 TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-STORES = ["sqlite", "postgresql", "mysql", "redis", "sqlite-agentscope2", "archive", "sessions"]
+STORES = [
+    *("sqlite", "postgresql", "mysql", "redis", "sqlite-agentscope2", "archive", "sessions"),
+    *("tablestore", "tablestore-session"),
+]
 GONE = "[redacted:github-pat]"
 SUPPORT = Path(__file__).parent.parent / "support"
 
@@ -291,7 +294,6 @@ def test_redact_serves_the_stores_that_the_docs_name() -> None:
         if not own and store.text_files is Store.text_files:
             refusing.add(kind)
     assert refusing == {
-        *("tablestore", "tablestore-session", "tablestore-runtime"),
         *("mem0-platform", "langchain"),
         *("atif", "hermes-import", "opencode-import"),
     }

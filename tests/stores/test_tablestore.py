@@ -348,6 +348,25 @@ def test_runtime_services_are_read_and_erased(
     assert [len(rows) for rows in left.values()] == [1, 3, 1], "of each table, what is bob's"
 
 
+def test_runtime_services_are_redacted(server: Tablestore, runtime: str, run: Run) -> None:
+    about = {"document_id": "with", "tenant_id": "__default"}
+    more = {"text": "a vector of a memory", "embedding": "[0.5]", "session_id": "nara"}
+    put(server, runtime, DOCUMENTS, about, **more)
+    words = ("--match", "of a memory", "--match", "text 1", "--match", "nara", "--yes", "--json")
+    left = report(run("redact", runtime, *words), 6)["left"]
+    whys = {row["why"].partition(":")[0] for row in left}
+    assert whys == {
+        *("it is in a name", "the column embedding would still tell it"),
+        "it is in an id, a mark or the folder of a session, which ties data together",
+    }
+    assert report(run("inspect", runtime, "--json"))["totals"]["messages"] == 9
+    stored = str(server.dump(runtime))
+    assert "text 1" not in stored
+    assert "text 2" in stored
+    assert stored.count("of a memory") == 1
+    assert more["embedding"] in stored, "a row is left whole"
+
+
 @pytest.mark.parametrize(
     "words", [("delete", "--all", "--yes"), ("doctor", "--repair", "--yes")], ids=" ".join
 )

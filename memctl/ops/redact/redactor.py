@@ -34,7 +34,7 @@ _TIES = frozenset(
         *("session_id", "sessionId", "sessionID", "thread_id", "run_id", "invocation_id"),
         *("user_id", "userId", "agent_id", "agentId", "app_name", "checkpoint_id"),
         *("memory_id", "vector_id", "unique_id", "workspace_id", "memory_target"),
-        *("cwd", "directory", "worktree", "rollout_path", "marks"),
+        *("cwd", "directory", "worktree", "rollout_path", "marks", "marks_json"),
     }
 )
 """The keys and columns that tie data together: ids, names, and the folder of a session.

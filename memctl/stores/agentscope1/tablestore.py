@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -215,6 +215,12 @@ class TablestoreMemoryStore(TablestoreStore):
             async for row in rows:
                 if not row.damage and list(matches([row.message])):
                     yield row.key, StoredMessage(row.id, row.message)
+
+    # Rewriting
+
+    @property
+    def text_tables(self) -> Mapping[str, Sequence[str]]:
+        return {self._table: KEY}
 
     # Searching
 

@@ -8,7 +8,7 @@ tables as 0.2.0; ``memory/async_memory_store.py`` of tablestore-for-agent-memory
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -96,6 +96,13 @@ class TablestoreRuntimeStore(RetiredStore, TablestoreStore):
 
     async def identity(self) -> str:
         return f"{self.instance.identity()}/{self.kind}"
+
+    # Rewriting
+
+    @property
+    def text_tables(self) -> Mapping[str, Sequence[str]]:
+        keys = (_SESSION_KEY, _MESSAGE_KEY, _DOCUMENT_KEY)
+        return dict(zip(TABLES["runtime"], keys, strict=True))
 
     # Reading
 

@@ -7,7 +7,7 @@ Sources: ``session/_tablestore_session.py`` of AgentScope 1.0.21, and
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from memctl.engines.tablestore.service import (
@@ -103,6 +103,7 @@ class TablestoreSessionStore(TablestoreStore, StateStore):
 
     kind = "tablestore-session"
     keys_tell = True
+    clock = _TIME
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -147,6 +148,12 @@ class TablestoreSessionStore(TablestoreStore, StateStore):
                     for row in page:
                         if not where.sessions or row.key[1] in where.sessions:
                             yield row
+
+    # Rewriting
+
+    @property
+    def text_tables(self) -> Mapping[str, Sequence[str]]:
+        return {self._table: KEY}
 
     # Writing
 
