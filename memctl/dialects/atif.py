@@ -178,6 +178,32 @@ def _digest_of(value: _Json, steps: list[Any]) -> Digest:
     return digest
 
 
+def with_digests(old: bytes, new: bytes) -> bytes:
+    """Return the text ``new`` of a trajectory with digests of what it shows now.
+
+    A digest that did not hold in the text ``old`` stays.
+
+    Raises:
+        ValueError: a text is no trajectory.
+    """
+    before, after = map(_trajectories, map(jsonio.loads, (old, new)))
+    for was, now in zip(before, after, strict=True):
+        digest = object_at(object_at(was, "extra"), NOTES).get("digest")
+        if digest is not None and digest == str(_digest_of(was, _list_at(was, "steps"))):
+            again = str(_digest_of(now, _list_at(now, "steps")))
+            new = new.replace(digest.encode(), again.encode(), 1)
+    return new
+
+
+def _trajectories(value: Any) -> Iterator[_Json]:
+    """Yield a trajectory, then those of its subagents."""
+    if not is_trajectory(value):
+        raise ValueError("it is no trajectory")
+    yield value
+    for one in _list_at(value, "subagent_trajectories"):
+        yield from _trajectories(one)
+
+
 def _noted(steps: list[_Json]) -> Iterator[tuple[int, StoredMessage]]:
     """Yield the messages in the notes of steps and their results, each with its place."""
     for step in steps:

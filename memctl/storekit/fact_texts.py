@@ -5,40 +5,23 @@ A vector is made from the text of a fact, and would still tell what the text sai
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from memctl.dialects.fact import embedded_text, encode_vector
 from memctl.json import jsonio
-from memctl.storekit.texts import KEEPS_VECTOR, Hit, Rewriter, Rewritten
+from memctl.storekit.texts import KEEPS_VECTOR, Rewriter, RewriterWrapper, Rewritten
 
 WHEN = "when_to_use"
 """The field of the metadata from which ReMe makes the vector of a fact."""
 _VECTOR = "vector"
 
 
-class RewriterOfFacts(Rewriter):
-    """The base of rewriters that give each text of a fact to the rewriter inside.
+class FactRewriter(RewriterWrapper):
+    """A rewriter of facts that are messages, or in the lines of an archive.
 
     A fact stays as it is if its vector has to change, and none can be made.
     """
-
-    def __init__(self, rewriter: Rewriter) -> None:
-        self._rewriter = rewriter
-
-    def suspects(self, texts: Sequence[bytes]) -> Iterable[int]:
-        return self._rewriter.suspects(texts)
-
-    def find(self, text: str) -> list[Hit]:
-        return self._rewriter.find(text)
-
-    def vector(self, text: str) -> array[float] | None:
-        return self._rewriter.vector(text)
-
-
-class FactRewriter(RewriterOfFacts):
-    """A rewriter of facts that are messages, or in the lines of an archive."""
 
     def __init__(self, rewriter: Rewriter, embeds: str = WHEN) -> None:
         """``embeds`` is as for ``Store.embeds``."""

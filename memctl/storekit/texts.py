@@ -92,6 +92,22 @@ class Rewriter(ABC):
         return [(hit, why) for hit in self.find(text)]
 
 
+class RewriterWrapper(Rewriter):
+    """A rewriter that gives parts of each text to the rewriter inside."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+
+    def suspects(self, texts: Sequence[bytes]) -> Iterable[int]:
+        return self._rewriter.suspects(texts)
+
+    def find(self, text: str) -> list[Hit]:
+        return self._rewriter.find(text)
+
+    def vector(self, text: str) -> array[float] | None:
+        return self._rewriter.vector(text)
+
+
 IS_NAME = "it is in a name: rename it"
 KEEPS_VECTOR = "its vector would still tell it: name an embedder of its model with --embedder"
 CHANGED_MEANWHILE = "another program changed it meanwhile: run the same command again"

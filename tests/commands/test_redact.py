@@ -295,7 +295,7 @@ def test_redact_serves_the_stores_that_the_docs_name() -> None:
             refusing.add(kind)
     assert refusing == {
         *("mem0-platform", "langchain"),
-        *("atif", "hermes-import", "opencode-import"),
+        *("hermes-import", "opencode-import"),  # new files, of which nothing is read
     }
 
 
@@ -413,6 +413,23 @@ def test_redact_databases_of_coding_agents(
     said = [one.message for some in contents(f"{program}:{tmp_path}").values() for one in some]
     assert any(b"[redacted:text]" in one for one in said)
     assert run("doctor", f"{program}:{tmp_path}").exit_code == 0
+
+
+def test_redact_trajectories(run: Run, store: str, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    assert run("export", store, "--as", "atif", "-o", jobs / "all.jsonl").exit_code == 0
+    other = {"schema_version": "ATIF-v1.4", "session_id": "s", "agent": {"name": "a"}}
+    steps = [{"step_id": 1, "source": "user", "message": f"the key is\n{TOKEN}"}]
+    (jobs / "one.json").write_text("\ufeff" + json.dumps(other | {"steps": steps}))
+    (jobs / "log.json").write_text(json.dumps(TOKEN))
+    assert run("redact", f"atif:{jobs}", "--secrets", "--yes").exit_code == 0
+    assert TOKEN not in (jobs / "all.jsonl").read_text() + (jobs / "one.json").read_text()
+    assert TOKEN in (jobs / "log.json").read_text(), "the report says that it is not reached"
+    assert run("redact", store, "--secrets", "--yes").exit_code == 0
+    back = tmp_path / "back.db"
+    assert run("import", jobs / "all.jsonl", back).exit_code == 0
+    assert contents(str(back)) == contents(store), "its notes hold"
 
 
 def test_redact_checkpoints_of_langgraph(run: Run, checkpoints: Checkpoints) -> None:

@@ -64,6 +64,7 @@ _OF_ENGINES = {
     "mysql": "the undo log until it is purged, and the binary log",
     "redis": "RDB and AOF files until they are rewritten",
     "tablestore": "earlier versions of columns, if a table keeps several",
+    "atif": "files beside the trajectories, such as logs",
     "mem0": "with pgvector: dead rows until VACUUM FULL, and the write-ahead log",
     **dict.fromkeys(("claude", "codex", "hermes", "opencode"), _DISK),
 }

@@ -6,11 +6,12 @@ such files, also in subfolders, like the jobs of Harbor.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from memctl.dialects.atif import TrajectoryMemory, is_trajectory, memories_of
+from memctl.dialects.atif import TrajectoryMemory, is_trajectory, memories_of, with_digests
 from memctl.errors import BadData, Failure, UsageError
 from memctl.json import jsonio
 from memctl.json.scan import BYTE_ORDER_MARK
@@ -23,6 +24,7 @@ from memctl.selection import Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import paginate
 from memctl.storekit.files import require_place, system_errors
+from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten, TextResult
 
 _DOCUMENT, _LINES = ".json", ".jsonl"
 _HINT = 'a trajectory is a JSON object: {"schema_version": "ATIF-v1.8", "agent": ..., "steps": []}'
@@ -37,7 +39,7 @@ class _Text(NamedTuple):
 
 
 class TrajectoryStore(Store):
-    """The trajectories in a file or a folder, which memctl only reads.
+    """The trajectories in a file or a folder, which memctl only reads and redacts.
 
     The dialect is that of the first trajectory.
     """
@@ -117,18 +119,28 @@ class TrajectoryStore(Store):
                 continue
 
     def _texts(self) -> Iterator[_Text]:
+        path = self.location.path
+        for file in self._files():
+            name = file.stem if file == path else str(file.relative_to(path).with_suffix(""))
+            yield from _texts_of(file, name)
+
+    def _files(self) -> Iterator[Path]:
+        """Yield the files with trajectories; warn of others in the folder.
+
+        Raises:
+            BadData: the folder has no trajectory.
+        """
         path, others = self.location.path, []
         if not path.is_dir():
-            yield from _texts_of(path, path.stem)
+            yield path
             return
         with system_errors(path, "read"):
             files = sorted(one for one in path.rglob("*.json*") if one.is_file())
         for file in files:
             if file.suffix not in (_DOCUMENT, _LINES):
                 continue
-            name = str(file.relative_to(path).with_suffix(""))
             if is_trajectory(foreign.beginning(foreign.start_of(file))):
-                yield from _texts_of(file, name)
+                yield file
             else:
                 others.append(visible(str(file)))
         if len(others) == len(files):
@@ -136,6 +148,19 @@ class TrajectoryStore(Store):
         if others:
             text = f"{len(others):,} files hold no trajectories, such as {others[0]}"
             self.warnings += [] if text in self.warnings else [text]
+
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        rewriting = super().rewrite_texts(_TrajectoryRewriter(rewriter), writes=writes)
+        async with aclosing(rewriting) as results:
+            async for result in results:
+                yield result
+
+    def text_files(self) -> Iterable[Path]:
+        return self._files()
 
     # Changing
 
@@ -154,6 +179,19 @@ class TrajectoryStore(Store):
 
     def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:  # noqa: ARG002
         self.refuse_changes()
+
+
+class _TrajectoryRewriter(RewriterWrapper):
+    """A rewriter of trajectories, whose digests are renewed: their notes hold for other texts."""
+
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:
+        bare = text.removeprefix(BYTE_ORDER_MARK)
+        new = self._rewriter.rewrite(bare, key)
+        if not new.hits:
+            return new._replace(text=text)
+        with suppress(ValueError):  # it is damaged, and ``read`` says so
+            new = new._replace(text=with_digests(bare, new.text))
+        return new._replace(text=text[: len(text) - len(bare)] + new.text)
 
 
 def _texts_of(path: Path, name: str) -> Iterator[_Text]:

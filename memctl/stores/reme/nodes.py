@@ -23,9 +23,9 @@ import orjson
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
 from memctl.json import jsonio
 from memctl.model import MemoryKey, StoredMessage
-from memctl.storekit.fact_texts import WHEN, RewriterOfFacts
+from memctl.storekit.fact_texts import WHEN
 from memctl.storekit.simple import Rejected
-from memctl.storekit.texts import KEEPS_VECTOR, Rewritten
+from memctl.storekit.texts import KEEPS_VECTOR, RewriterWrapper, Rewritten
 
 Json = dict[str, Any]
 _NUMBERS = re.compile(rb'"vector":\s*(\[[^\[\]{}"\\]*\])')
@@ -327,8 +327,11 @@ class Nodes3(NodeForm):
         return {self.id_field: id}
 
 
-class NodeRewriter(RewriterOfFacts):
-    """A rewriter of nodes, whose other bytes stay."""
+class NodeRewriter(RewriterWrapper):
+    """A rewriter of nodes, whose other bytes stay.
+
+    A node stays as it is if its vector has to change, and none can be made.
+    """
 
     def rewrite(self, text: bytes, key: str = "") -> Rewritten:
         found = _NUMBERS.search(text)
