@@ -81,10 +81,13 @@ class Redactor(Rewriter):
     ) -> None:
         """``vectors`` are those of facts with another text; without them, such facts stay."""
         self.vectors = vectors
+        self.may_have_notes = False
+        """True as soon as one of the texts may have a note of a migration."""
         self._rules = rules
         self._numbers: dict[Hit, int] | None = {} if consistent else None
 
     def suspects(self, texts: Sequence[bytes]) -> Iterable[int]:
+        self.may_have_notes = self.may_have_notes or any(b"memctl" in text for text in texts)
         return self._rules.suspects(texts)
 
     def find(self, text: str) -> list[Hit]:

@@ -225,14 +225,16 @@ class StoreRedaction:
         )
 
     async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
-        """Redact the messages that notes describe, if the store takes edits of messages.
+        """Redact the messages that notes describe, if the search has seen notes.
 
-        If an application has added values to rows, no message is edited: an edit would not keep
+        A store that takes no edits of messages keeps its notes as they are.  If an application has added values to rows, no message is edited: an edit would not keep
         them.  The notes of messages with values then no longer hold.
 
         Raises:
             MemctlError: as ``ChangeRun.execute``.
         """
+        if not self._redactor.may_have_notes:
+            return
         try:
             refuse(store)
         except UsageError:
