@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,52 @@ def test_redact_leaves_facts_whose_vectors_it_cannot_make(run: Run, store: str) 
         assert (here["text"], here["vector"]) == (there["text"], OLD)
     without = was[1].message.replace(TOKEN.encode(), GONE.encode())
     assert now[1].message == without, "its vector says nothing of its metadata"
+
+
+KILLED = """
+import os, signal, sys
+from memctl.engines.sql import texts
+from memctl.journal import rewrite
+from memctl.storekit import text_files
+from memctl.stores.mem0.store import Mem0Store
+from memctl.__main__ import main
+left = [int(sys.argv.pop(1))]
+def counting(holder, name):
+    original = getattr(holder, name)
+    def call(*args, **named):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **named)
+    setattr(holder, name, call)
+for step in (Mem0Store, "_replaced"), (Mem0Store, "_save"), (texts.RowTexts, "_update"), (
+    text_files._TextFile, "_replace"), (rewrite, "sync_folder"):
+    counting(*step)
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("embedder")
+@pytest.mark.parametrize("store", ["qdrant", "faiss", "reme-0.2", "reme-0.3"], indirect=True)
+def test_redact_facts_again_finishes_what_was_killed(
+    run: Run, store: str, servers: Servers, tmp_path: Path
+) -> None:
+    assert run("delete", store, "--id", fact(4, "").id, "--yes").exit_code == 0
+    receipt = tmp_path / "receipt.json"
+    words = ["redact", store, *WORDS, "--embedder", "local", "--receipt", str(receipt)]
+    for step in range(20):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(step), *words])
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -9, step
+        assert json.loads(receipt.read_text())["complete"] is False
+        [some] = contents(store).values()
+        for one in some:
+            has_old = vector_of(one.message) == OLD
+            said = json.loads(one.message)["text"]
+            assert has_old is (GONE not in said), "each fact is whole"
+    assert step > 1
+    assert TOKEN not in raw(store, servers) + state_text()
+    assert json.loads(receipt.read_text())["complete"] is True
+    assert run("doctor", store).exit_code == 0

@@ -227,8 +227,9 @@ class StoreRedaction:
     async def _redact_noted(self, store: Store, receipt: Receipt) -> None:
         """Redact the messages that notes describe, if the search has seen notes.
 
-        A store that takes no edits of messages keeps its notes as they are.  If an application has added values to rows, no message is edited: an edit would not keep
-        them.  The notes of messages with values then no longer hold.
+        If an application has added values to rows, no message is edited: an edit would not keep
+        them.  The notes of messages with values then no longer hold.  They stay as they are in a
+        store that takes no edits, too.
 
         Raises:
             MemctlError: as ``ChangeRun.execute``.
