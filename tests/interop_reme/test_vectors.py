@@ -208,3 +208,63 @@ def test_vectors_of_a_vault_are_made(run: Run, reme4: Library, lines: Path, tmp_
     assert path.startswith("digest/imported/alice/-/-/")
     assert found["files"][path]["chunks"] == [TEXTS[1]]
     assert found["files"][path]["front"]["description"] == TEXTS[1]
+
+
+def redact(run: Run, place: str, url: str, folder: Path) -> None:
+    """Take "Bob" and "drink" out of a store; the model at ``url`` makes the vectors."""
+    settings = folder / "config.toml"
+    settings.write_text(
+        f'[embedders.small]\nkind = "openai"\nmodel = "all-MiniLM-L6-v2"\nbase_url = "{url}"\n'
+    )
+    words = ("--match", "Bob", "--match", "drink", "--embedder", "small", "--config", settings)
+    done = run("redact", place, *words, "--yes")
+    assert done.exit_code == 0, done.output
+    assert run("doctor", place).exit_code == 0
+
+
+def redacted(texts: list[str]) -> list[str]:
+    return [
+        one.replace("Bob", "[redacted:text]").replace("drink", "[redacted:text]") for one in texts
+    ]
+
+
+def by_text(memories: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the text and the vector of memories, by the text from which the vector is made."""
+    found = {}
+    for one in memories.values():
+        vector = pytest.approx(one["vector"], abs=1e-5)
+        found[one["when_to_use"] or one["content"]] = (one["content"], vector)
+    return found
+
+
+def test_redacted_lines_have_the_vectors_of_their_texts(
+    run: Run, reme2: Library, lines: Path, tmp_path: Path
+) -> None:
+    redact(run, f"reme:{lines}", reme2("embedder", lines), tmp_path)
+    fresh = tmp_path / "fresh"
+    memories = [
+        {"memory_type": "task", "when_to_use": when, "content": text, "author": "me"}
+        for when, text in zip(redacted(WHEN), redacted(TEXTS), strict=True)
+    ]
+    reme2("write", fresh, workspace="alice", memories=memories)
+    expected = by_text(reme2("read", fresh, workspace="alice"))
+    found = by_text(reme2("read", lines, workspace="alice"))
+    del found["find"]
+    assert {when: (text, one.expected) for when, (text, one) in found.items()} == expected
+    assert "Bob" not in str(texts(lines))
+
+
+def test_redacted_collection_has_the_vectors_of_its_texts(
+    run: Run, reme3: Library, collection: Path, tmp_path: Path
+) -> None:
+    redact(run, f"reme:{collection}", reme3("embedder", collection), tmp_path)
+    fresh = tmp_path / "fresh"
+    memories = [
+        {"user_name": "alice", "memory_content": text, "when_to_use": when if at else ""}
+        for at, (text, when) in enumerate(zip(redacted(TEXTS), redacted(WHEN), strict=True))
+    ]
+    reme3("write", fresh, memories=memories)
+    expected = by_text(reme3("read", fresh, target=ALICE))
+    found = by_text(reme3("read", collection, target=ALICE))
+    assert {when: (text, one.expected) for when, (text, one) in found.items()} == expected
+    assert "Bob" not in str(files(collection))

@@ -84,5 +84,19 @@ async def action(request: dict[str, Any]) -> str:
         return str(done["metadata"]["action_result"])
 
 
+async def embedder(request: dict[str, Any]) -> str:  # noqa: ARG001
+    """Return the URL of the embedding model."""
+    return _url()
+
+
 if __name__ == "__main__":
-    answer({"write": write, "read": read, "search": search, "list": workspaces, "action": action})
+    answer(
+        {
+            "embedder": embedder,
+            "write": write,
+            "read": read,
+            "search": search,
+            "list": workspaces,
+            "action": action,
+        }
+    )

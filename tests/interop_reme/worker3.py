@@ -2,6 +2,7 @@
 
 A request names the ``store``, ReMe's working folder; each starts ReMe and closes it:
 
+- ``embedder`` returns the URL of the embedding model;
 - ``write`` adds ``memories``, each the arguments of ``ReMe.add_memory``, and returns their ids;
 - ``read`` returns the memories of a ``target``, such as ``{"user_name": "alice"}``, by id;
 - ``search`` returns the ids that ReMe finds for a ``query`` of a target, best first;
@@ -23,9 +24,15 @@ from reme import ReMe
 _urls: list[str] = []
 
 
-async def _reme(request: dict[str, Any]) -> ReMe:
+async def embedder(request: dict[str, Any]) -> str:  # noqa: ARG001
+    """Return the URL of the embedding model."""
     if not _urls:
         _urls.append(serve())
+    return _urls[0]
+
+
+async def _reme(request: dict[str, Any]) -> ReMe:
+    await embedder(request)
     model = {"backend": "openai", "model_name": "all-MiniLM-L6-v2", "dimensions": 384}
     reme = ReMe(
         working_dir=request["store"],
@@ -78,4 +85,4 @@ async def delete(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    answer({"write": write, "read": read, "search": search, "delete": delete})
+    answer({"embedder": embedder, "write": write, "read": read, "search": search, "delete": delete})
