@@ -94,8 +94,7 @@ def redact(
     Examples:
       memctl redact @agents --secrets --dry-run
       memctl redact agents.db claude-code: --secrets --yes --receipt secrets.json
-      memctl redact prod --archives backup.ndjson.zst --from leaked.txt
-      memctl redact prod --user ada --match "12 Elm Street" --yes
+      memctl redact prod --user ada --archives backup.ndjson.zst --from leaked.txt
     """
     output = run.output
     if not (stores or archives):

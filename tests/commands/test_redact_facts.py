@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.commands.test_search import embedder as embedder
 from tests.embedders.test_onnx import SIZE, settings
 from tests.stores.test_mem0 import config
 from tests.support.backends import with_pgvector
-from tests.support.cli import Run, contents, fill, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.files import files
 from tests.support.servers.pool import Servers
 
@@ -182,3 +184,15 @@ def test_redact_facts_again_finishes_what_was_killed(
     assert TOKEN not in raw(store, servers) + state_text()
     assert json.loads(receipt.read_text())["complete"] is True
     assert run("doctor", store).exit_code == 0
+
+
+@pytest.mark.parametrize("store", ["qdrant"], indirect=True)
+def test_redact_refuses_facts_that_nobody_can_read(run: Run, store: str) -> None:
+    """A record that is damaged may have the value."""
+    path = next(Path(store.removeprefix("mem0:")).parent.rglob("facts/storage.sqlite"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE points SET point = x'00' WHERE rowid = 3")
+    before = path.read_bytes()
+    for more in ("--dry-run", "--yes"):
+        fails(run("redact", store, "--secrets", more), 8, "is damaged", "memctl doctor")
+    assert path.read_bytes() == before

@@ -20,13 +20,13 @@ from memctl.ops.offload.migrated import Described, all_described, for_rewritten
 from memctl.ops.offload.run import RewriteRun
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.storekit.texts import Rewriter, TextResult
+from memctl.storekit.texts import Rewriter, Rewritten, TextResult
 
 
 class NotedMessages(RewriteRun):
     """The edit of the messages that notes describe; other messages stay.
 
-    ``results`` says what was found, by the memory and the id of a message.
+    ``results`` says what was found in the messages of each memory.
     """
 
     described_only: ClassVar[bool] = True
@@ -36,31 +36,35 @@ class NotedMessages(RewriteRun):
         self, record: Run, where: Selection, options: RunOptions, rewriter: Rewriter
     ) -> None:
         super().__init__(record, where, replace(options, backup=False, must_exist=False))
-        self.results: dict[tuple[MemoryKey, str], TextResult] = {}
+        self.results: dict[MemoryKey, list[TextResult]] = {}
         self._rewriter = rewriter
 
     def outcome(self) -> Iterator[TextResult]:
         """Yield what became of each message with a value, after the run."""
         failures = dict(self.report.failures)
-        for (key, _), result in self.results.items():
+        for key, results in self.results.items():
             why = failures.get(key)
-            yield result if why is None else result.failed(why.message)
+            yield from results if why is None else [one.failed(why.message) for one in results]
 
     def texts(self, dialect: Dialect, page: Page, told: Sequence[bytes | None]) -> list[bytes]:  # noqa: ARG002
+        key, first = page.memory.key, page.offset == 0
+        if first:  # it may be planned again
+            self.results.pop(key, None)
         old = [one.message for one in page.messages]
         found = {at: self._rewriter.rewrite(old[at]) for at in self._rewriter.suspects(old)}
         new = [found[at].text if at in found else text for at, text in enumerate(old)]
         edited = set() if self.described_only else set(found)
         texts = [new[at] if at in edited else text for at, text in enumerate(old)]
-        first = page.offset == 0
         for start, some in all_described(dialect, page.messages, new, first=first):
             for at, one in enumerate(for_rewritten(some) or (), start):
                 texts[at] = one.message
                 edited.add(at)
         for at in found.keys() & edited:
-            key, id = page.memory.key, page.messages[at].id
-            self.results[key, id] = found[at].at(f"{key}, message {id}")
+            self._note(key, f"message {page.messages[at].id}", found[at])
         return texts
+
+    def _note(self, key: MemoryKey, part: str, found: Rewritten) -> None:
+        self.results.setdefault(key, []).append(found.at(f"{key}, {part}"))
 
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:  # noqa: ARG002
         """Return the text as it is: other texts of a message are rewritten with all texts."""
@@ -77,7 +81,7 @@ class SelectedMessages(NotedMessages):
     described_only = False
 
     def rewrite(self, dialect: Dialect, text: bytes, id: str, key: MemoryKey) -> bytes:  # noqa: ARG002
-        return self._rewritten(text, key, id)
+        return self._rewritten(text, key, f"another text of message {id}")
 
     def _edit(
         self,
@@ -90,17 +94,16 @@ class SelectedMessages(NotedMessages):
         summary = page.memory.summary
         if page.offset or not summary:
             return edit, stays
-        new = self._rewritten(summary.encode(), page.memory.key, "").decode()
+        new = self._rewritten(summary.encode(), page.memory.key, "summary").decode()
         if new == summary:
             return edit, stays
         return replace(edit, memory=replace(edit.memory, summary=new), summary=summary), stays
 
-    def _rewritten(self, text: bytes, key: MemoryKey, id: str) -> bytes:
+    def _rewritten(self, text: bytes, key: MemoryKey, part: str) -> bytes:
         if not self._rewriter.is_suspect(text):
             return text
         found = self._rewriter.rewrite(text)
-        place = f"{key}, message {id}" if id else f"{key}, summary"
-        self.results[key, f"{id}, another text" if id else ""] = found.at(place)
+        self._note(key, part, found)
         return found.text
 
 

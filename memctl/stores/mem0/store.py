@@ -669,7 +669,7 @@ def rewritten(record: Record, rewriter: Rewriter) -> tuple[Rewritten, Record]:
         changed.pop(BM25, None)  # made from the words of the old text
     vector = record.vector
     if new != text and vector is not None:
-        vector = rewriter.vector(str(new) or " ")
+        vector = rewriter.vector(str(new))
         if vector is None:
             return found.failed(found.text, KEEPS_VECTOR), record
     return found, Record(record.id, changed, vector, bare=record.vector is None)

@@ -343,7 +343,7 @@ class NodeRewriter(RewriterWrapper):
             return Rewritten(text, [], new.left)
         numbers = found[1]
         if (content := _content(new.text)) != _content(bare) or content is None:
-            vector = None if content is None else self.vector(content or " ")
+            vector = None if content is None else self.vector(content)
             if vector is None:
                 return new.failed(text, KEEPS_VECTOR)
             numbers = json.dumps(list(vector)).encode()
