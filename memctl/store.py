@@ -250,6 +250,8 @@ class Features:
     """The service of the store searches texts: ``Store.search``."""
     repairs: frozenset[str] = frozenset()
     """The codes of the findings that ``Maintenance.repair`` can repair."""
+    selects_texts: bool = False
+    """The texts of memories, and what is beside them, can be rewritten memory by memory."""
     renames: frozenset[str] = frozenset()
     """The abilities of ``rename``: it names a ``user`` or a ``session``, or can ``merge`` users.
 
@@ -938,13 +940,31 @@ class Store(ABC):
                 f"memctl does not rewrite the texts of {self.label}",
                 "delete or erase the memories with the text; memctl search finds them",
             )
+        async with aclosing(self.rewrite_files(files, rewriter, writes=writes)) as results:
+            async for result in results:
+                yield result
+
+    def rewrite_selected(
+        self, rewriter: Rewriter, where: Selection, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the texts that belong to selected memories alone, as ``rewrite_texts`` does.
+
+        Of ``where``, the users and sessions count.  Texts that several memories share stay.  Only a
+        store with ``Features.selects_texts`` does this.
+
+        Raises:
+            MemctlError: as ``rewrite_texts``.
+        """
+        raise NotImplementedError(self.kind)
+
+    def rewrite_files(
+        self, files: Iterable[Path], rewriter: Rewriter, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite some of ``text_files``, besides those with a ``text_refusal``."""
         from memctl.storekit.text_files import rewrite_files  # only needed to rewrite texts
 
         root, refuse = self.location.path, self.text_refusal
-        rewriting = rewrite_files(files, root, rewriter, writes=writes, refuse=refuse)
-        async with aclosing(rewriting) as results:
-            async for result in results:
-                yield result
+        return rewrite_files(files, root, rewriter, writes=writes, refuse=refuse)
 
     async def forget_replaced(self) -> None:  # noqa: B027 - most places keep nothing
         """Clear free space and indexes of texts that were replaced, where the place has them.

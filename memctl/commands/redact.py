@@ -86,10 +86,10 @@ def redact(
     """Take secrets or texts out of stores. Cannot be undone.
 
     Each value becomes [redacted:KIND]: in messages, summaries and states, in files and rows beside
-    them, in undo runs, archives and offloaded contents. A fact with a vector needs an embedder,
-    which makes the vector of its new text. With --user or --session, only messages and summaries of
-    these memories change. With --dry-run, finds the values, and exits
-    with 6 if there are any. Values are shown by at most four characters.
+    them, in undo runs, archives and offloaded contents. With --user or --session, only what belongs
+    to these memories changes. A fact with a vector needs an embedder, for the vector of its new
+    text. With --dry-run, finds the values, and exits with 6 if there are any. Values are shown by
+    at most four characters.
 
     Examples:
       memctl redact @agents --secrets --dry-run

@@ -80,6 +80,7 @@ from memctl.storekit.projects import (
 )
 from memctl.storekit.simple import CHANGED
 from memctl.storekit.text_files import COMPRESSED, files_below, replace_texts, signature
+from memctl.storekit.texts import Rewriter, TextResult
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 Pairs = list[tuple[str, str]]
@@ -121,7 +122,11 @@ class SessionFilesStore(Store):
     """A folder of a coding agent with a file for each session."""
 
     features = Features(
-        marks=frozenset(), duplicate_ids=True, whole_memories=True, renames=frozenset({"project"})
+        marks=frozenset(),
+        duplicate_ids=True,
+        whole_memories=True,
+        renames=frozenset({"project"}),
+        selects_texts=True,
     )
     dialect: SessionLines
     text_roots: ClassVar[tuple[str, ...]]
@@ -482,12 +487,27 @@ class SessionFilesStore(Store):
     def text_files(self) -> Iterable[Path]:
         return files_below(self.folder, self.text_roots)
 
+    async def rewrite_selected(
+        self, rewriter: Rewriter, where: Selection, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the files whose names have the id of a selected session."""
+        sessions = await in_thread(self._sessions)
+        ids = {session.id for key, session in sessions.items() if where.has_key(key)}
+        files = (one for one in self.text_files() if not ids.isdisjoint(self._ids_in(one)))
+        async with aclosing(self.rewrite_files(files, rewriter, writes=writes)) as results:
+            async for result in results:
+                yield result
+
+    def _ids_in(self, path: Path) -> list[str]:
+        """Return the ids of sessions in the name of a file and of its folders."""
+        return UUID.findall(str(path.relative_to(self.folder)))
+
     def text_refusal(self, path: Path) -> str:
         """Return why a file must stay: an agent is at work on the session that it belongs to."""
         if self._known is None:
             self._known = self._sessions()
         ids = {one.id: one for one in self._known.values()}
-        for id in UUID.findall(str(path.relative_to(self.folder))):
+        for id in self._ids_in(path):
             if (session := ids.get(id)) and (why := self.busy(session)):
                 return why.message
         return ""

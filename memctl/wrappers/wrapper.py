@@ -131,7 +131,7 @@ for _make, _names in (
     (
         _streaming,
         "list_memories survey headers list_keys duplicates count_marks read_with_anchors "
-        "find_messages outline names erase rename rename_project rewrite_texts",
+        "find_messages outline names erase rename rename_project rewrite_texts rewrite_selected",
     ),
     (
         _passing,

@@ -132,7 +132,7 @@ def test_redact_selected_memories(run: Run, place: Place, tmp_path: Path) -> Non
     assert contents(store)[bob] == before
     found = report(run(*words, "--yes", "--json"), 6)
     assert {row["why"] for row in found["left"]} == {
-        "it is not in a message of the named users and sessions"
+        "it is not in what belongs to the named users and sessions alone"
     }
     assert found["stores"][0]["redacted"] == 4
     assert contents(store)[bob] == before
@@ -160,12 +160,31 @@ def test_redact_selected_summaries(run: Run, one: Callable[[str], Place], kind: 
     assert f"It was {GONE}." in texts(place.dump())
 
 
-def test_redact_selection_that_a_store_cannot_serve(run: Run, store: str, tmp_path: Path) -> None:
-    agent_sessions.claude_session(tmp_path, f"the key is {TOKEN}", "ok")
+def test_redact_a_session_of_a_coding_agent(run: Run, tmp_path: Path) -> None:
+    path = agent_sessions.claude_session(tmp_path, f"the key is {TOKEN}", "ok")
+    result = agent_sessions.beside(path, "tool-results/b1.txt", f"K={TOKEN}\n".encode())
+    other = path.with_name("00000000-0000-4000-8000-000000000007.jsonl")
+    other.write_text(path.read_text().replace(agent_sessions.CLAUDE, other.stem))
+    history = tmp_path / "history.jsonl"
+    history.write_text(json.dumps({"display": TOKEN, "sessionId": agent_sessions.CLAUDE}) + "\n")
     agent_sessions.settle(tmp_path)
-    coder = f"claude-code:{tmp_path}"
-    session = agent_sessions.CLAUDE
-    fails(run("redact", coder, "--secrets", "--session", session, "--yes"), 2, "as a whole")
+    words = ("--secrets", "--session", agent_sessions.CLAUDE, "--yes", "--json")
+    found = report(run("redact", f"claude-code:{tmp_path}", *words), 6)
+    assert TOKEN not in path.read_text() + result.read_text()
+    assert TOKEN in other.read_text()
+    places = {row["place"].rpartition("/")[2].partition(":")[0] for row in found["left"]}
+    assert places == {other.name, history.name}
+
+
+def test_redact_selection_that_a_store_cannot_serve(
+    run: Run, store: str, one: Callable[[str], Place]
+) -> None:
+    place = one("sqlite-agno")
+    samples.use(place.backend.style)
+    put(place, [sample(KEY, samples.entries(2))])
+    samples.use(samples.Style())
+    words = ("--match", "message 1", "--session", "kyoto", "--yes")
+    fails(run("redact", place.text, *words), 2, "as a whole")
     with closing(sqlite3.connect(store)) as database, database:
         database.execute("ALTER TABLE message ADD COLUMN note VARCHAR(30)")
         database.execute("UPDATE message SET note = 'mine'")

@@ -113,6 +113,8 @@ def refuse_selection(store: Store) -> None:
     Raises:
         UsageError: memctl does not edit its messages; or it has facts.
     """
+    if store.features.selects_texts:
+        return
     store.refuse_changes()
     if store.features.whole_memories or not store.dialect.offloads:
         raise UsageError(

@@ -49,7 +49,7 @@ from memctl.text.numbers import count
 
 MOST_PLACES = 1000
 """The largest number of places of a store that a report lists; it counts them all."""
-_NOT_SELECTED = "it is not in a message of the named users and sessions"
+_NOT_SELECTED = "it is not in what belongs to the named users and sessions alone"
 _IN_CONTENT = "it is in an offloaded content, which may belong to others: name no user or session"
 _PASSES = 3
 """The largest number of passes over a store while other programs write the values again."""
@@ -304,7 +304,7 @@ class StoreRedaction:
 
 
 class SelectedRedaction(StoreRedaction):
-    """The redaction of selected memories of a store, by edits of their messages and summaries.
+    """The redaction of selected memories of a store, if need be by edits of their messages.
 
     The values of these memories that stay in the store, beside them or in other memories, are left
     and named.
@@ -325,29 +325,18 @@ class SelectedRedaction(StoreRedaction):
 
     async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
         refuse_selection(store)
-        if named := await store.unrestorable(self.where):
-            raise UsageError(
-                f"{store.label} has values in {named}, which an edit of messages would not keep",
-                "leave out --user and --session",
-            )
         self.exists = bool(await list_names(store, self.where))
-        for result in await self._edited(store, dry_run=True):
+        for result in await self._selected(store, writes=False):
             self._find(result)
-        recorded = self._recorded(store, self._redactor, self.where, writes=False)
-        async with aclosing(recorded) as results:
-            async for result in results:
-                self._find(result)
         for result in () if blobs is None else await blobs.find(store, self.where):
             self._add(result.failed(_IN_CONTENT))
 
     async def _take_out(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
-        for result in await self._edited(store, dry_run=False):
+        if (vectors := self._redactor.vectors) is not None:
+            await vectors.make(store)
+        for result in await self._selected(store, writes=True):
             self._note(result, receipt)
         await store.forget_replaced()
-        recorded = self._recorded(store, self._redactor, self.where, writes=True)
-        async with aclosing(recorded) as results:
-            async for result in results:
-                self._note(result, receipt)
         rest = Redactor(Rules([], [hit.value for hit in self.values]))
         async with aclosing(self._results(store, rest, writes=False)) as results:
             async for result in results:
@@ -355,14 +344,33 @@ class SelectedRedaction(StoreRedaction):
         for result in () if blobs is None else await blobs.find(store, self.where):
             self._add(result.failed(_IN_CONTENT))
 
-    async def _edited(self, store: Store, *, dry_run: bool) -> list[TextResult]:
-        """Return what was found in the memories; change them, unless it is a dry run.
+    async def _selected(self, store: Store, *, writes: bool) -> list[TextResult]:
+        """Return what was found in the memories and in the undo runs; change it if ``writes``.
 
         Raises:
             BadData: a selected memory is damaged.
-            MemctlError: as ``ChangeRun.execute``.
+            UsageError: an edit of messages would not keep values of an application.
+            MemctlError: as ``Store.rewrite_selected`` and ``ChangeRun.execute``.
         """
-        options = replace(self._options, dry_run=dry_run)
+        found: list[TextResult] = []
+        if store.features.selects_texts:
+            rewriting = store.rewrite_selected(self._redactor, self.where, writes=writes)
+            async with aclosing(rewriting) as results:
+                found += [result async for result in results]
+        else:
+            found += await self._edited(store, writes=writes)
+        recorded = self._recorded(store, self._redactor, self.where, writes=writes)
+        async with aclosing(recorded) as results:
+            found += [result async for result in results]
+        return found
+
+    async def _edited(self, store: Store, *, writes: bool) -> list[TextResult]:
+        if named := await store.unrestorable(self.where):
+            raise UsageError(
+                f"{store.label} has values in {named}, which an edit of messages would not keep",
+                "leave out --user and --session",
+            )
+        options = replace(self._options, dry_run=not writes)
         run = SelectedMessages(self.record, self.where, options, self._redactor)
         with run.recorded():
             await run.execute(store)

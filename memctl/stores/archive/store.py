@@ -83,6 +83,7 @@ class ArchiveStore(Store):
         parts=True,
         commits_at_end=True,
         cheap_outline=True,
+        selects_texts=True,
     )
     created: str | None = None
     """The time to write into the archive, in ISO 8601; None means now."""
@@ -394,7 +395,6 @@ class ArchiveStore(Store):
     async def rewrite_selected(
         self, rewriter: Rewriter, where: Selection, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
-        """Rewrite the texts of selected memories alone, as ``rewrite_texts`` does."""
         archive = await self._archive()
         if archive is None:
             return

@@ -11,6 +11,7 @@ import pytest
 from memctl.dialects.fact import decode_vector, embedded_text, vector_of, with_vector
 from memctl.errors import UsageError
 from memctl.model import MemoryKey, StoredMessage
+from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.texts import Hit, Rewriter, Rewritten, TextResult
 from memctl.testing import samples
@@ -124,3 +125,21 @@ class RewriteTests:
                 assert _seen(await read(store)) == _seen(expected)
         async with changing(place) as store:
             assert await rewrite(store, writes=True) == []
+
+    async def test_rewrite_of_selected_memories_changes_no_other(self, place: Place) -> None:
+        async with place.store() as store:
+            if not store.features.selects_texts:
+                pytest.skip("its texts are rewritten as a whole")
+        one, other = samples.several(place.keys(2), 12)
+        some = [sample(each.key, _with_secrets(each.entries)) for each in (one, other)]
+        await write_into(place, some)
+        async with place.store(create=False) as store:
+            there = await read(store)
+        where = Selection(sessions=frozenset({one.key.session}))
+        async with changing(place) as store:
+            rewriting = store.rewrite_selected(Replacing(), where, writes=True)
+            done = [result async for result in rewriting]
+        assert sum(len(result.hits) for result in done) == 6
+        async with place.store(create=False) as store:
+            found = _seen(await read(store))
+        assert found == _seen({one.key: _without(there[one.key]), other.key: there[other.key]})
