@@ -130,11 +130,14 @@ def test_redact_selected_memories(run: Run, place: Place, tmp_path: Path) -> Non
     words = ("redact", store, "--secrets", "--user", "ada", "--archives", archive)
     assert report(run(*words, "--dry-run", "--json"), 6)["stores"][0]["left"] == 0
     assert contents(store)[bob] == before
-    found = report(run(*words, "--yes", "--json"), 6)
-    assert {row["why"] for row in found["left"]} == {
-        "it is not in what belongs to the named users and sessions alone"
-    }
-    assert found["stores"][0]["redacted"] == 4
+    words = (*words, "--yes", "--receipt", tmp_path / "receipt.json", "--json")
+    for redacted in (4, 0):  # the second run goes on with the receipt
+        found = report(run(*words), 6)
+        assert {row["why"] for row in found["left"]} == {
+            "it is not in what belongs to the named users and sessions alone"
+        }
+        assert {row["kind"] for row in found["left"]} == {"github-pat"}
+        assert found["stores"][0]["redacted"] == redacted
     assert contents(store)[bob] == before
     for run_id in runs.values():
         assert run("undo", run_id, "--store", store, "--yes").exit_code == 0

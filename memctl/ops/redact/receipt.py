@@ -87,6 +87,8 @@ class Receipt:
     stores: list[StoreEntry] = field(default_factory=list)
     created: datetime = field(default_factory=partial(datetime.now, UTC))
     ended: datetime | None = None
+    _known: dict[Value, Hit] = field(default_factory=dict)
+    """The values that this run has found itself."""
 
     @classmethod
     def begin(cls, place: str | None, *, force: bool = False) -> Receipt:
@@ -124,14 +126,20 @@ class Receipt:
         """Remember a value that is to be taken out."""
         begins = beginning(hit.value)
         digest = _digest(self.key, hit.value)
-        self.values.setdefault(Value(hit.kind, begins, len(hit.value), digest))
+        value = Value(hit.kind, begins, len(hit.value), digest)
+        self.values.setdefault(value)
+        self._known[value] = hit
 
     def rules(self) -> Rules:
         """Return the rules that find the values again."""
         forms: dict[tuple[str, str, int], set[str]] = {}
-        for value in self.values:
+        for value in self.values.keys() - self._known.keys():
             forms.setdefault((value.kind, value.begins, value.length), set()).add(value.digest)
-        return Rules([self._rule(*form, digests) for form, digests in forms.items()])
+        texts: dict[str, list[str]] = {}
+        for hit in sorted(self._known.values(), key=lambda one: -len(one.value)):
+            texts.setdefault(hit.kind, []).append(re.escape(hit.value))
+        known = [Rule(kind, "|".join(some), group=0) for kind, some in texts.items()]
+        return Rules([*known, *(self._rule(*form, found) for form, found in forms.items())])
 
     def _rule(self, kind: str, begins: str, length: int, digests: set[str]) -> Rule:
         rest = length - len(begins)

@@ -36,7 +36,6 @@ from memctl.ops.redact.blobs import RenewedBlobs
 from memctl.ops.redact.messages import NotedMessages, SelectedMessages, refuse_selection
 from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
 from memctl.ops.redact.redactor import Redactor
-from memctl.ops.redact.rules import Rules
 from memctl.ops.report import DOCTOR, embedded_row
 from memctl.ops.same_store import runs_at
 from memctl.registry import make_store
@@ -337,7 +336,7 @@ class SelectedRedaction(StoreRedaction):
         for result in await self._selected(store, writes=True):
             self._note(result, receipt)
         await store.forget_replaced()
-        rest = Redactor(Rules([], [hit.value for hit in self.values]))
+        rest = Redactor(receipt.rules())
         async with aclosing(self._results(store, rest, writes=False)) as results:
             async for result in results:
                 self._add(result.failed(_NOT_SELECTED))
