@@ -20,6 +20,7 @@ from memctl.dialects.session_lines import (
     TIMESTAMP,
     SessionLines,
     SessionLineView,
+    chosen,
     timestamp_of,
 )
 from memctl.dialects.view import (
@@ -40,6 +41,11 @@ from memctl.model import MemoryKey
 
 _TREE = frozenset({"user", "assistant", "system", "attachment"})
 _BOUNDARY = "compact_boundary"
+_LIVE = (
+    *("type", "uuid", "parentUuid", "isSidechain", "isCompactSummary", "leafUuid"),
+    *("subtype", "compactMetadata"),
+)
+"""The fields that say which lines the program sends, besides the id of the reply."""
 
 
 class ClaudeCodeView(SessionLineView):
@@ -85,6 +91,9 @@ class ClaudeCodeView(SessionLineView):
         if self.kind in ("user", "assistant"):
             return output_blocks(object_at(line, "message").get("content"), _block)
         return []
+
+    def live_fields(self) -> dict[str, Any]:
+        return chosen(self.document, _LIVE) | {"message": {"id": self.reply}}
 
 
 def _rendered(part: dict[str, Any]) -> Block | None:

@@ -22,6 +22,7 @@ from memctl.dialects.session_lines import (
     TIMESTAMP,
     SessionLines,
     SessionLineView,
+    chosen,
     timestamp_of,
 )
 from memctl.dialects.view import (
@@ -87,6 +88,13 @@ class CodexView(SessionLineView):
             return [TextBlock(string(self.payload.get("message")), self.payload)]
         items = (self._item(one) for one in self.history if isinstance(one, dict))
         return [block for item in items for block in item.blocks]
+
+    def live_fields(self) -> dict[str, Any]:
+        payload = chosen(self.payload, ("type", "role", "num_turns"))
+        payload["item"] = chosen(object_at(self.payload, "item"), ("type",))
+        if self.history is not None:
+            payload["replacement_history"] = []
+        return chosen(self.document, ("type", "ordinal")) | {"payload": payload}
 
     def _item(self, item: dict[str, Any]) -> OpenAIAgentsView:
         return OpenAIAgentsView({"content": item})

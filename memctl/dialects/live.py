@@ -7,7 +7,7 @@ a call, or replaces a result; a call without a result may wait.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Container, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,8 +22,11 @@ from memctl.dialects.view import (
     ToolResultBlock,
     Unread,
 )
-from memctl.model import Memory, MemoryInfo, Page, StoredMessage
+from memctl.machine.spool import Queue
+from memctl.model import PAGE_BYTES, Memory, MemoryInfo, Page, StoredMessage
 
+_HELD_BYTES = 4 * PAGE_BYTES
+"""The largest size in bytes of the pages of a memory that wait in RAM."""
 _TAG = "not read: "
 _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 """The blocks of items that belong to one step of OpenAI's API."""
@@ -82,20 +85,43 @@ def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
 
     A message that is not a JSON object says nothing.
     """
-    found = Live(range(len(entries)), {})
-    if dialect.leaves_out:
-        found = dialect.live([_parsed(dialect, one.message) for one in entries])
-    for at, one in enumerate(entries):
-        if COMPRESSED in one.marks:
+    memory = _Memory(dialect)
+    memory.add(entries)
+    return memory.live()
+
+
+class _Memory:
+    """What says which messages of a memory the framework reads, in less space than the messages."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._views: list[MessageView] = []
+        self._number = 0
+        self._compressed: list[int] = []
+
+    def add(self, entries: Sequence[StoredMessage]) -> None:
+        """Add the next messages of the memory."""
+        for entry in entries:
+            if self._dialect.leaves_out:
+                self._views.append(self._view(entry.message))
+            if COMPRESSED in entry.marks:
+                self._compressed.append(self._number)
+            self._number += 1
+
+    def _view(self, text: bytes) -> MessageView:
+        try:
+            return self._dialect.live_view(text)
+        except (ValueError, RecursionError):
+            return self._dialect.view_of({})
+
+    def live(self) -> Live:
+        """Return which of the messages the framework reads."""
+        found = Live(range(self._number), {})
+        if self._dialect.leaves_out:
+            found = self._dialect.live(self._views)
+        for at in self._compressed:
             found.unread.setdefault(at, Unread.COMPACTED)
-    return Live([at for at in found.order if at not in found.unread], found.unread)
-
-
-def _parsed(dialect: Dialect, text: bytes) -> MessageView:
-    try:
-        return dialect.parse(text)  # an outline may lack the text that makes ADK send an event
-    except (ValueError, RecursionError):
-        return dialect.view_of({})
+        return Live([at for at in found.order if at not in found.unread], found.unread)
 
 
 def not_read(info: MemoryInfo) -> dict[str, int]:
@@ -127,23 +153,28 @@ def untagged(marks: Iterable[str]) -> tuple[tuple[str, ...], str]:
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
     """Yield the pages of whole memories with ``Page.unread``.
 
-    The pages of a memory come together if messages decide which others the framework reads.
-    Pages of selected messages pass as they are.
+    The pages of a memory come together if messages decide which others the framework reads.  Those
+    of a large memory wait in a temporary file.  Pages of selected messages pass as they are.
     """
-    held: list[Page] = []
-    async with aclosing(pages):
-        async for page in pages:
-            held.append(page)
-            if dialect.leaves_out and dialect.depends_on_later and not page.last:
-                continue
-            if page.indexes is None:
-                first = held[0].offset
-                found = live(dialect, [one for some in held for one in some.messages])
-                unread = {first + at: reason for at, reason in found.unread.items()}
-                held = [replace(one, unread=unread) for one in held]
-            del page  # free a large page before the next read
-            while held:
-                yield held.pop(0)
+    waits_for_all = dialect.leaves_out and dialect.depends_on_later
+    with closing(Queue[Page](_HELD_BYTES)) as held:
+        memory, start = _Memory(dialect), 0
+        async with aclosing(pages):
+            async for page in pages:
+                start = start if held else page.offset
+                memory.add(page.messages)
+                held.add(page, sum([len(one.message) for one in page.messages]))
+                is_last, is_selection = page.last, page.indexes is not None
+                del page  # free a large page before the next read
+                if waits_for_all and not is_last:
+                    continue
+                read = Live((), {}) if is_selection else memory.live()
+                unread = {start + at: reason for at, reason in read.unread.items()}
+                memory = _Memory(dialect)
+                while held:
+                    one = held.take()
+                    yield one if is_selection else replace(one, unread=unread)
+                    del one
 
 
 def sent(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -27,7 +27,9 @@ from memctl.dialects.rows import METADATA, TIME, DocumentView, RowDialect, utc
 from memctl.dialects.view import (
     NOTES,
     Block,
+    MessageView,
     TextBlock,
+    ToolResultBlock,
     UnknownBlock,
     local_time,
     object_at,
@@ -217,6 +219,28 @@ class SessionLineView(DocumentView):
     def _said(self) -> list[Block]:
         return []
 
+    def for_live(self) -> None:
+        """Forget all but what ``Dialect.live`` looks at, and most of all the texts."""
+        self._blocks = [_without_content(block) for block in self.blocks]
+        self._document = self.live_fields()
+        self.value = {CONTENT: self._document} if CONTENT in self.value else {}
+
+    @abstractmethod
+    def live_fields(self) -> dict[str, Any]:
+        """Return the fields of the line that ``Dialect.live`` looks at."""
+
+
+def _without_content(block: Block) -> Block:
+    return ToolResultBlock(block.id, "", list) if isinstance(block, ToolResultBlock) else _SAID
+
+
+_SAID = TextBlock("")
+
+
+def chosen(fields: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields with these names."""
+    return {name: fields[name] for name in names if name in fields}
+
 
 class SessionLines(RowDialect):
     """The base class of the dialects of coding agents that write lines of JSON."""
@@ -228,6 +252,12 @@ class SessionLines(RowDialect):
     notes_unread = False  # they are several times larger than what is read
     note_key = NAMES
     may_wait = True
+
+    def live_view(self, text: bytes) -> MessageView:
+        view = self.parse(text)
+        if isinstance(view, SessionLineView):
+            view.for_live()
+        return view
 
     def foreign(self, content: Any) -> str:
         return "" if isinstance(content, dict) else f"is no line of {self.framework}"

@@ -495,6 +495,14 @@ class Dialect(ABC):
         """
         return self.view_of(object_of(jsonio.outline(text), self.noun))
 
+    def live_view(self, text: bytes) -> MessageView:
+        """Return the view of a stored message for ``live`` alone, which may lack all else.
+
+        Raises:
+            NotAnObject, ValueError: as ``parse``.
+        """
+        return self.parse(text)  # an outline may lack the text that makes ADK send an event
+
     def role_and_time(self, text: bytes) -> tuple[str | None, str | None]:
         """Return ``role`` and ``time`` of the view of a stored message, faster than ``parse``.
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from memctl.dialects.adk import ADK
 from memctl.dialects.agentscope1 import AGENTSCOPE1
+from memctl.dialects.claude_code import CLAUDE_CODE
+from memctl.dialects.codex import CODEX
 from memctl.dialects.live import live
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import COMPRESSED, Dialect, Unread
@@ -157,3 +159,59 @@ def test_a_call_compacted_before_its_answer_comes_back_with_the_answer() -> None
 def test_a_large_event_is_read() -> None:
     """An outline has no long texts, and ADK sends no event without a text."""
     assert live(ADK, [event(1, 1, "x" * 2_000_000)]).unread == {}
+
+
+IDS = st.sampled_from(["a", "b", "c", "d", "e", None])
+TEXTS = st.sampled_from(["", "Hi"])
+CONTENTS = TEXTS | st.lists(
+    st.builds(dict, type=st.just("text"), text=TEXTS)
+    | st.builds(dict, type=st.just("tool_use"), id=IDS, name=TEXTS)
+    | st.builds(dict, type=st.just("tool_result"), tool_use_id=IDS, content=TEXTS),
+    max_size=2,
+)
+PRESERVED = st.builds(dict, uuids=st.lists(IDS), anchorUuid=IDS)
+CLAUDE_LINES = st.builds(
+    dict,
+    type=st.sampled_from(["user", "assistant", "attachment", "system", "last-prompt", "mode"]),
+    uuid=IDS,
+    parentUuid=IDS,
+    leafUuid=IDS,
+    isSidechain=st.booleans(),
+    isCompactSummary=st.booleans(),
+    subtype=st.sampled_from(["compact_boundary", None]),
+    compactMetadata=st.builds(dict, preservedMessages=PRESERVED),
+    rendered=CONTENTS,
+    message=st.builds(dict, id=IDS, content=CONTENTS),
+)
+CODEX_LINES = st.builds(
+    dict,
+    type=st.sampled_from(["session_meta", "response_item", "compacted", "event_msg"]),
+    payload=st.builds(
+        dict,
+        type=st.sampled_from(
+            ["message", "reasoning", "user_message", "item_completed", "thread_rolled_back"]
+        ),
+        role=st.sampled_from(["user", "assistant", "developer"]),
+        content=CONTENTS,
+        num_turns=st.integers(0, 3),
+        item=st.builds(dict, type=st.sampled_from(["UserMessage", "Plan"])),
+        replacement_history=st.none() | st.lists(st.builds(dict, role=TEXTS, content=TEXTS)),
+    ),
+) | st.builds(dict, type=st.just("event_msg"), ordinal=st.integers(), payload=st.builds(dict))
+
+
+@given(st.lists(CLAUDE_LINES, max_size=12))
+def test_lines_of_claude_code_without_texts_say_what_is_sent(lines: list[dict[str, Any]]) -> None:
+    agrees(CLAUDE_CODE, lines)
+
+
+@given(st.lists(CODEX_LINES, max_size=12))
+def test_lines_of_codex_without_texts_say_what_is_sent(lines: list[dict[str, Any]]) -> None:
+    agrees(CODEX, lines)
+
+
+def agrees(dialect: Dialect, lines: list[dict[str, Any]]) -> None:
+    texts = [jsonio.dumps({"content": line}) for line in lines]
+    texts += [jsonio.dumps({"file": "a.jsonl", "content": line}) for line in lines[:2]]
+    whole = dialect.live([dialect.parse(text) for text in texts])
+    assert dialect.live([dialect.live_view(text) for text in texts]) == whole

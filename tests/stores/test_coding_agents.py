@@ -7,6 +7,8 @@ import fcntl
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -256,6 +258,34 @@ def test_the_context_is_the_branch_of_the_last_prompt(claude: Path, run: Run) ->
         "messages"
     ]
     assert [one["unread"] for one in shown] == ["other-branch"] * 3 + ["not-for-memory"]
+
+
+PEAK = """
+import re, sys
+from memctl.cli import main
+try:
+    main()
+finally:
+    print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], file=sys.stderr)
+"""
+"""Runs a command, and prints the largest size of the process in KiB."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
+def test_a_report_does_not_hold_a_large_session(claude: Path) -> None:
+    turns = 9000
+    text = "0123456789abcdef" * 400
+    lines = [claude_line(number, text, toolUseResult=text) for number in range(turns)]
+    lines += [claude_line(turns, "Taken back", uuid="x", parentUuid=f"u{turns - 1}")]
+    lines += [{"type": "last-prompt", "leafUuid": f"u{turns - 1}"}]
+    claude_session(claude, lines=b"".join(json.dumps(one).encode() + b"\n" for one in lines))
+    words = ("report", f"claude-code:{claude}", "--json")
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *words], capture_output=True, check=True, text=True
+    )
+    assert json.loads(done.stdout)["totals"]["unread"] == {"other-branch": 1, "not-for-memory": 1}
+    assert int(done.stderr.split()[-1]) < 150 * 1024  # the session has 116 MiB
 
 
 # Whole sessions
