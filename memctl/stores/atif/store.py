@@ -19,11 +19,12 @@ from memctl.layouts import foreign
 from memctl.location import visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
-from memctl.model import Edit, Finding, MemoryKey, Page, WriteMode, WriteResult
+from memctl.model import Finding, MemoryKey, Page
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, Store
+from memctl.store import Features, OpenMode
 from memctl.storekit.batching import paginate
 from memctl.storekit.files import require_place, system_errors
+from memctl.storekit.read_only import ReadOnlyStore
 from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten, TextResult
 
 _DOCUMENT, _LINES = ".json", ".jsonl"
@@ -38,7 +39,7 @@ class _Text(NamedTuple):
     text: bytes
 
 
-class TrajectoryStore(Store):
+class TrajectoryStore(ReadOnlyStore):
     """The trajectories in a file or a folder, which memctl only reads and redacts.
 
     The dialect is that of the first trajectory.
@@ -169,16 +170,6 @@ class TrajectoryStore(Store):
             f"{self.label} has trajectories, which memctl only reads",
             "import it into a store; write trajectories with: memctl export STORE --as atif",
         )
-
-    def write(
-        self,
-        pages: AsyncGenerator[Page],  # noqa: ARG002
-        mode: WriteMode = WriteMode.ADD,  # noqa: ARG002
-    ) -> AsyncGenerator[WriteResult]:
-        self.refuse_changes()
-
-    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:  # noqa: ARG002
-        self.refuse_changes()
 
 
 class _TrajectoryRewriter(RewriterWrapper):

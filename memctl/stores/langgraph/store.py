@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
@@ -29,19 +29,11 @@ from memctl.errors import Uninitialised, UsageError
 from memctl.json import jsonio
 from memctl.layouts.sql import has_checkpoints
 from memctl.location import Location, visible
-from memctl.model import (
-    Edit,
-    Finding,
-    Memory,
-    MemoryKey,
-    Page,
-    StoredMessage,
-    WriteMode,
-    WriteResult,
-)
+from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import paginate
+from memctl.storekit.read_only import ReadOnlyStore
 from memctl.stores.langgraph.checkpoints import (
     TASKS,
     Undecodable,
@@ -93,7 +85,7 @@ class State(NamedTuple):
     plain: Mapping[str, Any]
 
 
-class LangGraphStore(SqlStore):
+class LangGraphStore(ReadOnlyStore, SqlStore):
     """The threads in the tables of a LangGraph checkpointer; each database has a subclass.
 
     A thread is a session without a user.  The checkpoints of a subgraph have a namespace; they are
@@ -141,7 +133,7 @@ class LangGraphStore(SqlStore):
 
     async def open(self, mode: OpenMode) -> None:
         if mode not in (OpenMode.READ, OpenMode.CHANGE):
-            raise _only_read(self.label)
+            self.refuse_changes()
         await super().open(mode)
 
     async def prepare(self) -> None:
@@ -329,10 +321,14 @@ class LangGraphStore(SqlStore):
             else:
                 yield WriteResult(key, deleted=messages)
 
-    # Writing
+    # Changing
 
-    def refuse_changes(self) -> None:
-        raise _only_read(self.label)
+    def refuse_changes(self) -> NoReturn:
+        raise UsageError(
+            f"messages in the checkpoints of LangGraph are only read: {self.label}",
+            "change a thread by its graph (update_state), remove it with memctl erase --session, "
+            "or prune old checkpoints with memctl retain",
+        )
 
     async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
         """Rename threads, with the checkpoints of all their namespaces."""
@@ -344,24 +340,6 @@ class LangGraphStore(SqlStore):
                 await renaming.rename_names(connection, places, old[:2], new[:2], by_user=False)
         for key in moves:
             yield WriteResult(key)
-
-    def write(
-        self,
-        pages: AsyncGenerator[Page],  # noqa: ARG002
-        mode: WriteMode = WriteMode.ADD,  # noqa: ARG002
-    ) -> AsyncGenerator[WriteResult]:
-        raise _only_read(self.label)
-
-    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:  # noqa: ARG002
-        raise _only_read(self.label)
-
-
-def _only_read(label: str) -> UsageError:
-    return UsageError(
-        f"messages in the checkpoints of LangGraph are only read: {label}",
-        "change a thread by its graph (update_state), remove it with memctl erase --session, or "
-        "prune old checkpoints with memctl retain",
-    )
 
 
 def _is_internal(channel: str) -> bool:

@@ -22,7 +22,7 @@ from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
-from memctl.storekit.retired import RetiredStore
+from memctl.storekit.read_only import RetiredStore
 from memctl.storekit.simple import Rejected
 from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 

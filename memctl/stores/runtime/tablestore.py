@@ -29,7 +29,7 @@ from memctl.model import Finding, Memory, MemoryKey, Page, StoredMessage, WriteR
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.storekit.edits import Snapshot
-from memctl.storekit.retired import RetiredStore
+from memctl.storekit.read_only import RetiredStore
 from memctl.stores.runtime.paths import HISTORY, MEMORY, path_of
 
 _SESSIONS, _MESSAGES, _DOCUMENTS = TABLES["runtime"]

@@ -21,7 +21,7 @@ from memctl.location import Location, visible
 from memctl.model import Finding, MemoryKey, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
-from memctl.storekit.retired import RetiredStore
+from memctl.storekit.read_only import RetiredStore
 from memctl.stores.states.document import Document
 from memctl.stores.states.memories import DocumentIndex, MemoryPart
 from memctl.stores.states.place import OwnedDocument
