@@ -259,6 +259,11 @@ class SessionFilesStore(Store):
             self.warnings.append(f"{self.label}: not read, because no session is named so: {named}")
         return {key: one for key, one in found.items() if key not in self.left_out.failures}
 
+    async def _selected(self, where: Selection) -> list[SessionFile]:
+        """Return the sessions of the project whose memories ``where`` names."""
+        found = await in_thread(self._sessions)
+        return [session for key, session in found.items() if where.has_key(key)]
+
     def _names(self, id: str, place: str) -> MemoryKey:
         """Return the names of the memory in a session, which memctl has given to its own ids."""
         if id[14] == "5":
@@ -331,26 +336,28 @@ class SessionFilesStore(Store):
 
     def version(self, session: SessionFile) -> str:
         """Return a text that differs after each change of a session."""
-        parts = []
+        return " ".join(f"{one.st_size}:{one.st_mtime_ns}" for one in self._stats(session))
+
+    def size(self, session: SessionFile) -> int:
+        """Return the size in bytes of the files of a session, as they are on the disk."""
+        return sum(one.st_size for one in self._stats(session))
+
+    def _stats(self, session: SessionFile) -> Iterator[os.stat_result]:
         for place in (session.place, *self._files(session)):
             with system_errors(self.folder / place, "read"):
-                about = (self.folder / place).stat()
-            parts.append(f"{about.st_size}:{about.st_mtime_ns}")
-        return " ".join(parts)
+                yield (self.folder / place).stat()
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where), self.dialect)
 
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
-        for key, session in (await in_thread(self._sessions)).items():
-            if not where.has_key(key):
-                continue
+        for session in await self._selected(where):
+            key = session.key
             try:
-                version = self.version(session)
+                memory = self._header(session)
             except NotFound:  # the agent has deleted it meanwhile
                 continue
             self.left_out.others = True
-            memory = Memory(key, place=session.place, version=version)
             pages = paginate(memory, self.entries(session), empty=False)
             begun = False
             while (page := await in_thread(partial(self._next, pages, key, begun))) is not None:
@@ -378,13 +385,15 @@ class SessionFilesStore(Store):
                 async for memory in memories:
                     yield memory
             return
-        for key, session in (await in_thread(self._sessions)).items():
-            if where.has_key(key):
-                yield Memory(key, place=session.place, version=self.version(session))
+        for session in await self._selected(where):
+            yield self._header(session)
+
+    def _header(self, session: SessionFile) -> Memory:
+        return Memory(session.key, place=session.place, version=self.version(session))
 
     async def list_keys(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        for key in filter(where.has_key, await in_thread(self._sessions)):
-            yield key
+        for session in await self._selected(where):
+            yield session.key
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         """Yield the counts of sessions; of sessions that no key names, only lines are counted."""
@@ -407,34 +416,26 @@ class SessionFilesStore(Store):
     async def _told(
         self, where: Selection, about: Callable[[SessionFile], MemoryInfo]
     ) -> AsyncGenerator[MemoryInfo]:
-        for key, session in (await in_thread(self._sessions)).items():
-            if not where.has_key(key):
-                continue
+        for session in await self._selected(where):
             try:
                 yield await in_thread(partial(about, session))
             except BadData as error:
-                self.left_out.failures[key] = Failure("damaged", error.message)
+                self.left_out.failures[session.key] = Failure("damaged", error.message)
 
     def _surveyed(self, session: SessionFile) -> MemoryInfo:
         info = self._info(session)
         if info.first is None:  # a session without times: a selection by time names its size
             return self.counted(session)
-        return replace(info, bytes=sum(self._sizes(session)), is_counted=False)
+        return replace(info, bytes=self.size(session), is_counted=False)
 
     def counted(self, session: SessionFile) -> MemoryInfo:
         """Return the counts of a session: its lines are counted, but not parsed."""
         info = self._info(session)
-        info.bytes = sum(self._sizes(session))
+        info.bytes = self.size(session)
         for file in ("", *self._files(session)):
             with self.opened(file or session.place) as data:
                 info.messages += count_of(data, file)
         return info
-
-    def _sizes(self, session: SessionFile) -> Iterator[int]:
-        """Yield the sizes in bytes of the files of a session, as they are on the disk."""
-        for place in (session.place, *self._files(session)):
-            with system_errors(self.folder / place, "read"):
-                yield (self.folder / place).stat().st_size
 
     def _info(self, session: SessionFile) -> MemoryInfo:
         """Return what the beginning and the end of a session say about it, without counts."""
@@ -695,9 +696,8 @@ class SessionFilesStore(Store):
         return LostSession(self, edit)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        for key, session in (await in_thread(self._sessions)).items():
-            if where.has_key(key):
-                yield await in_thread(partial(self._erase_session, session))
+        for session in await self._selected(where):
+            yield await in_thread(partial(self._erase_session, session))
 
     def _erase_session(self, session: SessionFile) -> WriteResult:
         if why := self.busy(session):

@@ -184,45 +184,48 @@ class SessionRowsStore(RowStore):
 
     async def listed(self, connection: AsyncConnection, where: Selection) -> AsyncGenerator[Listed]:
         counts = await self._counts(connection, where)
-        for one in await self._sessions(connection):
-            found = counts.get(one.session, _Counts())
-            yield one._replace(bytes=found.bytes, messages=found.messages)
+        for session in await self._titles(connection):
+            found = counts.get(session, _Counts())
+            yield Listed(session, "", found.bytes, found.messages)
 
     async def stored(self, shard: Shard | None = None) -> list[Listed]:
         async with self.database.snapshot(shard) as connection:
-            return await self._sessions(connection)
+            return [Listed(session, "") for session in await self._titles(connection)]
 
-    async def _sessions(self, connection: AsyncConnection) -> list[Listed]:
+    async def _titles(self, connection: AsyncConnection) -> dict[Any, tuple[str, str]]:
+        """Return the title and the folder of each session of the project, by its id, in order."""
         quoted = self.database.syntax.quoted
-        sql = f"SELECT {quoted(self.head.session)} FROM {quoted(self.head.name)}"
-        sql += f" WHERE {quoted(self.folder)} = :project" if self._project else ""
-        sql += f" ORDER BY {quoted(self.head.session)}"
+        session, folder = map(quoted, (self.head.session, self.folder))
+        sql = f"SELECT {session}, title, {folder} FROM {quoted(self.head.name)} "
+        sql += f"WHERE {folder} = :project " if self._project else ""
+        sql += f"ORDER BY {session}"
         rows = await self.database.fetch_all(connection, sql, {"project": self._project})
-        return [Listed(row[0], "") for row in rows]
+        return {id: (title or "", project or "") for id, title, project in rows}
 
     async def list_memories(self, where: Selection) -> AsyncGenerator[MemoryInfo]:
         """Yield the counts of sessions; without roles, unless messages or sessions are selected."""
         is_quick = where.whole and not where.sessions and where.keys is None
-        quoted = self.database.syntax.quoted
-        names = ", ".join(map(quoted, (self.head.session, "title", self.folder)))
         async with self.database.snapshot() as connection:
-            sql = f"SELECT {names} FROM {quoted(self.head.name)}"
-            rows = await self.database.fetch_all(connection, sql, {})
-            listed = await self._sessions(connection) if is_quick else []
+            titles = await self._titles(connection)
             counts = await self._counts(connection, where) if is_quick else {}
-        titles = {session: (title or "", folder or "") for session, title, folder in rows}
-        for key in (one.key for one in listed if one.is_named and where.has_key(one.key)):
-            found, info = counts.get(key.session, _Counts()), MemoryInfo(key)
-            info.messages, info.bytes = found.messages, found.bytes
-            info.first, info.last = self._time(found.first), self._time(found.last)
-            info.title, info.project = titles[key.session]
-            yield info
-        if is_quick:
+        if not is_quick:
+            async with aclosing(super().list_memories(where)) as infos:
+                async for info in infos:
+                    info.title, info.project = titles.get(info.key.session, ("", ""))
+                    yield info
             return
-        async with aclosing(super().list_memories(where)) as infos:
-            async for info in infos:
-                info.title, info.project = titles.get(info.key.session, ("", ""))
-                yield info
+        for session, (title, project) in titles.items():
+            one, found = Listed(session, ""), counts.get(session, _Counts())
+            if one.is_named and where.has_key(one.key):
+                yield MemoryInfo(
+                    one.key,
+                    found.messages,
+                    found.bytes,
+                    first=self._time(found.first),
+                    last=self._time(found.last),
+                    title=title,
+                    project=project,
+                )
 
     def _time(self, stored: Any) -> str | None:
         return utc_of(stored / self.created[1]) if isinstance(stored, int | float) else None
