@@ -7,8 +7,9 @@ a call, or replaces a result; a call without a result may wait.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Container, Iterable, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from memctl.dialects.view import (
@@ -22,11 +23,9 @@ from memctl.dialects.view import (
     ToolResultBlock,
     Unread,
 )
-from memctl.machine.spool import Queue
-from memctl.model import PAGE_BYTES, Memory, MemoryInfo, Page, StoredMessage
+from memctl.machine.spool import ItemSpool
+from memctl.model import Memory, MemoryInfo, Page, StoredMessage
 
-_HELD_BYTES = 4 * PAGE_BYTES
-"""The largest size in bytes of the pages of a memory that wait in RAM."""
 _TAG = "not read: "
 _OF_STEP = (ToolCallBlock, ToolResultBlock, ThinkingBlock)
 """The blocks of items that belong to one step of OpenAI's API."""
@@ -101,12 +100,12 @@ class _Memory:
 
     def add(self, entries: Sequence[StoredMessage]) -> None:
         """Add the next messages of the memory."""
-        for entry in entries:
+        for number, entry in enumerate(entries, self._number):
             if self._dialect.leaves_out:
                 self._views.append(self._view(entry.message))
             if COMPRESSED in entry.marks:
-                self._compressed.append(self._number)
-            self._number += 1
+                self._compressed.append(number)
+        self._number += len(entries)
 
     def _view(self, text: bytes) -> MessageView:
         try:
@@ -122,6 +121,11 @@ class _Memory:
         for at in self._compressed:
             found.unread.setdefault(at, Unread.COMPACTED)
         return Live([at for at in found.order if at not in found.unread], found.unread)
+
+    def unread(self, last: Page) -> dict[int, str]:
+        """Return ``Page.unread`` for the pages of the messages, of which ``last`` is the last."""
+        start = last.offset + len(last.messages) - self._number
+        return {start + at: reason for at, reason in self.live().unread.items()}
 
 
 def not_read(info: MemoryInfo) -> dict[str, int]:
@@ -153,28 +157,32 @@ def untagged(marks: Iterable[str]) -> tuple[tuple[str, ...], str]:
 async def understood(pages: AsyncGenerator[Page], dialect: Dialect) -> AsyncGenerator[Page]:
     """Yield the pages of whole memories with ``Page.unread``.
 
-    The pages of a memory come together if messages decide which others the framework reads.  Those
-    of a large memory wait in a temporary file.  Pages of selected messages pass as they are.
+    The pages of a memory come together if messages decide which others the framework reads: until
+    the last one comes, the others are in a temporary file.  Pages of selected messages pass as they
+    are.
     """
     waits_for_all = dialect.leaves_out and dialect.depends_on_later
-    with closing(Queue[Page](_HELD_BYTES)) as held:
-        memory, start = _Memory(dialect), 0
+    memory, earlier = _Memory(dialect), None
+    try:
         async with aclosing(pages):
             async for page in pages:
-                start = start if held else page.offset
                 memory.add(page.messages)
-                held.add(page, sum([len(one.message) for one in page.messages]))
-                is_last, is_selection = page.last, page.indexes is not None
-                del page  # free a large page before the next read
-                if waits_for_all and not is_last:
+                if waits_for_all and not page.last:
+                    earlier = ItemSpool[Page]() if earlier is None else earlier
+                    earlier.add(page)
+                    del page  # free a large page before the next read
                     continue
-                read = Live((), {}) if is_selection else memory.live()
-                unread = {start + at: reason for at, reason in read.unread.items()}
+                unread = None if page.indexes is not None else memory.unread(page)
                 memory = _Memory(dialect)
-                while held:
-                    one = held.take()
-                    yield one if is_selection else replace(one, unread=unread)
-                    del one
+                for one in chain(earlier or (), (page,)):
+                    yield one if unread is None else replace(one, unread=unread)
+                if earlier is not None:
+                    earlier.close()
+                    earlier = None
+                del page, one
+    finally:
+        if earlier is not None:
+            earlier.close()
 
 
 def sent(

@@ -1,10 +1,9 @@
-"""The folder for temporary files; a list and a queue in such files, when larger than memory."""
+"""The folder for temporary files, and a list in such a file, for lists larger than memory."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,52 +87,3 @@ class ItemSpool(Generic[T]):
     def close(self) -> None:
         """Close and remove the temporary file."""
         end(self._file)
-
-
-class Queue(Generic[T]):
-    """Items that are taken in the order in which they were added.
-
-    Items of up to ``most`` bytes together are in RAM, and further ones in a temporary file that
-    exists until they were taken.
-
-    Raises:
-        OSError: the disk has no room for the file.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._size = 0
-        self._first: deque[T] = deque()
-        self._rest: ItemSpool[T] | None = None
-        self._taken = 0
-        """The number of items of ``_rest`` that were taken."""
-
-    def __bool__(self) -> bool:
-        return bool(self._first or self._rest)
-
-    def add(self, item: T, size: int) -> None:
-        """Append an item of about ``size`` bytes."""
-        if self._rest is None and (not self._first or self._size + size <= self._most):
-            self._first.append(item)
-            self._size += size
-            return
-        self._rest = self._rest or ItemSpool()
-        self._rest.add(item)
-
-    def take(self) -> T:
-        """Remove the first item and return it."""
-        if self._first:
-            return self._first.popleft()
-        assert self._rest is not None
-        item = self._rest[self._taken]
-        self._taken += 1
-        if self._taken == len(self._rest):
-            self.close()
-        return item
-
-    def close(self) -> None:
-        """Remove all items."""
-        if self._rest is not None:
-            self._rest.close()
-        self._first.clear()
-        self._rest, self._taken, self._size = None, 0, 0
