@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import datetime, tzinfo
 from functools import partial
@@ -232,12 +233,14 @@ class AgentScopeVersion(AgentScopeDialect):
         found.view = type(self.view.__name__, (self.view,), {"__slots__": (), "zone": zone})
         return found
 
-    def stored_time(self, moment: datetime) -> datetime:
-        """Return a local time of this machine as the local time of the framework."""
-        try:
-            return moment.astimezone(self.zone).replace(tzinfo=None) if self.zone else moment
-        except OverflowError:  # the first or the last day that Python knows
-            return moment
+    time_form: ClassVar[tuple[str, str]] = "T", "auto"
+    """The arguments of ``datetime.isoformat`` for a time."""
+
+    def timestamp(self, moment: datetime) -> str:
+        """Return a local time of this machine as the framework writes its local time."""
+        with suppress(OverflowError):  # the first or the last day that Python knows
+            moment = moment.astimezone(self.zone).replace(tzinfo=None) if self.zone else moment
+        return moment.isoformat(*self.time_form)
 
     def stored_block(self, block: Block) -> dict[str, Any]:
         match block:

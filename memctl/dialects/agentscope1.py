@@ -129,10 +129,7 @@ class AgentScope1(AgentScopeVersion):
     view = AgentScope1View
     call = CALL
     offloads = True
-
-    def timestamp(self, moment: datetime) -> str:
-        """Return a local time of this machine in the form of AgentScope."""
-        return self.stored_time(moment).isoformat(" ", "milliseconds")
+    time_form = " ", "milliseconds"
 
     def linked(self, media: dict[str, Any], url: str) -> Swap | None:
         source = object_at(media, "source")

@@ -207,7 +207,7 @@ class AgentScope2(AgentScopeVersion):
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
-        id, time = new_id(), self.stored_time(moment).isoformat()
+        id, time = new_id(), self.timestamp(moment)
         blocks = [TextBlock(content)] if isinstance(content, str) else content
         stored = [self.stored_block(one) for one in blocks]
         for block in stored:

@@ -24,10 +24,10 @@ from memctl.dialects.rows import (
     PARTS,
     DocumentView,
     RowDialect,
+    RowJoint,
     media_at,
     output_text,
     place_of,
-    utc,
     utc_of,
 )
 from memctl.dialects.view import (
@@ -300,39 +300,22 @@ def _text(value: dict[str, Any]) -> str:
     return jsonio.compact(value).decode()
 
 
-class _ReplyJoint(Joint):
+class _ReplyJoint(RowJoint):
     """The conversion between messages of OpenCode and of AgentScope 2.x: both hold results."""
 
     coarse = AGENTSCOPE2
-
-    def __init__(self, fine: OpenCode, zone: tzinfo | None) -> None:
-        self.fine = fine
-        self._rows = fine
-        self._coarse = AGENTSCOPE2 if zone is None else AGENTSCOPE2.in_zone(zone)
-
-    def belongs(self, group: list[Message], message: Message) -> bool:  # noqa: ARG002
-        return False
-
-    def join(self, parts: list[Message], id: str) -> Message:
-        view = self._rows.view(parts[0])
-        return self.join_sent(parts, id, [Sent(view, view.blocks)])
+    free = False
 
     def join_sent(self, parts: list[Message], id: str, sent: list[Sent]) -> Message:  # noqa: ARG002
         view, role, moment = sent[0].view, sent[0].view.role, sent[0].view.moment
         role = role if role in ROLES else "user"
-        time = self._coarse.stored_time(moment).isoformat() if moment else NO_TIME
+        time = self._coarse.timestamp(moment) if moment else NO_TIME
         blocks = []
         for number, block in enumerate(AGENTSCOPE2.fitting(sent[0].blocks, role)):
             stored = AGENTSCOPE2.stored_block(block)
             stored.setdefault(ID, f"{id}-{number}")
             blocks.append(stored | {CREATED: time, "finished_at": time})
         return message_of(id, view.name or role, role, blocks, time, dict(view.metadata))
-
-    def split(self, whole: Message) -> list[Message]:
-        view = self._coarse.view_of(whole)
-        role, moment = view.role or "user", view.moment
-        blocks = self._rows.fitting(view.blocks, role)
-        return self._rows.rows(role, "", None if moment is None else utc(moment), blocks)
 
 
 OPENCODE = OpenCode()

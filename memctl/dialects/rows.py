@@ -30,6 +30,7 @@ from memctl.dialects.agentscope import (
     NAME,
     NO_TIME,
     ROLE,
+    AgentScopeVersion,
     OwnBlock,
     block_or_unknown,
     decoded,
@@ -440,15 +441,15 @@ class ConversationDialect(RowDialect):
 
 
 class RowJoint(Joint):
-    """The conversion between rows of a framework and messages of AgentScope 1.x."""
+    """The conversion between rows of a framework and messages of AgentScope, 1.x if no other."""
 
-    coarse = AGENTSCOPE1
+    coarse: ClassVar[AgentScopeVersion] = AGENTSCOPE1
     free = True
 
     def __init__(self, fine: RowDialect, zone: tzinfo | None = None) -> None:
         """``zone`` is the zone of the times of AgentScope; None for the local zone."""
         self.fine = fine
-        self._coarse = AGENTSCOPE1 if zone is None else AGENTSCOPE1.in_zone(zone)
+        self._coarse = self.coarse if zone is None else self.coarse.in_zone(zone)
         self._rows = fine
 
     def belongs(self, group: list[Message], message: Message) -> bool:
