@@ -254,7 +254,7 @@ class SessionLines(RowDialect):
     may_wait = True
 
     def live_view(self, text: bytes) -> MessageView:
-        view = self.parse(text)
+        view = self.outline(text)
         if isinstance(view, SessionLineView):
             view.for_live()
         return view
