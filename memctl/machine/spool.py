@@ -12,6 +12,7 @@ from typing import IO, Any, Generic, TypeVar
 from memctl.errors import Unavailable
 
 T = TypeVar("T")
+_ROOM = "free some space, or set TMPDIR to a folder with more"
 
 
 def scratch() -> Path:
@@ -23,10 +24,7 @@ def scratch() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        raise Unavailable(
-            "cannot write a temporary file in any folder",
-            "free some space, or set TMPDIR to a folder with more",
-        ) from error
+        raise Unavailable("cannot write a temporary file in any folder", _ROOM) from error
 
 
 def end(file: IO[Any]) -> None:
@@ -50,6 +48,15 @@ def temporary_file(folder: Path | None = None) -> Iterator[IO[bytes]]:
         end(file)
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot write a temporary file: {error.strerror}"
+        raise Unavailable(text, _ROOM) from error
+
+
 class ItemSpool(Generic[T]):
     """A list of items, pickled into an unnamed temporary file that exists until ``close``.
 
@@ -57,7 +64,7 @@ class ItemSpool(Generic[T]):
     present at its start.
 
     Raises:
-        OSError: the disk has no room for the file.
+        Unavailable: the disk has no room for the file.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -70,8 +77,10 @@ class ItemSpool(Generic[T]):
 
     def add(self, item: T) -> None:
         """Append an item to the list."""
-        self._file.seek(self._end)
-        pickle.dump(item, self._file)
+        with _refusals():
+            self._file.seek(self._end)
+            pickle.dump(item, self._file)
+            self._file.flush()
         self._starts.append(self._end)
         self._end = self._file.tell()
 

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -286,6 +287,16 @@ def test_a_report_does_not_hold_a_large_session(claude: Path) -> None:
     )
     assert json.loads(done.stdout)["totals"]["unread"] == {"other-branch": 1, "not-for-memory": 1}
     assert int(done.stderr.split()[-1]) < 150 * 1024  # the session has 116 MiB
+
+
+def test_a_large_session_that_no_temporary_file_has_room_for_is_named(
+    claude: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude_session(claude, *SAID * 300)
+    monkeypatch.setattr(
+        tempfile, "TemporaryFile", lambda **_: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb")
+    )
+    fails(run("report", f"claude-code:{claude}"), 3, "cannot write a temporary file", "TMPDIR")
 
 
 # Whole sessions
