@@ -496,7 +496,7 @@ class Dialect(ABC):
         return self.view_of(object_of(jsonio.outline(text), self.noun))
 
     def live_view(self, text: bytes) -> MessageView:
-        """Return the view of a stored message for ``live`` alone, which may lack all else.
+        """Return the view of a stored message for ``live`` and ``asked``; it may lack all else.
 
         Raises:
             NotAnObject, ValueError: as ``parse``.

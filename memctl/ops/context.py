@@ -150,13 +150,14 @@ async def _sent(store: Store, where: Selection) -> AsyncGenerator[tuple[StoredMe
         async for page in pages:
             memory = page.memory
             entries += page.messages
-    views = [dialect.parse(entry.message) for entry in entries]
-    read = dialect.live(views)
     if not dialect.last_result_counts:
-        for at, of in dialect.asked([views[place] for place in read.order]).items():
-            yield entries[read.order[of]], read.order[at] + 1
+        views = [dialect.live_view(entry.message) for entry in entries]
+        order = dialect.live(views).order
+        for at, of in dialect.asked([views[place] for place in order]).items():
+            yield entries[order[of]], order[at] + 1
         return
-    found = sent(dialect, memory, views, read)
+    views = [dialect.parse(entry.message) for entry in entries]
+    found = sent(dialect, memory, views, dialect.live(views))
     for at, one in without_lone(found).items():
         yield entries[at]._replace(message=dialect.sent_text(one.view, one.blocks)), at + 1
 
