@@ -25,7 +25,7 @@ from enum import StrEnum
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from memctl.dialects.agentscope import CONTENT
@@ -100,6 +100,7 @@ class Ending(StrEnum):
     GONE = ".memctl-gone"
 
 
+StepT = TypeVar("StepT", Page, Edit)
 _UNFINISHED = ".memctl-"
 """The beginning of each ``Ending``."""
 _QUIET = 60.0
@@ -657,43 +658,37 @@ class SessionFilesStore(Store):
 
     # Writing
 
-    async def write(
+    def write(
         self, pages: AsyncGenerator[Page], mode: WriteMode = WriteMode.ADD
     ) -> AsyncGenerator[WriteResult]:
-        self._known = None
-        new: NewSession | None = None
-        try:
-            async for page in pages:
-                if new is None:
-                    new = await in_thread(partial(NewSession, self, page.memory, page.offset, mode))
-                await in_thread(partial(new.add, page.messages))
-                if page.last:
-                    result, new = await in_thread(new.finish), None
-                    yield result
-                del page
-        finally:
-            if new is not None:
-                new.discard()
+        return self._change(pages, lambda page: NewSession(self, page.memory, page.offset, mode))
 
-    async def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
-        self._known = None
-        part: NewSession | LostSession | None = None
-        try:
-            async for edit in edits:
-                if part is None:
-                    part = await in_thread(partial(self._begin, edit))
-                await in_thread(partial(part.change, edit.changes))
-                if edit.last:
-                    result, part = await in_thread(part.finish), None
-                    yield result
-        finally:
-            if part is not None:
-                part.discard()
+    def edit(self, edits: AsyncGenerator[Edit]) -> AsyncGenerator[WriteResult]:
+        return self._change(edits, self._begin)
 
     def _begin(self, edit: Edit) -> NewSession | LostSession:
         if edit.changes and edit.changes[0].old is None:
             return NewSession(self, edit.memory, 0, WriteMode.ADD)
         return LostSession(self, edit)
+
+    async def _change(
+        self, steps: AsyncGenerator[StepT], begin: Callable[[StepT], NewSession | LostSession]
+    ) -> AsyncGenerator[WriteResult]:
+        """Take the pages or the edits of each session; yield its result."""
+        self._known = None
+        session: NewSession | LostSession | None = None
+        try:
+            async for step in steps:
+                if session is None:
+                    session = await in_thread(partial(begin, step))
+                await in_thread(partial(session.take, step))
+                if step.last:
+                    result, session = await in_thread(session.finish), None
+                    yield result
+                del step
+        finally:
+            if session is not None:
+                session.discard()
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
         for session in await self._selected(where):
@@ -906,20 +901,15 @@ class NewSession:
         elif self._there is not None:
             self._failure = store.busy(self._there)
 
-    def add(self, entries: Iterable[StoredMessage]) -> None:
-        """Write messages, unless the session was refused."""
-        for entry in entries:
+    def take(self, step: Page | Edit) -> None:
+        """Write the messages of a page, or those that an edit inserts."""
+        if isinstance(step, Edit) and any(change.old is not None for change in step.changes):
+            self._failure = _PART
+        for one in step.messages if isinstance(step, Page) else step.changes:
             if self._failure is not None:
                 return
-            self._add(entry.message)
+            self._add(one.message)
             self._number += 1
-
-    def change(self, changes: Iterable[Change]) -> None:
-        """Write the messages that an edit inserts."""
-        for change in changes:
-            if change.old is not None:
-                self._failure = _PART
-            self.add([StoredMessage(change.id, change.message)])
 
     def _add(self, message: bytes) -> None:
         dialect = self._store.dialect
@@ -1017,9 +1007,10 @@ class LostSession:
         self._entries = store.entries(self._session) if self._session else iter(())
         self._number = 0
 
-    def change(self, changes: Iterable[Change]) -> None:
+    def take(self, edit: Page | Edit) -> None:
         """Compare the messages to delete with the stored messages."""
-        for change in changes:
+        assert isinstance(edit, Edit)
+        for change in edit.changes:
             if self._failure is not None:
                 return
             there = next(self._entries, None)
