@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from memctl.dialects.atif import TrajectoryMemory, is_trajectory, memories_of, with_digests
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, UsageError
 from memctl.json import jsonio
 from memctl.json.scan import BYTE_ORDER_MARK
@@ -62,9 +63,7 @@ class TrajectoryStore(ReadOnlyStore):
         if mode.creates:
             self.refuse_changes()
         require_place(self.location.path, self.label, create=False)
-        first = await in_thread(lambda: next(self._readable(), None))
-        if first is not None:
-            self.dialect = first.dialect
+        self.dialect = await in_thread(self._first_dialect)
 
     async def close(self) -> None:
         """Do nothing: the store keeps no file open."""
@@ -111,13 +110,12 @@ class TrajectoryStore(ReadOnlyStore):
                 raise BadData(text, _HINT) from error
             self.damage.append(Finding("damaged-row", None, 1, (), text))
 
-    def _readable(self) -> Iterator[TrajectoryMemory]:
-        """Yield the memories that are not damaged."""
+    def _first_dialect(self) -> Dialect:
+        """Return the dialect of the first trajectory that is not damaged."""
         for one in self._texts():
-            try:
-                yield from memories_of(jsonio.loads(one.text), one.name)
-            except ValueError:  # ``read`` reports it
-                continue
+            with suppress(ValueError):  # ``read`` reports it
+                return next(memories_of(jsonio.loads(one.text), one.name)).dialect
+        return self.dialect
 
     def _texts(self) -> Iterator[_Text]:
         path = self.location.path
