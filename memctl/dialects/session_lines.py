@@ -172,10 +172,6 @@ class SessionLineView(DocumentView):
         return self._document
 
     @property
-    def id(self) -> str | None:
-        return text_of(self.value, "id")
-
-    @property
     def role(self) -> str | None:
         return None if CONTENT in self.value else "system"  # as a result of a tool
 
@@ -200,24 +196,24 @@ class SessionLineView(DocumentView):
 
     @property
     def blocks(self) -> list[Block]:
-        if self._blocks is None:
-            self._blocks = self._found()
-        return self._blocks
-
-    def _found(self) -> list[Block]:
+        if self._blocks is not None:
+            return self._blocks
         if CONTENT in self.value:
-            return self._said()
-        if BASE64 in self.value:
-            return [UnknownBlock(BASE64, self.value)]
-        return [TextBlock(text_of(self.value, TEXT) or "", self.value)]
+            self._blocks = self._said()
+        elif BASE64 in self.value:
+            self._blocks = [UnknownBlock(BASE64, self.value)]
+        else:
+            self._blocks = [TextBlock(text_of(self.value, TEXT) or "", self.value)]
+        return self._blocks
 
     @property
     def said(self) -> list[Block]:
         """The content of the line; empty for the bookkeeping of the agent, and for other files."""
         return self.blocks if CONTENT in self.value else []
 
+    @abstractmethod
     def _said(self) -> list[Block]:
-        return []
+        """Return the blocks of a line that is a JSON object."""
 
     def for_live(self) -> None:
         """Forget all but what ``Dialect.live`` looks at, and most of all the texts."""
