@@ -16,6 +16,7 @@ from memctl.dialects.rows import (
     ConversationDialect,
     DocumentView,
     calls_of,
+    chat_part,
     media_at,
     openai_call,
     output_blocks,
@@ -25,7 +26,6 @@ from memctl.dialects.rows import (
 from memctl.dialects.view import (
     Block,
     MediaBlock,
-    TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
@@ -69,7 +69,7 @@ class AgnoView(DocumentView):
     @property
     def blocks(self) -> list[Block]:
         message = self.document
-        found = output_blocks(message.get("content"), _block)
+        found = output_blocks(message.get("content"), chat_part)
         for field, kind in _MEDIA.items():
             if isinstance(media := message.get(field), list):
                 found += output_blocks(media, partial(_media, kind=kind))
@@ -80,15 +80,6 @@ class AgnoView(DocumentView):
         if isinstance(thoughts, str) and thoughts:
             found.insert(0, ThinkingBlock(thoughts, thoughts))
         return [*found, *calls_of(message.get("tool_calls"))]
-
-
-def _block(part: dict[str, Any]) -> Block | None:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return TextBlock(text, part)
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return media_at("image", url, part)
-    return None
 
 
 def _media(value: dict[str, Any], kind: str) -> Block:

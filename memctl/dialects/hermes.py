@@ -14,7 +14,7 @@ from memctl.dialects.rows import (
     ConversationDialect,
     DocumentView,
     calls_of,
-    media_at,
+    chat_part,
     openai_call,
     output_blocks,
     output_text,
@@ -26,7 +26,6 @@ from memctl.dialects.view import (
     Live,
     MediaBlock,
     MessageView,
-    TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
@@ -69,7 +68,7 @@ class HermesView(DocumentView):
     @property
     def blocks(self) -> list[Block]:
         row, said = self.document, self.stored_content
-        found = output_blocks(said, _block) if said != "" else []
+        found = output_blocks(said, chat_part) if said != "" else []
         if row.get("role") == "tool":
             id, name = string(row.get("tool_call_id")), string(row.get("tool_name"))
             return [ToolResultBlock(id, name, lambda: found, row)]
@@ -84,15 +83,6 @@ class HermesView(DocumentView):
         if self.document.get("active", 1) == 1:
             return None
         return Unread.COMPACTED if self.document.get("compacted") else Unread.REWOUND
-
-
-def _block(part: dict[str, Any]) -> Block | None:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return TextBlock(text, part)
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return media_at("image", url, part)
-    return None
 
 
 class Hermes(ConversationDialect):

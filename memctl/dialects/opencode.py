@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Any
 
-from memctl.dialects.agentscope import CONTENT, ID, NO_TIME, decoded, string
+from memctl.dialects.agentscope import ID, NO_TIME, decoded, string
 from memctl.dialects.agentscope1 import media_kind
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, message_of
 from memctl.dialects.conversion import Joint, Message
@@ -93,10 +93,6 @@ class OpenCodeView(DocumentView):
         return text_of(self.info, "role")
 
     @property
-    def name(self) -> str | None:
-        return None
-
-    @property
     def time(self) -> str | None:
         created = self.document.get("time_created")
         return utc_of(created / 1000) if isinstance(created, int) else None
@@ -168,6 +164,11 @@ def _output(state: dict[str, Any]) -> list[Block]:
     return [TextBlock("[Tool execution was interrupted]")]
 
 
+def _milliseconds(seconds: float) -> int:
+    """Return a time as OpenCode stores it."""
+    return int(seconds * 1000)
+
+
 class OpenCode(RowDialect):
     """The dialect of OpenCode.
 
@@ -183,6 +184,7 @@ class OpenCode(RowDialect):
     has_own_order = True
     answers_within = True
     tool_words = (b"tool",)
+    seconds = "time_created", _milliseconds
 
     def joint(self, zone: tzinfo | None) -> Joint:
         return _ReplyJoint(self, zone)
@@ -221,14 +223,6 @@ class OpenCode(RowDialect):
                     parts.append({"type": "text", "text": output_text([block])})
         role = "assistant" if role == "assistant" else "user"
         return [{"data": _text({"role": role}), PARTS: [{"data": _text(one)} for one in parts]}]
-
-    def rows(
-        self, role: str, name: str, time: str | None, blocks: Sequence[Block]
-    ) -> list[Message]:
-        found = super().rows(role, name, time, blocks)
-        if time:
-            found[0][CONTENT]["time_created"] = int(datetime.fromisoformat(time).timestamp() * 1000)
-        return found
 
 
 def _is_summary(view: OpenCodeView) -> bool:

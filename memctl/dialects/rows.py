@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2b
@@ -233,8 +233,9 @@ class RowDialect(Dialect):
     empty_ids: ClassVar[bool] = False
     """True if an empty text is an id."""
 
-    seconds: ClassVar[tuple[str, type[int] | type[float]] | None] = None
-    """The field of a content with the time in seconds since 1970, and its type, if there is one."""
+    seconds: ClassVar[tuple[str, Callable[[float], float]] | None] = None
+    """The field of a content with the time, if there is one, and what makes its number of the
+    seconds since 1970."""
 
     def own_id(self, content: Any) -> str | None:
         """Return the id inside a stored content; None if the content has no id."""
@@ -591,6 +592,16 @@ def output_blocks(value: Any, block_of: OwnBlock, *, texts: bool = False) -> lis
             for one in value
         ]
     return [] if value is None else [TextBlock(jsonio.dumps(value).decode(), value)]
+
+
+def chat_part(part: dict[str, Any]) -> Block | None:
+    """Return the block of a text or an image as OpenAI's chat completions have it; else None."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return TextBlock(text, part)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return media_at("image", url, part)
+    return None
 
 
 def output_text(blocks: Sequence[Block]) -> str:
