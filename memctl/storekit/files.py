@@ -435,6 +435,19 @@ def system_errors(path: Path, verb: str) -> Iterator[None]:
         raise translated(error, path, verb) from error
 
 
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file that are not blank, each with its number, counted from 1.
+
+    Raises:
+        NotFound, Unavailable: as ``system_errors``.
+    """
+    with system_errors(path, "read"), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            if text.strip():
+                yield number, text
+
+
 def missing(path: Path, label: str = "", *, folder: bool = False) -> NotFound:
     """Return the error for a missing file; with ``folder``, for the missing folder of the file.
 

@@ -24,7 +24,7 @@ from memctl.model import Finding, MemoryKey, Page
 from memctl.selection import Selection
 from memctl.store import Features, OpenMode
 from memctl.storekit.batching import paginate
-from memctl.storekit.files import require_place, system_errors
+from memctl.storekit.files import numbered_lines, require_place, system_errors
 from memctl.storekit.read_only import ReadOnlyStore
 from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten, TextResult
 
@@ -185,13 +185,9 @@ class _TrajectoryRewriter(RewriterWrapper):
 
 def _texts_of(path: Path, name: str) -> Iterator[_Text]:
     place = visible(str(path))
-    with system_errors(path, "read"):
-        if path.suffix.lower() == _DOCUMENT:
+    if path.suffix.lower() == _DOCUMENT:
+        with system_errors(path, "read"):
             yield _Text(place, name, system.read_file(path).removeprefix(BYTE_ORDER_MARK))
-            return
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if number == 1:
-                    line = line.removeprefix(BYTE_ORDER_MARK)
-                if line.strip():
-                    yield _Text(f"line {number:,} of {place}", f"{name}-{number:06}", line)
+        return
+    for number, line in numbered_lines(path):
+        yield _Text(f"line {number:,} of {place}", f"{name}-{number:06}", line)

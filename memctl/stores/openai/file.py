@@ -19,7 +19,6 @@ from typing import Any
 from memctl.dialects.openai import KEY, OPENAI
 from memctl.errors import BadData, Failure, NotFound
 from memctl.json import jsonio
-from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.layouts import foreign
 from memctl.location import Location, visible
 from memctl.machine.concurrency import in_thread
@@ -35,7 +34,7 @@ from memctl.model import (
 from memctl.selection import Selection
 from memctl.store import WRITTEN_ONCE, Features, OpenMode, Store
 from memctl.storekit.batching import paginate
-from memctl.storekit.files import require_place, system_errors
+from memctl.storekit.files import numbered_lines, require_place, system_errors
 from memctl.storekit.named_file import File, LocalFile
 
 _MARKS = "marks"
@@ -127,17 +126,9 @@ class OpenAIStore(Store):
                 yield page
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        if self._new is not None:
-            return
         with system_errors(self._path, "read"):
-            if not self._path.exists():
-                return
-            with self._path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if number == 1:
-                        line = line.removeprefix(BYTE_ORDER_MARK)
-                    if line.strip():
-                        yield number, line
+            if self._new is None and self._path.exists():
+                yield from numbered_lines(self._path)
 
     def _conversation(self, number: int, line: bytes) -> tuple[Memory, list[StoredMessage]]:
         """Parse a line; return its memory and messages.
