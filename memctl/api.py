@@ -15,12 +15,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
+
+from msgspec import Struct, field, structs
 
 from memctl.encryption import Encryption
 from memctl.errors import Failure, UsageError
@@ -62,8 +64,7 @@ Failures = list[tuple[MemoryKey, Failure]]
 """The memories that failed and are unchanged, each with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """The result of a copy of memories between stores.
 
     ``memories`` counts the memories that were written, wholly or in part; ``messages`` counts their
@@ -81,8 +82,7 @@ class Copied:
     verified: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """The result of a change or of its dry run.
 
     ``memories`` and ``messages`` are the numbers of changed memories and messages.  ``failures``
@@ -96,8 +96,7 @@ class Changed:
     run: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Compressed:
+class Compressed(Struct, frozen=True):
     """The result of a compression, which replaces old messages of memories by summaries.
 
     ``memories`` counts the compressed memories, ``messages`` their summarized messages.  ``before``
@@ -114,8 +113,7 @@ class Compressed:
     run: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Erased:
+class Erased(Struct, frozen=True):
     """The result of an erase: the numbers of erased memories and messages, and the failures.
 
     After a dry run, the numbers say how much an erase would remove.
@@ -131,8 +129,7 @@ class Erased:
     receipt: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Redacted:
+class Redacted(Struct, frozen=True):
     """The result of a redaction: the number of values taken out, by rule; and what stays.
 
     After a dry run, the numbers say what would be taken out.  ``left`` has the place of each value
@@ -145,8 +142,7 @@ class Redacted:
     receipt: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Struct, frozen=True):
     """The result of a repair or of its dry run.
 
     ``findings`` has a finding for each kind of repair, with its number.  ``failures`` lists the
@@ -467,7 +463,7 @@ async def copy(
     if embedder is not None:
         report.embedding.embedder = embedder
     migration = Migration(
-        *(where, replace(options, holds=run.holds), recording),
+        *(where, structs.replace(options, holds=run.holds), recording),
         source=origin,
         target=destination,
         transfer=transfer or Transfer(),

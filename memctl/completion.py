@@ -20,11 +20,11 @@ import threading
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from msgspec import Struct, field
 
 from memctl.commands._help import option_text, summary
 from memctl.errors import MemctlError
@@ -44,8 +44,7 @@ _UNFIT = {"Cc", "Cs", "Zl", "Zp"}
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-@dataclass(slots=True)
-class Candidates:
+class Candidates(Struct):
     """The possible completions of a word, with their meanings.
 
     ``files`` is True if file names are possible, too.
@@ -67,8 +66,7 @@ class Candidates:
         return Candidates(fit, self.files)
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """A command line before the word to complete, parsed into command, options and arguments."""
 
     root: Any
@@ -387,8 +385,7 @@ _IN_DOUBLE = frozenset('"$`\\')
 """The characters that a backslash escapes between double quotes."""
 
 
-@dataclass(slots=True)
-class Words:
+class Words(Struct):
     """A command line, split into words as bash does; the last word may be unfinished."""
 
     words: list[str] = field(default_factory=list)
@@ -477,8 +474,7 @@ _LOCAL = frozenset({"sqlite", "state", "sessions", "archive"})
 _MAY_ASK = ("password_command", "password_keyring")
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     names: dict[str, None] = field(default_factory=dict)
 
     def add(self, name: str) -> bool:

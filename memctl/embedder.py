@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError
@@ -15,8 +16,7 @@ from memctl.inference.settings import Usage
 from memctl.model import MemoryKey
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(Struct, frozen=True):
     """The vectors of some texts, in the order of the texts, and the number of tokens used."""
 
     vectors: list[array[float]]
@@ -94,8 +94,7 @@ def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
         yield texts[start : start + size]
 
 
-@dataclass(slots=True)
-class EmbeddingReport:
+class EmbeddingReport(Struct):
     """The number of texts that a copy embedded, and the tokens used."""
 
     embedder: Embedder | None = None

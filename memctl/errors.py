@@ -22,12 +22,12 @@ An error is raised once, with a hint, and rendered once, by ``memctl.cli``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+
+class Failure(Struct, frozen=True):
     """The reason why a memory was left unchanged.  ``code`` is stable: scripts may test it."""
 
     code: str

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from memctl.errors import Failure
 
 PAGE_BYTES = 2 * 1024 * 1024
@@ -104,8 +107,7 @@ class Memory:
     waits: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Consecutive messages of one memory.
 
     ::
@@ -130,7 +132,7 @@ class Page:
     last: bool = True
     anchors: list[str | None] | None = None
     indexes: list[int] | None = None
-    unread: Mapping[int, str] = field(default_factory=dict)
+    unread: Mapping[int, str] = msgspec.field(default_factory=dict)
 
     @property
     def places(self) -> Sequence[int]:
@@ -140,8 +142,7 @@ class Page:
         return range(self.offset, self.offset + len(self.messages))
 
 
-@dataclass(slots=True)
-class MemoryInfo:
+class MemoryInfo(Struct):
     """A row of the catalog: the counts of a memory, without its messages.
 
     ``bytes`` is the size of the stored JSON of the messages.  ``first`` and ``last`` are the
@@ -160,14 +161,14 @@ class MemoryInfo:
     key: MemoryKey
     messages: int = 0
     bytes: int = 0
-    marks: dict[str, int] = field(default_factory=dict)
-    roles: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = msgspec.field(default_factory=dict)
+    roles: dict[str, int] = msgspec.field(default_factory=dict)
     first: str | None = None
     last: str | None = None
     summary: bool | None = None
     ttl: float | None = None
     repeated: int | None = None
-    unread: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, int] = msgspec.field(default_factory=dict)
     title: str = ""
     project: str = ""
     is_counted: bool = True
@@ -266,8 +267,7 @@ class Change(NamedTuple):
     to: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Consecutive changes of one memory, in message order.
 
     ::
@@ -296,8 +296,7 @@ class Edit:
     shared_ids: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A problem that ``memctl doctor`` found in one memory, or in the store if ``key`` is None.
 
     ``code`` is one of the codes of ``memctl.ops.doctor.findings``.  ``count`` is the number of
@@ -316,8 +315,7 @@ class Finding:
     repairable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceHit:
+class ServiceHit(Struct, frozen=True):
     """A message that the search service of a store found; see ``Store.search``.
 
     ::

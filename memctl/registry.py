@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from msgspec import Struct, structs
 
 from memctl import plugins
 from memctl.engines.objects.address import is_object as is_object
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
     from memctl.stores.archive.checkpoints import CheckpointWriter as CheckpointWriter
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSpec:
+class StoreSpec(Struct, frozen=True):
     """The registration of a kind of store, in memctl or in a plugin.
 
     A plugin names a ``StoreSpec`` in an entry point of the group ``memctl.stores``.  The name of
@@ -707,7 +708,9 @@ def features_of(kind: str) -> Features:
         UsageError: as ``store_class``.
     """
     features: Features = store_class(kind).features
-    return replace(features, parallel=False) if spec_of(kind).engine == "sqlite" else features
+    return (
+        structs.replace(features, parallel=False) if spec_of(kind).engine == "sqlite" else features
+    )
 
 
 def _new_store(location: Location, mode: OpenMode) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from memctl.encryption import plain_name
 from memctl.model import ToolPairPolicy
@@ -29,8 +30,7 @@ class PolicyAction(StrEnum):
     """Large contents of the selected messages become files; there is no archive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """A policy of retention, from ``[[retention]]`` of the configuration file.
 
     ``store`` is an alias.  ``archive`` is the name of the archive, with placeholders.  ``where`` is

@@ -18,6 +18,9 @@ from datetime import datetime
 from enum import Enum
 from itertools import repeat
 
+import msgspec
+from msgspec import Struct
+
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.live import understood, untagged
 from memctl.dialects.view import Dialect, MessageView
@@ -34,8 +37,7 @@ class Verdict(Enum):
     """Not selected, only because the message has no time and the selection has a period."""
 
 
-@dataclass(slots=True)
-class Untimed:
+class Untimed(Struct):
     """A count of the messages left out of a selected period because they have no time.
 
     Messages of a memory that is read several times count once.
@@ -43,7 +45,7 @@ class Untimed:
 
     noun: str = "message"
     """The word for what is counted, such as ``message`` or ``fact``."""
-    _counts: dict[Hashable, int] = field(default_factory=dict)
+    _counts: dict[Hashable, int] = msgspec.field(default_factory=dict)
 
     def note(self, place: Hashable, number: int, noun: str) -> None:
         """Record that a memory or an index has ``number`` messages without a time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import md5
 from typing import NamedTuple
 
 from memctl.errors import UsageError
@@ -21,6 +20,8 @@ def shard_hash(name: str) -> str:
 
     Databases compute the same in SQL.  The hash stays the same in all versions of memctl.
     """
+    from hashlib import md5  # OpenSSL, which most commands do without
+
     return md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:8]
 
 

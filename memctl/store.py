@@ -19,12 +19,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct, field
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
@@ -173,8 +175,7 @@ class Deletion(Enum):
     """Data that the store itself removes to repair faults."""
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """The data that a store can hold, and the operations that it supports.
 
     ::
@@ -275,8 +276,7 @@ REPORTED = {
 """The features that reports list as ``capabilities``, with the names that scripts know."""
 
 
-@dataclass(slots=True)
-class LeftOut:
+class LeftOut(Struct):
     """The damaged memories that a read of a store left out, each with the reason."""
 
     failures: dict[MemoryKey, Failure] = field(default_factory=dict)

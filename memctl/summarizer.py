@@ -6,8 +6,9 @@ A summarizer makes one summary per call and allows concurrent calls.  It knows n
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.inference.model import Model
 from memctl.inference.settings import Usage
@@ -27,8 +28,7 @@ class Turn(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """A part of a conversation to summarize: turns in order, and the summary of earlier turns.
 
     The new summary replaces ``earlier``, which is empty without an earlier summary.
@@ -47,8 +47,7 @@ _TRIAL = Excerpt(
 """A short conversation to summarize for a check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A summary, with the tokens used to make it, and the number of requests, as ``calls``.
 
     The summary is a text, without fields, if a program returns no fields.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.startup import TYPER, instructions
 from memctl.dialects.registry import DIALECTS
 from memctl.testing import samples
 from tests.support.cli import fill
@@ -73,20 +75,7 @@ def test_start_of_help(words: list[str], code: int) -> None:
     modules = loaded(*words, code=code)
     assert "typer" in modules
     assert not libraries(modules)
-    assert not modules & {"asyncio", "msgspec"}
-
-
-def test_start_without_a_setting(tmp_path: Path) -> None:
-    """An empty configuration has no table to read."""
-    script = (
-        "import sys; from pathlib import Path; from memctl import config; "
-        f"path = Path({str(tmp_path / 'empty.toml')!r}); path.touch(); "
-        "assert config.load(path, {}).found; print('msgspec' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
+    assert "asyncio" not in modules
 
 
 @pytest.mark.slow
@@ -139,6 +128,24 @@ def test_start_of_a_search_reads_the_index_alone(store: str) -> None:
 @pytest.mark.parametrize("name", ["none.json", "none.ndjson"])
 def test_start_without_a_database(name: str) -> None:
     assert libraries(loaded("inspect", name, code=4)) <= {"rich"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not there")
+@pytest.mark.parametrize(
+    ("command", "most"),
+    [
+        ("--help", 1.4),
+        ("inspect STORE --json", 2.6),
+        ("export STORE -o -", 3.4),
+        ("delete STORE --mark hint --dry-run", 3.2),
+    ],
+)
+def test_start_takes_few_instructions(store: str, command: str, most: float) -> None:
+    """The number of instructions, as a multiple of that of ``import typer``, repeats to 0.1 %."""
+    words = command.replace("STORE", store).split()
+    counted = instructions([sys.executable, "-m", "memctl", *words])
+    assert counted <= most * instructions([sys.executable, "-c", TYPER])
 
 
 def test_dialects_are_found_by_their_names() -> None:

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
+
+from msgspec import Struct
 
 from memctl.browser.filter import Filter
 from memctl.config.offload import OffloadSettings
@@ -271,8 +272,7 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
         loop.call_soon_threadsafe(take, some)
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(Struct, frozen=True):
     """The parts of the command line and the configuration that actions need.
 
     ``record`` returns the record of a new run of a command, and ``options`` the options of a run
@@ -292,8 +292,7 @@ class Writing:
     limit_name: str
 
 
-@dataclass(slots=True)
-class Source:
+class Source(Struct):
     """The browsed store, and the selection of its memories; ``filter`` narrows it further.
 
     ``argument`` is the name of the store for commands, without a password.  ``make`` returns the

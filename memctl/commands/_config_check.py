@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from memctl.commands._run import has_place, rotation
 from memctl.config import Config, ConfiguredModel
@@ -88,8 +89,7 @@ def _fail(check: CheckRow, code: str, message: str, hint: str | None) -> None:
     check.ok, check.error = False, CheckError(code, message, hint)
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(Struct, frozen=True):
     """The checks of a store, a summarizer and an embedder, each by its name, and of the keys."""
 
     config: Config

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec import Struct, field
 
 from memctl.encryption import Encryption
 from memctl.errors import MemctlError, UsageError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from memctl.parts.child import Orders
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """A run of memctl: the global options, the configuration and the output."""
 
     config_file: Path | None = None

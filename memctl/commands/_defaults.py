@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import Struct, field
 
 from memctl import config as configuration
 from memctl.config import Config
@@ -40,8 +40,7 @@ class Origin(StrEnum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option of a command; ``words`` name the command, such as ``("mark", "list")``.
 
     An option of memctl itself has no words.
@@ -73,8 +72,7 @@ class Option:
         return self.name not in _SAID and self.name != "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A default of an option that the environment or the configuration sets."""
 
     option: Option
@@ -87,8 +85,7 @@ class Setting:
     """The variable, or the key of the configuration."""
 
 
-@dataclass(slots=True)
-class Settled:
+class Settled(Struct):
     """The configuration of a run, and the error that prevents the run, if any."""
 
     config: Config = field(default_factory=Config)

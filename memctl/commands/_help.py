@@ -10,9 +10,10 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.commands._parameters import settle
 from memctl.output.terminal import wrap
@@ -37,8 +38,7 @@ Rows = list[tuple[str, str]]
 """Terms with their meanings."""
 
 
-@dataclass(slots=True)
-class Page:
+class Page(Struct):
     """The texts of the help of a command, before they are laid out."""
 
     usage: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+from msgspec import Struct, structs
 
 from memctl.commands._context import Run, this_run
 from memctl.commands._part_line import (
@@ -153,8 +154,7 @@ def _fleets(command: str, work: Work, members: Mapping[str, tuple[str, ...]]) ->
     return _Fleets(names, next(iter(fleets.values()), ()))
 
 
-@dataclass
-class _Driving:
+class _Driving(Struct):
     """Runs the parts of a command on an engine, to a report of the whole."""
 
     context: typer.Context
@@ -179,7 +179,9 @@ class _Driving:
         output = self.this.output
         printout = output.printout
         assert printout is not None
-        output.printout = replace(printout, table=lambda: None)  # the question shows the plan
+        output.printout = structs.replace(
+            printout, table=lambda: None
+        )  # the question shows the plan
         if whole.approve(report, self.this.store):
             return planned
         report.dry_run = False

@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
+from msgspec import Struct
 from rich.text import Text
 
 from memctl.commands._context import Run
@@ -39,8 +39,9 @@ from memctl.ops.context import (
 from memctl.ops.copy.missing_summaries import missing_summaries
 from memctl.ops.observer import opened
 from memctl.output import conversation
+from memctl.output.csv_rows import CsvRows
 from memctl.output.pager import paged
-from memctl.output.printout import CsvRows, Listing, message_json
+from memctl.output.printout import Listing, message_json
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -122,8 +123,7 @@ def _names(users: list[str]) -> str:
     return f"{shown} and {count(more, 'user')} more" if more > 0 else shown
 
 
-@dataclass(slots=True)
-class Shown:
+class Shown(Struct):
     """The counts of the messages that ``context`` shows, and of their tokens.
 
     With ``everything``, messages that the framework does not send are shown, too.

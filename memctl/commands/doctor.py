@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 from rich.console import RenderableType
 
 from memctl import api

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
+from msgspec.structs import replace
 from rich.console import RenderableType
 
 from memctl.commands._change import confirm, refuse_unasked

@@ -6,13 +6,13 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated
 
 from msgspec import UNSET
+from msgspec.structs import replace
 from msgspec.structs import replace as replaced
 
 from memctl import api

@@ -23,7 +23,8 @@ from memctl.ops.copy.compare import CompareReport, Difference
 from memctl.ops.copy.diff import with_lines
 from memctl.ops.observer import opened
 from memctl.output import tables
-from memctl.output.printout import CsvRows, Listing, Printout, columns
+from memctl.output.csv_rows import CsvRows, columns
+from memctl.output.printout import Listing, Printout
 from memctl.output.terminal import Format, Output
 from memctl.registry import make_store
 from memctl.reports.report import Maybe, named

@@ -6,9 +6,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field, structs
 
 from memctl import plugins
 from memctl.config import secrets
@@ -30,8 +32,7 @@ _BARE_NAME = re.compile(r"[\w.-]+")
 FLEET = re.compile(r"@[\w-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Struct, frozen=True):
     """A store with a name, from ``[stores.NAME]`` of the configuration file.
 
     ``password`` is the source of the password in ``url``; None if the file sets none.  ``factory``
@@ -76,8 +77,7 @@ class Alias:
         return location.with_password(self.password.fetch(environment, timeout))
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     """Stores that a run in parts takes as one, from ``[fleets.NAME]`` of the configuration file.
 
     ``stores`` are their names, in the order in which their parts are numbered.
@@ -90,8 +90,7 @@ class Fleet:
         return f"@{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredModel:
+class ConfiguredModel(Struct, frozen=True):
     """A configured summarizer or embedder: the settings, and the source of the API key."""
 
     settings: Settings
@@ -111,8 +110,7 @@ class ConfiguredModel:
         return None if self.api_key is None else self.api_key.fetch(environment, timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """The content of the configuration file; empty if there is no file."""
 
     path: Path = Path()
@@ -175,7 +173,7 @@ class Config:
         named = self.stores.get(name)
         if named is None or named.location().kind != "archive":
             return None
-        return replace(named, url=with_choice(named.url, choice))
+        return structs.replace(named, url=with_choice(named.url, choice))
 
     def _locate(self, text: str, environment: Mapping[str, str]) -> Location:
         alias = self.alias(text)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memctl.config import Config
 from memctl.errors import UsageError
@@ -23,8 +24,7 @@ class OffloadTable(Table, kw_only=True, frozen=True):
     keep: Text = "1kB"
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadSettings:
+class OffloadSettings(Struct, frozen=True):
     """The folder or URL of the blobs, and the rule of what is large.
 
     ``to`` is empty if none is configured.  ``larger`` and ``keep`` are sizes in bytes.

@@ -23,7 +23,7 @@ from memctl.text.values import data_size, deletion_limit, period
 from memctl.text.words import did_you_mean, errors_at
 
 _EXAMPLE = "'retired/NAME-{date}.ndjson.zst'"
-_FIELDS = Policy.__dataclass_fields__
+_FIELDS = Policy.__struct_fields__
 _PAIRS = {
     "keep_tool_pairs": ToolPairPolicy.KEEP,
     "with_tool_pairs": ToolPairPolicy.DELETE,

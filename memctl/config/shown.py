@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
 
 from memctl import location
 from memctl.config import Config

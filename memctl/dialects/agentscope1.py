@@ -7,7 +7,6 @@ Sources in agentscope 1.0.21: ``Msg.to_dict`` and ``from_dict`` in ``message/_me
 from __future__ import annotations
 
 import re
-import secrets
 import string
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -155,6 +154,8 @@ class AgentScope1(AgentScopeVersion):
     def author(
         self, role: str, name: str, content: str | Sequence[Block], moment: datetime
     ) -> tuple[str, bytes]:
+        import secrets
+
         id = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
         said = content if isinstance(content, str) else [*map(self.stored_block, content)]
         return id, jsonio.dumps(message_of(id, name, role, said, self.timestamp(moment), {}))

@@ -18,11 +18,12 @@ Source: ``models/trajectories`` of harbor 0.26.0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct, structs
 
 from memctl.dialects.agentscope import NO_TIME
 from memctl.dialects.agentscope1 import AGENTSCOPE1, media_kind, message_of
@@ -91,22 +92,19 @@ class Digest:
         return self._hash.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _MessageNote:
+class _MessageNote(Struct, frozen=True):
     place: int
     entry: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryNote:
+class _MemoryNote(Struct, frozen=True):
     dialect: str
     memory: str
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """The fields of a StoredMessage beside the message."""
 
     id: str
@@ -117,14 +115,16 @@ class _Entry:
 def message_note(entry: StoredMessage, place: int) -> _Json:
     """Return the note of a message; ``place`` is the index of the message in its memory."""
     # The texts in ASCII keep lone surrogates, which ATIF cannot hold.
-    about = jsonio.dumps(asdict(_Entry(entry.id, entry.marks, entry.position)))
-    return asdict(_MessageNote(place, about.decode(), entry.message.decode()))
+    about = jsonio.dumps(structs.asdict(_Entry(entry.id, entry.marks, entry.position)))
+    return structs.asdict(_MessageNote(place, about.decode(), entry.message.decode()))
 
 
 def memory_note(memory: Memory, dialect: Dialect, digest: Digest) -> _Json:
     """Return the note of a trajectory with the data of its memory."""
     fields = asdict(memory) | {"version": None}
-    return asdict(_MemoryNote(dialect.full_name, jsonio.dumps(fields).decode(), str(digest)))
+    return structs.asdict(
+        _MemoryNote(dialect.full_name, jsonio.dumps(fields).decode(), str(digest))
+    )
 
 
 def is_trajectory(value: Any) -> bool:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 
 import orjson
+from msgspec import Struct, field, structs
 
 from memctl.dialects.delta import delta, patch
 from memctl.dialects.live import Sent, sent
@@ -95,8 +96,7 @@ class Joint(ABC):
         """
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A decoded message to convert, with its id and its marks in the store."""
 
     id: str
@@ -112,8 +112,7 @@ class Entry:
     """True if the note of an earlier message has the message."""
 
 
-@dataclass(slots=True)
-class _Note:
+class _Note(Struct):
     """The note in a converted message: data that the target cannot express."""
 
     check: str = ""
@@ -158,7 +157,7 @@ class _Note:
             return None
         if not isinstance(found, dict):
             return None
-        note = cls(**{name: one for name, one in found.items() if name in cls.__slots__})
+        note = cls(**{name: one for name, one in found.items() if name in cls.__struct_fields__})
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
@@ -204,7 +203,7 @@ class _Note:
     def text(self) -> str:
         record = {"check": self.check} | {
             name: value
-            for name in self.__slots__
+            for name in self.__struct_fields__
             if (value := getattr(self, name)) != getattr(_EMPTY, name)
         }
         # Sorted, so that the order of the fields in a store does not change the text.
@@ -952,8 +951,7 @@ def _marks_of_parts(
     return had
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """The conversion from one dialect to another, in one or several steps.
 
     ::
@@ -987,7 +985,7 @@ class Conversion:
         found = 0
         for number, step in enumerate([made() for made in self.steps]):
             plain, note = _take_note(value, step.target.name)
-            if note is None or not replace(note, extra="", marks=None).says_something:
+            if note is None or not structs.replace(note, extra="", marks=None).says_something:
                 continue
             checks = digest_of([plain]), digest_of(_settled(step.source, [plain]))
             if number == 0 and note.count == 1 and not any(map(note.fits, checks)):
@@ -1006,7 +1004,7 @@ class Conversion:
         """
         was = self._digest(old, first=first)[1]
         note, now = self._digest(new, first=first)
-        return replace(note, offloaded=now).text() if note and note.fits(was) else None
+        return structs.replace(note, offloaded=now).text() if note and note.fits(was) else None
 
     def note_of_rewritten(
         self, old: Sequence[bytes], new: Sequence[bytes], *, first: bool
@@ -1018,7 +1016,7 @@ class Conversion:
         was = self._digest(old, first=first)[1]
         note, now = self._digest(new, first=first)
         fits = note is not None and note.fits(was)
-        return replace(note, check=now, offloaded=None).text() if note and fits else None
+        return structs.replace(note, check=now, offloaded=None).text() if note and fits else None
 
     def note_of_restored(self, messages: Sequence[bytes], *, first: bool) -> str | None:
         """Return the note for messages whose contents were all put back.
@@ -1027,7 +1025,7 @@ class Conversion:
         """
         note, now = self._digest(messages, first=first)
         is_restored = note is not None and note.offloaded is not None and note.check == now
-        return replace(note, offloaded=None).text() if note and is_restored else None
+        return structs.replace(note, offloaded=None).text() if note and is_restored else None
 
     def _digest(self, messages: Sequence[bytes], *, first: bool) -> tuple[_Note | None, str]:
         """Return the note of the first of some messages, and the digest that checks the note."""

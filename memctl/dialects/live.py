@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Container, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from memctl.dialects.view import (
     COMPRESSED,

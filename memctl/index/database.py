@@ -12,10 +12,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.errors import MemctlError, Unavailable
 from memctl.index.text import END_OF_PIECE, plain, prepare
@@ -79,8 +80,7 @@ class IndexedMessage(NamedTuple):
     pieces: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Consecutive messages of a memory; ``place`` is the position of the first in the memory."""
 
     number: int
@@ -137,8 +137,7 @@ class PackedBlock(NamedTuple):
     senders: Counter[str]
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """Changes of a search index to be written together."""
 
     memories: list[MemoryRow] = field(default_factory=list)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from memctl.errors import Unavailable
 from memctl.index.database import DamagedIndex, IndexFile, remove_file
@@ -18,8 +19,7 @@ HINT = "set XDG_CACHE_HOME to another folder, or search with --no-index"
 """The hint if the folder cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexInfo:
+class IndexInfo(Struct, frozen=True):
     """A search index: its file, the label and kind of its store, its counts and its last update.
 
     ``model`` is the model that made the vectors; empty without vectors.  If the index is damaged,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from unicodedata import category
+
+from msgspec import Struct, field
 
 from memctl.errors import UsageError
 from memctl.index.text import SEPARATOR, prepare, runs
@@ -47,8 +49,7 @@ STOP_WORDS = frozenset(_ENGLISH.split())
 """English words that are ignored, unless a query has only such words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A search query, taken apart; words and phrases are expressions of FTS5.
 
     ``words`` raise the rank of a message.  ``wanted`` has the words in sets: a message that has

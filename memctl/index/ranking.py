@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.index.database import Block, Candidates, IndexedMessage, IndexFile, heading
 from memctl.index.query import Query
@@ -59,8 +60,7 @@ _RARITY = 0.8
 """The exponent of a word's rarity: below 1, several words outweigh one rare word."""
 
 
-@dataclass(slots=True)
-class Statistics:
+class Statistics(Struct):
     """The frequency of words over all indexes of a search."""
 
     messages: int = 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, field
 
 from memctl.errors import UsageError
 from memctl.text.words import in_file
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Table")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """The input and output tokens of a request; ``exact`` is True if the model counted them."""
 
     tokens_in: int = 0
@@ -33,8 +33,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """The prices of a million tokens, in the operator's currency."""
 
     tokens_in: float = 0.0
@@ -52,8 +51,7 @@ class Prices:
         return (usage.tokens_in * self.tokens_in + usage.tokens_out * self.tokens_out) / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The table of a model in the configuration, such as ``[summarizers.NAME]``.
 
     The options are checked when the model is made.  They name the source of a key, never the key::

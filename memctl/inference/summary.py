@@ -7,8 +7,10 @@ The fields, limits and template are those of AgentScope.  Source: ``SummarySchem
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from string import Formatter
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from memctl.errors import UsageError
 
@@ -48,8 +50,7 @@ _FREE = "<system-info>Here is a summary of your previous work\n{text}</system-in
 _TAGS = re.compile(r"<(?=/?\s*system-)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary in five fields of plain text."""
 
     task_overview: str

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.errors import BadData, MemctlError
 from memctl.journal import repairs
@@ -45,8 +46,7 @@ _PARTS = 40
 """The maximum number of parts of a row's id that are tried as user and session."""
 
 
-@dataclass(slots=True)
-class ErasedRuns:
+class ErasedRuns(Struct):
     """The result of an erase in runs: the ids of removed, rewritten and failed runs.
 
     ``memories`` is the number of erased memories.  ``failures`` maps the id of a run to the reason.

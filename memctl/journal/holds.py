@@ -11,10 +11,12 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, structs
 
 from memctl.errors import BadData, NotFound
 from memctl.holds import LIST, Hold
@@ -30,8 +32,7 @@ _SHOWN = 10
 """The number of damaged lines that an error names."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldEvent:
+class HoldEvent(Struct, frozen=True):
     """One entry of the record: when it was made, by whom, and why."""
 
     at: str
@@ -41,8 +42,7 @@ class HoldEvent:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedHold:
+class RecordedHold(Struct, frozen=True):
     """A hold with its entries in the record; ``removed`` is None until the hold is removed."""
 
     hold: Hold
@@ -123,7 +123,7 @@ class HoldRecord:
             found = _found(self._parsed(text), id)
             entry = _new_entry(reason)
             self._write(text + sealed(_head(_REMOVE, id, entry)))
-        return replace(found, removed=entry)
+        return structs.replace(found, removed=entry)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -198,7 +198,7 @@ def _take(found: dict[str, RecordedHold], record: dict[str, Any]) -> None:
     """
     id, entry = record["id"], HoldEvent(record["at"], record["by"], record["reason"])
     if record["action"] == _REMOVE:
-        found[id] = replace(found[id], removed=entry)
+        found[id] = structs.replace(found[id], removed=entry)
         return
     if record["action"] != _ADD or id in found:
         raise ValueError("the action is not known")

@@ -33,7 +33,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -41,7 +40,7 @@ from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
-from msgspec import convert
+from msgspec import Struct, convert, field, structs
 
 from memctl.errors import BadData, NotFound, Unavailable
 from memctl.journal import repairs
@@ -94,8 +93,7 @@ _SHORT = 5
 _WITNESS = len(MemoryKey._fields) + 1
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """The record of a run of memctl that changed a store.
 
     ``store`` is the name for people, without a password.  ``argument`` and ``options`` are enough
@@ -158,7 +156,7 @@ class Run:
         return bool(self.undone_by) or self.settled
 
 
-_KEYS = {one.name for one in fields(Run)}
+_KEYS = frozenset(Run.__struct_fields__)
 
 
 class Job(NamedTuple):
@@ -262,7 +260,7 @@ class Journal:
         """
         path = self.folder / _RECORD
         with refusals(path):
-            record = asdict(self.run)
+            record = structs.asdict(self.run)
             del record["state"]
             record[_DIGEST] = record_digest(record)
             replace_file(path, json.dumps(record, indent=1).encode() + b"\n")

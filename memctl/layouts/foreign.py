@@ -17,9 +17,10 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from memctl.errors import BadData
 from memctl.json import jsonio
@@ -51,8 +52,7 @@ _NAMED_KEYS = 5
 Test = Callable[[Any], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignFormat:
+class ForeignFormat(Struct, frozen=True):
     """A format that memctl recognizes and does not read."""
 
     name: str

@@ -19,7 +19,6 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -27,6 +26,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 from uuid import NAMESPACE_URL, uuid5
+
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.session_lines import (

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 import tomllib
-from dataclasses import dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
@@ -19,6 +18,8 @@ from importlib.metadata import (
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 DISTRIBUTION = "agentscope-memctl"
 """The name of memctl in package indexes; the import package and the script are called memctl."""
@@ -35,8 +36,7 @@ _OWN_EXTRAS = re.compile(rf"{DISTRIBUTION} *\[([^]]*)\]")
 _EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """A package that memctl uses."""
 
     name: str

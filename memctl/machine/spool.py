@@ -1,51 +1,18 @@
-"""The folder for temporary files, and a list in such a file, for lists larger than memory."""
+"""A list in a temporary file, for lists larger than memory."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from memctl.errors import Unavailable
+from memctl.machine.temporary import ROOM, end, scratch
 
 T = TypeVar("T")
-_ROOM = "free some space, or set TMPDIR to a folder with more"
-
-
-def scratch() -> Path:
-    """Return the folder of the system for temporary files.
-
-    Raises:
-        Unavailable: no folder can be written; the disk may be full.
-    """
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise Unavailable("cannot write a temporary file in any folder", _ROOM) from error
-
-
-def end(file: IO[Any]) -> None:
-    """Close a temporary file, which is gone then, with all that it could not write."""
-    with suppress(OSError):
-        file.close()
-
-
-@contextmanager
-def temporary_file(folder: Path | None = None) -> Iterator[IO[bytes]]:
-    """Open a new file without a name in ``folder``, or in the folder of ``scratch``.
-
-    Raises:
-        OSError: the system refuses; an end of the context raises none.
-        Unavailable: as ``scratch``.
-    """
-    file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - see end
-    try:
-        yield file
-    finally:
-        end(file)
 
 
 @contextmanager
@@ -54,7 +21,7 @@ def _refusals() -> Iterator[None]:
         yield
     except OSError as error:
         text = f"cannot write a temporary file: {error.strerror}"
-        raise Unavailable(text, _ROOM) from error
+        raise Unavailable(text, ROOM) from error
 
 
 class ItemSpool(Generic[T]):

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from memctl.dialects.live import sent, without_lone
 from memctl.dialects.view import Dialect
@@ -33,8 +35,7 @@ _NAMED = 3
 """The number of memories that an error names if several are selected."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextMessage:
+class ContextMessage(Struct, frozen=True):
     """A message of the context that an agent sends to its model.
 
     ``tokens`` is the number of tokens, counted as ``compress`` does.  ``fault`` says why AgentScope

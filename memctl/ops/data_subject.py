@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memctl.location import Location
 from memctl.model import MemoryKey
@@ -22,8 +23,7 @@ User and session may contain this text, too.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The subject of an erase: a user, or one session of a user."""
 
     user: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from memctl.errors import Failure, Interrupted, Lost, MemctlError, Partial
 from memctl.holds import HELD, LIST, Holds
@@ -46,8 +46,7 @@ _ATTEMPTS = 2
 """The largest number of attempts to erase data that other programs add again."""
 
 
-@dataclass(slots=True)
-class EraseReport:
+class EraseReport(Struct):
     """The plan and the result of an erase in a store and in the undo runs on the store."""
 
     found: dict[MemoryKey, int] = field(default_factory=dict)

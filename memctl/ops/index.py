@@ -8,11 +8,13 @@ import time
 from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.embedder import Embedder, EmbeddingReport, embed_all, failed
 from memctl.errors import Busy, Unavailable
@@ -36,8 +38,7 @@ _PAUSE = 0.2
 """The seconds between attempts to lock an index that another run writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A store to search.
 
     ``make`` returns the store, and is called only if the index is missing or out of date.
@@ -52,8 +53,7 @@ class Target:
         return cls(location, lambda: limited(make_store(location), observer.timeout, observer.note))
 
 
-@dataclass(slots=True)
-class IndexUse:
+class IndexUse(Struct):
     """The use of one or more indexes.
 
     ``messages`` is the number of indexed messages, ``new`` the number of messages that were added
@@ -73,8 +73,7 @@ class IndexUse:
         self.warnings += other.warnings
 
 
-@dataclass(slots=True)
-class OpenIndex:
+class OpenIndex(Struct):
     """An open, up-to-date index of one store.
 
     ``label`` names the store.  ``noun`` is what the store calls a message.  ``facts`` is True if

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from functools import partial
+
+from msgspec import Struct
 
 from memctl.dialects.live import not_read
 from memctl.dialects.view import Dialect
@@ -46,8 +47,7 @@ TIMES = {GroupBy.HOUR: 13, GroupBy.DAY: 10, GroupBy.MONTH: 7}
 """The length of the value of a group in a time such as ``2026-11-29 06:15``."""
 
 
-@dataclass(slots=True)
-class Catalogue:
+class Catalogue(Struct):
     """The memories of a store and their totals."""
 
     totals: Totals

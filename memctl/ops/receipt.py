@@ -19,14 +19,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict, replace
 
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.journal.erase import RunEraser
@@ -62,8 +62,7 @@ class State(StrEnum):
     NOTHING = "nothing-there"
 
 
-@dataclass(slots=True)
-class ErasedStore:
+class ErasedStore(Struct):
     """The part of a receipt for one store: the outcome of the erase there.
 
     ``store`` is the label of the store.  ``argument`` is the command-line argument that names the
@@ -153,8 +152,7 @@ class Digests:
         return hmac.digest(self.key, text, "sha256")
 
 
-@dataclass(slots=True)
-class Receipt:
+class Receipt(Struct):
     """The receipt of an erase of one user or session; ``save`` writes it to its file."""
 
     file: NamedFile
@@ -378,8 +376,7 @@ class Trace(NamedTuple):
     """The id of the first of the found messages; empty for a name or an undo run."""
 
 
-@dataclass(slots=True)
-class Traces:
+class Traces(Struct):
     """The traces of erased data in a store and in the undo runs on the store.
 
     ``unsearched`` has the reasons why undo runs could not be searched.  ``held`` are memories that

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct, structs
 
 from memctl.errors import Different, MemctlError, NotFound, Unavailable
 from memctl.journal.changes import ChangesWriter
@@ -18,8 +20,7 @@ from memctl.selection import Selection
 from memctl.store import OpenMode, Store
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(Struct):
     """The record of a memory of the target in a followed copy."""
 
     kept: int
@@ -183,7 +184,9 @@ class Recording:
                     last = page.last or left <= len(page.messages)
                     summary = "" if written.adds_summary else page.memory.summary
                     memory = replace(page.memory, summary=summary)
-                    page = replace(page, memory=memory, messages=page.messages[:left], last=last)
+                    page = structs.replace(
+                        page, memory=memory, messages=page.messages[:left], last=last
+                    )
                 elif written is not None:
                     continue
                 yield page

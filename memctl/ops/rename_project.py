@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from memctl.errors import Conflict, NotFound, UsageError
 from memctl.journal import runs

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from memctl.errors import BadData, Failure, MemctlError, Partial
 from memctl.model import MemoryKey
@@ -124,8 +123,7 @@ def embedded_row(made: EmbeddingReport) -> Maybe[Embedded]:
     return Embedded(*about, made.texts, made.usage.tokens_in, made.cost)
 
 
-@dataclass(slots=True)
-class CopyReport:
+class CopyReport(Struct):
     """The result of a copy.
 
     ``messages.skipped`` counts messages that the target held already, and messages that were left

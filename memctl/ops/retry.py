@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from memctl.errors import Busy, Lost, MemctlError
 from memctl.machine.concurrency import backoff, cut_short
@@ -65,8 +66,7 @@ async def undamaged_pages(
             continue
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """The options of a transfer.
 
     ``retries`` is the largest number of consecutive retries.  ``timeout`` is the number of seconds

@@ -7,11 +7,13 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import tzinfo
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct, field, structs
 
 from memctl.dialects.live import untagged
 from memctl.dialects.view import local_time
@@ -56,8 +58,7 @@ class By(StrEnum):
     SERVICE = "service"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
+class SearchOptions(Struct, frozen=True):
     """The options of a search.
 
     ``by`` is the way to search.  ``top`` is the largest number of hits.  ``around`` is the number
@@ -71,8 +72,7 @@ class SearchOptions:
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True):
     """A message shortly before or after a hit in the same memory.
 
     ``position`` counts from 1 in the memory.  ``text`` is the beginning of the message.
@@ -86,8 +86,7 @@ class Neighbour:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A found message.
 
     ``store`` is the label of the store.  ``position`` counts from 1 in the memory; None if the
@@ -115,8 +114,7 @@ class Hit:
     unread: str = ""
 
 
-@dataclass(slots=True)
-class SearchReport:
+class SearchReport(Struct):
     """The result of a search, best hits first."""
 
     hits: list[Hit] = field(default_factory=list)
@@ -166,7 +164,7 @@ async def search(
             make_folder()
         except Unavailable as error:
             notes.append(f"{error.message}: no index is kept, and each search reads all messages")
-            options = replace(options, keep=False)
+            options = structs.replace(options, keep=False)
     while True:
         try:
             report = await _search(targets, query, where, options, progress, embedder)
@@ -336,8 +334,7 @@ class _Found(NamedTuple):
     meaning: float = 0.0
 
 
-@dataclass
-class _Search:
+class _Search(Struct):
     """A search by words or meaning in up-to-date indexes."""
 
     query: Query
@@ -497,7 +494,7 @@ class _Search:
         if not self.options.around or index.facts:
             return hit
         before, after = self._around(index, memory.number, place)
-        return replace(hit, before=before, after=after)
+        return structs.replace(hit, before=before, after=after)
 
     def _around(
         self, index: OpenIndex, memory: int, place: int

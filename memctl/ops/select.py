@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import repeat
 
+from msgspec import structs
+
 from memctl.dialects.live import understood
 from memctl.dialects.view import COMPRESSED, Unread
 from memctl.errors import UsageError
@@ -165,7 +167,7 @@ async def _placed(store: Store, pages: list[Page]) -> AsyncGenerator[Page]:
             for at, one in zip(indexes, page.messages, strict=True)
             if COMPRESSED in one.marks
         }
-        yield replace(page, indexes=indexes, unread=unread)
+        yield structs.replace(page, indexes=indexes, unread=unread)
 
 
 async def most_deletions(store: Store, where: Selection, limit: tuple[float, bool]) -> float:

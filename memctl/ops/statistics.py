@@ -8,13 +8,12 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
-from msgspec import UNSET
-from msgspec.structs import astuple
-from msgspec.structs import replace as replaced
+from msgspec import UNSET, Struct, field
+from msgspec.structs import astuple, replace
 
 from memctl.dialects.fact import FactView
 from memctl.dialects.view import COMPRESSED, Dialect, MessageView, Unread
@@ -59,8 +58,7 @@ _NAMES = 10_000
 """The largest number of names of tools, of keys of metadata, and of calls to remember."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
+class MemoryRow(Struct, frozen=True):
     """A memory in a list of a report: ``tokens`` is the size of its context, ``last`` the time of
     its last message, None without a time.  ``ttl`` is the time to expiry in seconds."""
 
@@ -71,8 +69,7 @@ class MemoryRow:
     ttl: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRow:
+class MessageRow(Struct, frozen=True):
     """A message in a list of a report."""
 
     key: MemoryKey
@@ -81,8 +78,7 @@ class MessageRow:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class FindingRow:
+class FindingRow(Struct, frozen=True):
     """The findings of one code: affected messages or other data, and affected memories.
 
     ``remedy`` is as in ``Finding``: what the user can do, if the text of the code does not fit.
@@ -94,8 +90,7 @@ class FindingRow:
     remedy: str = ""
 
 
-@dataclass(slots=True)
-class FactStatistics:
+class FactStatistics(Struct):
     """The statistics that only stores of facts have.
 
     ``owners`` has the ``top`` scopes with the most facts; the ``session`` of a key is the name of
@@ -111,8 +106,7 @@ class FactStatistics:
     expired: int = 0
 
 
-@dataclass(slots=True)
-class Statistics:
+class Statistics(Struct):
     """The statistics of the selected messages of a store.
 
     Lists of rows hold the largest ``top`` rows.
@@ -182,8 +176,7 @@ class Statistics:
     """The memories that were left out, wholly or in part, each with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsOptions:
+class StatisticsOptions(Struct, frozen=True):
     """The options of ``collect``.
 
     ``top`` is the largest number of rows of a list, ``context_limit`` the limit for
@@ -436,8 +429,7 @@ _SIZES = 65
 """The number of powers of two to count sizes by."""
 
 
-@dataclass(slots=True)
-class _FindingCount:
+class _FindingCount(Struct):
     """The number of findings of one code; ``latest`` is the memory of the latest."""
 
     count: int = 0
@@ -445,7 +437,7 @@ class _FindingCount:
     latest: MemoryKey | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _MemoryCounts:
     """The counts of one memory."""
 
@@ -738,7 +730,7 @@ def pseudonymous(found: Statistics) -> Statistics:
     def renamed(key: MemoryKey) -> MemoryKey:
         return MemoryKey(user(key.user), session(key.session), part(key.part))
 
-    users = [replaced(row, user=user(row.user)) for row in found.user_rows]
+    users = [replace(row, user=user(row.user)) for row in found.user_rows]
 
     def memories(rows: list[MemoryRow]) -> list[MemoryRow]:
         return [replace(row, key=renamed(row.key)) for row in rows]

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from msgspec import structs
+
 from memctl.errors import UsageError
 from memctl.model import MemoryKey, Page, StoredMessage
 from memctl.ops.retry import undamaged_pages
@@ -89,13 +91,13 @@ class Tail:
                 known = self._seen.get(page.memory.key, _Seen()).messages
                 number = sum(place < known for place in page.places)
                 old, places = page.messages[:number], list(page.places[:number])
-                yield replace(page, messages=old, anchors=None, indexes=places)
+                yield structs.replace(page, messages=old, anchors=None, indexes=places)
 
     def _counted(self, page: Page) -> Page:
         key, before = page.memory.key, self._shown
         offset = before[1] if before[0] == key else 0
         self._shown = key, offset + len(page.messages)
-        return replace(page, offset=offset)
+        return structs.replace(page, offset=offset)
 
     async def _states(self) -> dict[MemoryKey, _Seen]:
         where, found = whole_memories(self._where), dict[MemoryKey, _Seen]()
@@ -152,4 +154,4 @@ class Tail:
 
 async def _only(page: Page) -> AsyncGenerator[Page]:
     """Yield a window of a memory as if it were the whole memory."""
-    yield replace(page, offset=0, last=True, indexes=list(page.places))
+    yield structs.replace(page, offset=0, last=True, indexes=list(page.places))

@@ -11,13 +11,12 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cache
 from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from memctl.model import MemoryKey
 from memctl.ops.doctor.findings import KINDS, ORDER, Severity
@@ -66,8 +65,7 @@ _SENT = {
 """The kinds of text that an agent sends, with their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """The facts that a page states about itself.
 
     ``title`` is its heading.  ``store`` is the label of the store, ``what`` its kind in words.

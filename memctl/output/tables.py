@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Stack
@@ -38,8 +38,7 @@ LEAST = 3
 """The minimum number of columns of an id on a narrow terminal."""
 
 
-@dataclass(slots=True)
-class Column:
+class Column(Struct):
     """A column of a table: a name and the cells below.
 
     On a narrow terminal, columns with a number in ``leaves`` are left out, the lowest number first.

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct, field
 
 from memctl.errors import Failure, MemctlError, NotFound
 from memctl.location import redact_quoted, redact_text, visible
@@ -71,8 +72,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@dataclass(slots=True)
-class Output:
+class Output(Struct):
     """The output of a run: the report on stdout, and messages and progress on stderr."""
 
     format: Format = Format.TABLE
@@ -281,7 +281,9 @@ class Output:
             case Format.NDJSON:
                 forms.write_ndjson(printout.report().rows())
             case Format.CSV:
-                forms.write_csv(printout.report().rows())
+                from memctl.output.csv_rows import write_csv
+
+                write_csv(printout.report().rows())
             case Format.TABLE:
                 unasked = self.quiet and printout.of_run and error is None
                 table = None if unasked else printout.table()

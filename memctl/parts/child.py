@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from memctl.errors import MemctlError, UsageError
 from memctl.machine.system import PART_VARIABLE
@@ -16,8 +17,7 @@ from memctl.version import __version__
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(Struct, frozen=True):
     """The orders of the supervisor to this process: see ``memctl.parts.part.Part``."""
 
     version: str

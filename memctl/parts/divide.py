@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from memctl.errors import (
     BadData,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from memctl.errors import MemctlError, exit_codes
 from memctl.ops.doctor.findings import ORDER
@@ -32,8 +31,7 @@ _STORES = ("source", "target", "url", "file")
 _CODES = {number: name for number, name, _ in reversed(exit_codes())}
 
 
-@dataclass(slots=True)
-class Merged:
+class Merged(Struct):
     """The report of all parts.
 
     ``untimed`` is the number of messages that a selection by time leaves out because they have no

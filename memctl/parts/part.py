@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
+
+from msgspec import Struct, field
 
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import redact_text
-from memctl.machine.spool import temporary_file
 from memctl.machine.system import PART_VARIABLE
+from memctl.machine.temporary import temporary_file
 from memctl.shard import Shard
 
 SIGNALLED = 128
@@ -28,8 +29,7 @@ _ERRORS = 4096
 _ERROR = "memctl: error: "
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a run: the command line of a child process of memctl, and what it must find there.
 
     ``arguments`` are the words after ``memctl``, with ``--shard K/N`` and ``--json``.  ``version``
@@ -47,8 +47,7 @@ class Part:
     """The holds of the configuration, as tables; the part adds those of its own configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartResult:
+class PartResult(Struct, frozen=True):
     """How a part ended.
 
     ``exit`` is the exit code of memctl; of a process that a signal ended, 128 and the number of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 import orjson
+from msgspec import Struct
 
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, Edit, Memory, Page, StoredMessage
 
@@ -192,8 +192,7 @@ def edit_size(edit: Edit) -> tuple[int, int]:
     return sum([len(change.message) for change in edit.changes]), len(edit.changes) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Small:
+class Small(Struct, frozen=True):
     """The messages of a small memory; the first has the index ``offset`` in the memory."""
 
     memory: Memory
@@ -201,8 +200,7 @@ class Small:
     offset: int
 
 
-@dataclass(slots=True)
-class Large:
+class Large(Struct):
     """The messages of a large memory, page by page; the first has the index ``offset`` in it.
 
     The caller of ``gather`` must read ``pages`` to the end before it takes the next item: both read

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from memctl.errors import BadData, Failure
 
@@ -35,8 +36,7 @@ class CheckpointRow(NamedTuple):
     failure: Failure | None = None
 
 
-@dataclass(slots=True)
-class OldCheckpoints:
+class OldCheckpoints(Struct):
     """The checkpoints of a thread that no newer checkpoint needs, or the reason to leave it alone.
 
     ``rows`` yields the rows of these checkpoints, once.
@@ -48,8 +48,7 @@ class OldCheckpoints:
     rows: AsyncGenerator[CheckpointRow] | None = None
 
 
-@dataclass(slots=True)
-class Pruned:
+class Pruned(Struct):
     """The result of pruning a thread.
 
     ``left`` counts the old checkpoints that stay, because the archive lacks one of their rows.
@@ -61,8 +60,7 @@ class Pruned:
     failure: Failure | None = None
 
 
-@dataclass(slots=True)
-class PutBack:
+class PutBack(Struct):
     """The result of putting rows back.
 
     ``rows`` counts the rows that came back, and ``checkpoints`` the checkpoints among them.

@@ -9,9 +9,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct, field, structs
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import Dialect
@@ -292,8 +294,7 @@ def _misfit(change: Change) -> str:
     return f"there is no message {change.id!r} with {marks} where it was"
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A memory with all of its messages in RAM: its properties, and its messages in order.
 
     ::
@@ -312,8 +313,7 @@ class Snapshot:
             yield page
 
 
-@dataclass(frozen=True, slots=True)
-class LargeEdit:
+class LargeEdit(Struct, frozen=True):
     """The edit of a memory with many changes: ``edit`` has none, ``pieces`` yields all of them.
 
     The caller of ``batch_edits`` must read ``pieces`` to the end before it takes the next item:
@@ -331,7 +331,7 @@ class LargeEdit:
     async def whole(self) -> Edit:
         """Read the remaining changes; return the edit with these changes."""
         changes = [change async for some in self.pieces for change in some]
-        return replace(self.edit, changes=changes, last=True)
+        return structs.replace(self.edit, changes=changes, last=True)
 
     async def drain(self) -> None:
         """Consume and drop the changes that were not consumed yet."""
@@ -357,7 +357,7 @@ async def batch_edits(
     pending = _PendingEdits(large)
     async for edit in edits:
         pending.add(edit)
-        first = replace(edit, changes=[], last=False)
+        first = structs.replace(edit, changes=[], last=False)
         del edit
         await pending.fill(edits)
         size, count = pending.size, pending.count + 1
@@ -366,7 +366,7 @@ async def batch_edits(
             yield batch.take()
         if pending.full:
             yield LargeEdit(first, _pieces(pending, edits))
-        elif batch.add(replace(first, changes=pending.take(), last=True), size, count):
+        elif batch.add(structs.replace(first, changes=pending.take(), last=True), size, count):
             yield batch.take()
     if batch.items:
         yield batch.take()
@@ -424,13 +424,13 @@ async def whole_edits(edits: AsyncGenerator[Edit]) -> AsyncGenerator[Edit]:
         parts.append(edit)
         if edit.last:
             changes = [change for part in parts for change in part.changes]
-            yield replace(parts[0], changes=changes, last=True)
+            yield structs.replace(parts[0], changes=changes, last=True)
             parts = []
 
 
 def without_summary(edit: Edit) -> Edit:
     """Return the edit without new and expected summary, for a store without summaries."""
-    return replace(edit, memory=replace(edit.memory, summary=None), summary=None)
+    return structs.replace(edit, memory=replace(edit.memory, summary=None), summary=None)
 
 
 def apply_edit(

@@ -16,7 +16,8 @@ from typing import NamedTuple, Self
 
 from memctl.dialects.fact import FACT, without_vector
 from memctl.errors import Failure
-from memctl.machine.spool import ItemSpool, scratch
+from memctl.machine.spool import ItemSpool
+from memctl.machine.temporary import scratch
 from memctl.model import (
     Edit,
     Finding,

@@ -19,7 +19,7 @@ from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageErro
 from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.location import visible
 from memctl.machine import system
-from memctl.machine.spool import scratch
+from memctl.machine.temporary import scratch
 
 TEMPORARY_PREFIX = ".memctl-"
 TEMPORARY_SUFFIX = ".tmp"

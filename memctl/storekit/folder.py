@@ -11,8 +11,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from memctl.location import visible
 from memctl.machine import system
@@ -24,8 +25,7 @@ _NAME_BYTES = 255
 _ALL_FILES = 0o666
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A file read from a folder: name, content, permissions, modification time (nanoseconds)."""
 
     name: str

@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 
 from memctl.errors import Busy, MemctlError
 from memctl.location import same_file, visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
-from memctl.machine.spool import scratch
 from memctl.machine.system import user_name
+from memctl.machine.temporary import scratch
 from memctl.shard import Shard
 from memctl.storekit.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, translated
 
@@ -78,6 +77,8 @@ def stand_in(identity: str) -> Path:
 
     ``identity`` is the identity of the store; equal identities have equal paths.
     """
+    from hashlib import sha256
+
     digest = sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return scratch() / f"memctl-{digest}"
 
@@ -262,6 +263,8 @@ def _lock_file(path: Path) -> Path:
         return real / f"{TEMPORARY_PREFIX}lock"
     name = f".{real.name}{TEMPORARY_PREFIX}lock"
     if len(os.fsencode(name)) > _NAME_BYTES:
+        from hashlib import sha256
+
         name = f"{TEMPORARY_PREFIX}{sha256(os.fsencode(real.name)).hexdigest()}.lock"
     return real.with_name(name)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from memctl.errors import BadData
 from memctl.location import same_file, visible
 from memctl.machine import system
-from memctl.machine.spool import scratch
+from memctl.machine.temporary import scratch
 from memctl.storekit.files import AtomicFile, NewFile, sync_folder, system_errors
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.errors import Failure
 from memctl.json.located import Steps, literals, spliced
@@ -27,8 +28,7 @@ class MovedFile(NamedTuple):
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectMove:
+class ProjectMove(Struct, frozen=True):
     """The move of a folder: its path before, and its path now, both absolute.
 
     A move that was made has what it has done: ``sessions`` are the sessions that it changed,
@@ -72,8 +72,7 @@ class ProjectMove:
         return self.sessions is None or key in self.sessions
 
 
-@dataclass(slots=True)
-class FoundProject:
+class FoundProject(Struct):
     """The data of a store that name a folder that has moved."""
 
     sessions: list[MemoryKey] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.json import jsonio
 from memctl.json.scan import Walk
@@ -17,8 +18,7 @@ CODE, WRONG_KEY = "damaged-message", "wrong-key-type"
 _EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Consecutive damaged items of an array, from ``start`` up to but not including ``end``.
 
     ``start`` and ``end`` are offsets in the JSON text, or indexes in the list.  In a JSON text, the
@@ -34,8 +34,7 @@ class Cut:
     items: int
 
 
-@dataclass(slots=True)
-class ItemScan:
+class ItemScan(Struct):
     """Collects the damaged items of an array, by offset in a JSON text or by index in a list."""
 
     sound: int = 0

@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
+from msgspec import structs
+
 from memctl.errors import BadData, Failure
 from memctl.json.document import TAIL, TrailingData
 from memctl.model import (
@@ -207,7 +209,7 @@ class SimpleStore(ConnectedStore):
             there = await self.load(key) or Snapshot(Memory(key), exists=False)
             new = written(there, first, messages, mode, repeats=self.features.duplicate_ids)
             ttl = there.memory.ttl if wanted.ttl is None else wanted.ttl
-            new = replace(new, memory=replace(new.memory, ttl=ttl))
+            new = structs.replace(new, memory=replace(new.memory, ttl=ttl))
             gone = len(there.messages) if mode is WriteMode.REPLACE else 0
             before = "" if there.exists else MADE
             result = WriteResult(key, len(messages), gone, before=before)

@@ -11,11 +11,11 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import cache
 
 import sentencex
 import stopwordsiso
+from msgspec import Struct
 
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage
@@ -62,8 +62,7 @@ _UNSPACED = re.compile(f"[{_CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
 _WORD = re.compile(r"[^\s\d!-/:-@\[-`{-~¡-¿–-⁞،؛؟।、-〿！-／：-＠［-｠…]+")
 
 
-@dataclass(slots=True)
-class Sentence:
+class Sentence(Struct):
     """A sentence of a conversation: its position, and the number and role of its turn.
 
     ``words`` are its words in lower case.  If the sentence is from an earlier summary, ``field`` is

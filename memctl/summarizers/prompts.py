@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from memctl.inference.summary import LIMITS, MEANINGS
 from memctl.inference.text import encodable
@@ -37,8 +38,7 @@ _FOLDED = (
 _NONCE_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """The texts of one request to a model, for the system role and the user role.
 
     ``nonce`` is a random word in the fences around the conversation.  The word is new for each

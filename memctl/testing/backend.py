@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from memctl.dialects.registry import DIALECTS
 from memctl.location import Location
@@ -22,8 +24,7 @@ LARGE = 1500
 """The usual ``Backend.large``."""
 
 
-@dataclass(frozen=True)
-class SharedTable:
+class SharedTable(Struct, frozen=True):
     """The table of a SQL store that has its messages; an application may use the table meanwhile.
 
     Some tests change its rows with ``execute``, as an application would.
@@ -40,8 +41,7 @@ class SharedTable:
     """The least that deletes rows of the table: memories if a row holds several messages."""
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(Struct, frozen=True):
     """Describes a store to the conformance suite: how to make one, and what ``features`` omits.
 
     A store in files needs two fields::

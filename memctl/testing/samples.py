@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.dialects.fact import build, encode_vector
 from memctl.dialects.rows import utc
@@ -101,8 +102,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 """Fields of messages that are hard to store, by the name of the difficulty."""
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(Struct, frozen=True):
     """The kind of messages that a store can hold: the dialect, the possible marks, and more."""
 
     dialect: str = "agentscope1"
@@ -345,8 +345,7 @@ def key(number: int) -> MemoryKey:
     return MemoryKey(f"user{number // 3}", f"session{number}")
 
 
-@dataclass
-class Sample:
+class Sample(Struct):
     """A memory and all of its messages, for tests."""
 
     memory: Memory

@@ -9,6 +9,8 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeVar
 
+from msgspec import structs
+
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.conversion import Conversion, Converter
 from memctl.dialects.conversion_path import conversion
@@ -201,7 +203,7 @@ class ConvertedStore(StoreWrapper):
     def features(self) -> Features:  # type: ignore[override]
         """The features of the store inside, with those of notes: marks, repeated ids, summaries."""
         stored, shown = self._store.dialect, self._dialect
-        return replace(
+        return structs.replace(
             self._store.features,
             summaries=self._store.features.summaries
             or (shown.holds_summary and not stored.holds_summary),
@@ -368,7 +370,7 @@ class ConvertedStore(StoreWrapper):
                     return result
                 if settings is not None and changed.memory.extra == settings.new:
                     memory = replace(changed.memory, extra=settings.old)
-                    changed = replace(changed, memory=memory)
+                    changed = structs.replace(changed, memory=memory)
                 change = self._difference(stored, changed, before)
             except _Unconvertible as error:
                 return WriteResult(key, failure=Failure("refused", str(error)))

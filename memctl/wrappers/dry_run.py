@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from memctl.errors import NotFound, Uninitialised
 from memctl.model import Edit, MemoryKey, Page, WriteMode, WriteResult

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from memctl.dialects.fact import (
     dimensions,

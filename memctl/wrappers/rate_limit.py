@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memctl.model import Page
 from memctl.selection import Selection
@@ -14,8 +15,7 @@ from memctl.store import Store
 from memctl.wrappers.wrapper import StoreWrapper
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """A limit per second, either in messages or in bytes (``size``).
 
     The limit in the other unit is None.

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field, structs
 
 from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
@@ -22,8 +24,7 @@ OF_STATES = "of_states"
 """The key of repair records that marks a repair in the store of session states."""
 
 
-@dataclass
-class SummaryEdits:
+class SummaryEdits(Struct):
     """Changes summaries in the store of session states, during one ``edit`` or ``write``.
 
     Edits or pages pass through to the store of messages; the summary of a memory is changed first.
@@ -61,7 +62,7 @@ class SummaryEdits:
             begun = not edit.last
             if passing:
                 memory = replace(edit.memory, summary=None)
-                yield replace(edit, memory=memory, summary=None, before=of_messages)
+                yield structs.replace(edit, memory=memory, summary=None, before=of_messages)
 
     def foresee(self, results: Iterable[WriteResult]) -> None:
         """Tell of results of the store of messages; see ``Store.foreseen``."""
@@ -222,7 +223,7 @@ class SummaryOverlay(StoreWrapper):
         """The features of the store of messages, and the ability to hold summaries."""
         messages = self._messages.features
         # An outline also reads the states, for the summaries.
-        return replace(
+        return structs.replace(
             messages,
             summaries=True,
             summaries_elsewhere=True,
@@ -317,7 +318,7 @@ class SummaryOverlay(StoreWrapper):
             state = await self._readable_state(key)
             if state is None:
                 return None
-            return replace(page, memory=replace(page.memory, summary=state.summary))
+            return structs.replace(page, memory=replace(page.memory, summary=state.summary))
         where = Selection(keys=frozenset({key}))
         async with aclosing(self._without_messages(where, set())) as memories:
             async for memory in memories:
@@ -356,7 +357,7 @@ class SummaryOverlay(StoreWrapper):
                     state = await self._readable_state(key)
                     memory = state and replace(page.memory, summary=state.summary)
                 if memory is not None:
-                    yield replace(page, memory=memory)
+                    yield structs.replace(page, memory=memory)
         async with aclosing(self._without_messages(where, seen)) as memories:
             async for found in memories:
                 yield Page(found, [])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
 from rich.segment import Segment
 from textual.pilot import Pilot
 
@@ -112,7 +113,7 @@ def make_browser(
     shown = replace(location, label=label)
     chosen = where or Selection()
     source = Source(label, shown, chosen, lambda: wrap(make()), Notices(), parse)
-    source = replace(source, piped=piped, writing=writing)
+    source = structs.replace(source, piped=piped, writing=writing)
     return Browser(source, ascii_only=ascii_only)
 
 

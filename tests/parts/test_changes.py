@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from memctl.journal.changes import UNFINISHED
 from memctl.journal.runs import Run as KeptRun

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from typer.testing import Result
 
 from memctl.model import Edit, Memory, MemoryKey, Page, StoredMessage, WriteMode
@@ -292,7 +293,7 @@ def test_plugin_edit_refuses_a_memory_without_a_version(lines: str) -> None:
 
             async def forgetful(key: MemoryKey) -> Any:
                 found = await load(key)
-                return replace(found, memory=replace(found.memory, version=None))
+                return structs.replace(found, memory=replace(found.memory, version=None))
 
             store.load = forgetful  # type: ignore[attr-defined]
             edit = Edit(Memory(KEYS[0]), [marked(before[0], "seen")])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import socket
 import time
-from dataclasses import astuple
 
 import pytest
+from msgspec.structs import astuple
 
 from memctl.inference.errors import ModelError
 from memctl.inference.settings import Usage

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 from _pytest.mark import ParameterSet
+from msgspec.structs import replace
 
 from memctl import testing
 from memctl.engines.sql.database import Database
@@ -22,6 +22,7 @@ from memctl.store import Deletion, Store
 from memctl.stores.agentscope1.sql.store import SqlMemoryStore
 from memctl.stores.agentscope2.sql import SqlAgentscope2Store
 from memctl.testing import Backend, Place, SharedTable, Style, samples
+from memctl.testing.backend import LARGE
 from memctl.wrappers.wrapper import StoreWrapper
 from tests.support.servers.objects import LOGIN
 from tests.support.servers.pool import Servers
@@ -60,7 +61,7 @@ def _redis(
     style: Style | None = None,
     *,
     many: int = MANY,
-    large: int = Backend.large,
+    large: int = LARGE,
     refuses_names: bool = False,
 ) -> Callable[[Servers], Backend]:
     def by_socket(servers: Servers, text: str) -> str:

@@ -6,8 +6,9 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from memctl.engines.sql.connection import AsyncConnection, AsyncEngine, Values
 from memctl.engines.sql.sqlite_driver import Connection
@@ -18,8 +19,7 @@ _NAMED = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
 """A named parameter, as SQLAlchemy's ``text`` recognizes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteResult:
+class SqliteResult(Struct, frozen=True):
     """The rows and the counts of a statement."""
 
     rows: list[Any]

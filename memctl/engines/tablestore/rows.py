@@ -10,11 +10,11 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Self
 
 import orjson
+from msgspec import Struct, field
 
 from memctl.engines.tablestore.service import (
     CONDITION_FAILED,
@@ -142,8 +142,7 @@ class RowIndex:
         return digest.hexdigest()
 
 
-@dataclass(slots=True)
-class MemoryChange:
+class MemoryChange(Struct):
     """The row changes of one memory; ``reverses`` has, in order, the reverse of each change."""
 
     changes: list[RowChange] = field(default_factory=list)

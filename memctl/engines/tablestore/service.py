@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import isnan
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct, field
 
 # Hide a warning of the SDK for developers: a part of the SDK is not compiled for this Python.
 logging.getLogger("tablestore").addHandler(logging.NullHandler())
@@ -91,8 +92,7 @@ class SearchIndex(NamedTuple):
     keywords: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """A row to write with all of its columns; with ``new``, no row with the key may exist."""
 
     key: Key
@@ -100,8 +100,7 @@ class Put:
     new: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """Columns to write to an existing row; the write fails unless its columns match ``where``."""
 
     key: Key
@@ -109,8 +108,7 @@ class Update:
     where: Columns = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """A row to delete; with ``where``, the row must exist and have these column values."""
 
     key: Key
@@ -127,8 +125,7 @@ class RowFailure(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableSchema:
+class TableSchema(Struct, frozen=True):
     """A table to create: its name, primary key, further columns, and local secondary index.
 
     ``key`` and ``columns`` have the name and type of each column.  Types are type names of the SDK,

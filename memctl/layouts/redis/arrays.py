@@ -16,9 +16,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from memctl.engines.redis.pipeline import ABSENT, WRONG_TYPE, Command, Pipeline, in_thread
 from memctl.errors import BadData, Lost, UsageError
@@ -52,8 +53,7 @@ class _Noted(NamedTuple):
     expires: int | None
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(Struct):
     """A planned repair of a memory.
 
     It has the commands that change the memory, the record, and the number of repairs.

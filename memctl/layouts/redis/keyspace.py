@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from msgspec import Struct, field
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import Pipeline, in_thread
@@ -46,8 +46,7 @@ JAVA_PREFIX = b"agentscope:session:"
 """The beginning of the keys of AgentScope Java, unless an application chose another one."""
 
 
-@dataclass(slots=True)
-class Keyspace:
+class Keyspace(Struct):
     """The layouts of the Redis keys with a prefix, and a few keys of no known layout.
 
     ``foreign`` is the format of a key that memctl recognizes but does not read.

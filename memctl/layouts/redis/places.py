@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from memctl.engines.redis.pipeline import Command, Pipeline
 from memctl.layouts.redis.store import RedisStore
@@ -16,8 +17,7 @@ from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import Rejected
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlace:
+class MemoryPlace(Struct, frozen=True):
     """The place of a memory in Redis: the first of its keys, and the name of the memory."""
 
     key: bytes
@@ -33,8 +33,7 @@ class MemoryPlace:
         return self.key, self.field or b""
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Snapshot):
+class Held(Snapshot, frozen=True):
     """A memory as read from Redis.
 
     ``kept`` is further data that a layout needs in order to write the memory again.
@@ -43,8 +42,7 @@ class Held(Snapshot):
     kept: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageArray:
+class MessageArray(Struct, frozen=True):
     """An array in Redis that holds messages of a memory: a list, or an array in a JSON text."""
 
     key: bytes

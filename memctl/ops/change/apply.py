@@ -11,8 +11,10 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 
 from memctl.errors import Failure
 from memctl.journal.changes import ChangesWriter
@@ -42,8 +44,7 @@ Preparation = Callable[[Store, Sequence[Edit]], Awaitable[None]]
 """Called before the store gets some edits, whose deletions have the deleted texts."""
 
 
-@dataclass(slots=True)
-class ChangeCounts:
+class ChangeCounts(Struct):
     """The numbers of planned or made changes, by kind.
 
     ``memories`` counts changed memories, ``summaries`` changed summaries.  ``marked`` counts
@@ -86,8 +87,7 @@ def _loses_mark(change: Change) -> bool:
     return change.new is not None and bool({*(change.old or ())} - {*change.new})
 
 
-@dataclass(slots=True)
-class ChangeReport:
+class ChangeReport(Struct):
     """The numbers of planned and made changes of a run, and the memories that failed."""
 
     noun: str = "message"

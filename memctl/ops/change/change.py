@@ -12,10 +12,12 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
 from math import inf
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from memctl.errors import BadData, Failure, Loss, Lost, MemctlError, NotFound, Unavailable
 from memctl.journal import runs
@@ -24,7 +26,7 @@ from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Runs
 from memctl.location import Location
 from memctl.machine.concurrency import run_both
-from memctl.machine.spool import scratch
+from memctl.machine.temporary import scratch
 from memctl.model import Edit, MemoryKey
 from memctl.ops.change.apply import (
     MOST_IDS,
@@ -60,8 +62,7 @@ from memctl.storekit.files import temporary_folder
 from memctl.text.numbers import count
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """The options of every run that changes a store.
 
     Without ``backup``, the run cannot be undone.  ``dry_run`` plans and counts without a change.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import aclosing
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.dialects.live import live
 from memctl.dialects.view import Dialect, ToolSide, Unread
@@ -24,8 +26,7 @@ from memctl.store import Store
 from memctl.text.numbers import count
 
 
-@dataclass(slots=True)
-class Consequences:
+class Consequences(Struct):
     """The consequences of a deletion for messages that are not selected.
 
     These are the tool calls of which only the call or only the result is selected, and the messages

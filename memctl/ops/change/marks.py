@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from memctl.errors import UsageError
 from memctl.model import Change, Edit, Page
@@ -20,8 +22,7 @@ from memctl.store import Store, refuse_facts
 Marks = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkChange:
+class MarkChange(Struct, frozen=True):
     """A change of marks: add ``new``, remove ``old``, or with both, replace ``old`` by ``new``."""
 
     new: str | None = None

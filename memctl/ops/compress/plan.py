@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
@@ -50,8 +52,7 @@ def mode_of(store: Store, wanted: CompressMode | None) -> CompressMode:
     return wanted or (CompressMode.MARK if store.features.summaries else CompressMode.MESSAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class CompressOptions:
+class CompressOptions(Struct, frozen=True):
     """The options of a compression.
 
     ::
@@ -121,8 +122,7 @@ class PlannedMessage(NamedTuple):
     at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompressionPlan:
+class CompressionPlan(Struct, frozen=True):
     """The plan for a memory to compress.
 
     The messages with ``MessageStatus.SELECTED`` before position ``cut`` are summarized, except at

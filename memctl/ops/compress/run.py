@@ -17,6 +17,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.view import COMPRESSED, SUMMARY, Dialect
 from memctl.errors import Failure, Lost, MemctlError, Unavailable, UsageError
@@ -63,8 +66,7 @@ class LargestMemory(NamedTuple):
     tokens: int
 
 
-@dataclass(slots=True)
-class CompressReport:
+class CompressReport(Struct):
     """The result of a compression: changes of the store, tokens, requests and costs.
 
     ``before`` and ``after`` are the numbers of tokens of the compressed memories that agents send
@@ -74,13 +76,13 @@ class CompressReport:
     requests that the model answered, with retries.
     """
 
-    changes: ChangeReport = field(default_factory=ChangeReport)
+    changes: ChangeReport = msgspec.field(default_factory=ChangeReport)
     counted_by: str = "estimate"
     summarised: int = 0
     before: int = 0
     after: int = 0
     calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None
     """The cost of the requests; None if prices are unknown."""
     over_budget: int = 0
@@ -140,8 +142,7 @@ READER = "user"
 """The role and the name under which AgentScope passes a summary to a model (``get_memory``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummarizedMemory:
+class SummarizedMemory(Struct, frozen=True):
     """The plan for a memory, with the text of its new summary.
 
     ``put`` is the change that inserts the summary as a message; None with the mode MARK.
@@ -219,8 +220,7 @@ commit are lost if the machine fails.
 """
 
 
-@dataclass(slots=True)
-class SummaryCommitter:
+class SummaryCommitter(Struct):
     """A writer of finished summaries into the store.
 
     ``spool`` has the messages of the memories, ``writer`` writes their changes to the journal.
@@ -369,15 +369,14 @@ REPLY_TOKENS = 500
 """The approximate tokens of a prompt without the conversation, and of a summary."""
 
 
-@dataclass
-class Budget:
+class Budget(Struct):
     """The limit of the cost of a compression, with the reserved costs of unfinished memories."""
 
     limit: float | None
     """In the currency of the summarizer's prices; None sets no limit."""
     summarizer: Summarizer
     parts: ChunkedSummarizer
-    _going_on: dict[int, float] = field(default_factory=dict)
+    _going_on: dict[int, float] = msgspec.field(default_factory=dict)
 
     def estimate(self, case: CompressionPlan) -> Usage:
         """Return the estimated tokens of all requests for a memory; zero without a model."""

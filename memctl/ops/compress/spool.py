@@ -10,13 +10,15 @@ import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Self, cast
 
+from msgspec.structs import replace
+
 from memctl.journal.files import refusals
 from memctl.machine import zstd
-from memctl.machine.spool import ItemSpool, temporary_file
+from memctl.machine.spool import ItemSpool
+from memctl.machine.temporary import temporary_file
 from memctl.ops.compress.plan import CompressionPlan, PlannedMessage
 
 _LEVEL = 1

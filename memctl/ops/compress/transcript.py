@@ -6,7 +6,8 @@ Thinking is left out: AgentScope's formatters do not send it to models, either.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memctl.dialects.view import (
     Block,
@@ -26,8 +27,7 @@ _LONGEST_URL = 200
 _LONGEST_SPEAKER = 200
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptMessage:
+class TranscriptMessage(Struct, frozen=True):
     """A message as text for a summarizer, with the ids of its tool calls and tool results.
 
     ``texts`` has the text of each block, None for a block that is left out.

@@ -12,11 +12,13 @@ from array import array
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from contextlib import closing as closed
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field, structs
 
 from memctl.dialects.conversion import may_have_note, take_extras
 from memctl.dialects.fact import without_vector
@@ -49,8 +51,7 @@ class Precision(Enum):
     VALUE = "value"
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """The number of messages of a memory, with digests that equal memories share.
 
     ``digest`` covers ids, order and marks of the messages.  It also covers their contents, unless
@@ -330,7 +331,7 @@ async def fingerprints(
             hasher.add(entries)
             if page.last:
                 print_ = fingerprint(memory, hasher)
-                found[memory.key] = replace(print_, beginning=beginning, settings=settings)
+                found[memory.key] = structs.replace(print_, beginning=beginning, settings=settings)
     return found
 
 
@@ -352,8 +353,7 @@ time, and the time to expiry starts again in the target.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Comparability:
+class Comparability(Struct, frozen=True):
     """The properties that count in a comparison of a source and a target."""
 
     mark_order: bool = False
@@ -689,8 +689,7 @@ GROUP_MESSAGES = 500_000
 """The approximate number of messages to compare together when differences are named."""
 
 
-@dataclass(slots=True)
-class CompareReport:
+class CompareReport(Struct):
     """The result of a comparison of a left and a right store.
 
     ``same`` and ``different`` count memories that both stores have.  ``missing`` counts memories
@@ -926,7 +925,7 @@ class _Comparison:
         if form is Precision.TEXT:  # the second reading is not counted again
             pages = self._counted(pages)
         return await fingerprints(
-            pages, form, replace(self._sides, extra=None), beginnings=beginnings
+            pages, form, structs.replace(self._sides, extra=None), beginnings=beginnings
         )
 
     async def _counted(self, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:

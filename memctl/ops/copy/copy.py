@@ -20,6 +20,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
+from msgspec import Struct, structs
+
 from memctl.dialects.live import not_read
 from memctl.dialects.view import COMPRESSED, Unread
 from memctl.errors import Failure, UsageError
@@ -88,8 +90,7 @@ async def without_repeats(
             offset += len(entries)
 
 
-@dataclass(frozen=True, slots=True)
-class CopyOptions:
+class CopyOptions(Struct, frozen=True):
     """The options of a copy.
 
     ``on_conflict`` says what happens to a memory that differs in the target.  ``lossy`` drops data
@@ -522,10 +523,10 @@ class _Copy:
         async with aclosing(pages):
             async for page in pages:
                 if page.memory.version is not None:  # the source's version
-                    page = replace(page, memory=replace(page.memory, version=None))
+                    page = structs.replace(page, memory=replace(page.memory, version=None))
                 if not self.options.exact and any(entry.shape for entry in page.messages):
                     entries = [entry._replace(shape="") for entry in page.messages]
-                    page = replace(page, messages=entries)
+                    page = structs.replace(page, messages=entries)
                 key = page.memory.key
                 self._passed[key] = self._passed.get(key, 0) + len(page.messages)
                 if (

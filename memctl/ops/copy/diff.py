@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from memctl.errors import Unavailable
 from memctl.json import jsonio
-from memctl.machine.spool import temporary_file
+from memctl.machine.temporary import temporary_file
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.ops.copy.compare import Difference
 from memctl.selection import Selection

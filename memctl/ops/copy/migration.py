@@ -17,6 +17,8 @@ from contextlib import (
 )
 from dataclasses import KW_ONLY, dataclass, field, replace
 
+from msgspec import Struct
+
 from memctl.dialects.registry import ALL
 from memctl.encryption import read_recipients
 from memctl.errors import Different, Loss, MemctlError, Unavailable, Uninitialised, UsageError
@@ -50,8 +52,7 @@ from memctl.wrappers.rate_limit import RateLimit
 from memctl.wrappers.timeout import Timeout
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """The lag of the target: the amount that the last copy wrote, and its duration in seconds.
 
     ``memories`` and ``messages`` are the numbers of written memories and messages.

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope1 import AGENTSCOPE1
 from memctl.dialects.fact import FACT, dimensions, vector_of
@@ -73,8 +75,7 @@ It also limits the remembered results without a call.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of the checks.
 
     ``max_result`` is the size in bytes above which a tool result is reported.  ``now`` is the
@@ -118,8 +119,7 @@ class Result(NamedTuple):
     is_interrupted: bool
 
 
-@dataclass(slots=True)
-class ExaminedMessage:
+class ExaminedMessage(Struct):
     """The properties of a message that the checks need, and its blocks.
 
     ``fault`` is the reason why AgentScope cannot load or send the message; it is empty for a good
@@ -215,8 +215,7 @@ def _result(index: int, block: ToolResultBlock, dialect: Dialect, large: int) ->
     return Result(index, block.id, block.name, size, hash(said), block.is_interrupted)
 
 
-@dataclass(slots=True)
-class _Examples:
+class _Examples(Struct):
     """The number of messages with a kind of finding, and the ids of the first few."""
 
     count: int = 0
@@ -268,8 +267,7 @@ class _GivenResult(NamedTuple):
     is_apart: bool
 
 
-@dataclass(slots=True)
-class _Exchange:
+class _Exchange(Struct):
     """The tool calls with one id up to a result, and the results up to the next such call."""
 
     calls: list[_MadeCall]
@@ -282,8 +280,7 @@ class _Exchange:
     """The message with the mark ``compressed``, if its result would answer without the mark."""
 
 
-@dataclass(slots=True)
-class MessageRepair:
+class MessageRepair(Struct):
     """The repair of one message.
 
     ``id`` and ``digest`` are the id of the message and a hash of its text when it was examined.
@@ -310,8 +307,7 @@ WAITING = "waiting-call"
 UNMARKED = "compressed-without-summary"
 
 
-@dataclass(slots=True)
-class MemoryRepairs:
+class MemoryRepairs(Struct):
     """The repairs of one memory: of its messages, by their index in the memory."""
 
     messages: dict[int, MessageRepair] = field(default_factory=dict)
@@ -818,8 +814,7 @@ class FactExaminer:
             yield Finding(code, self.key, some.count, tuple(some.ids), some.detail)
 
 
-@dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(Struct):
     """The result of an examination of a store: its findings, in ``faults``."""
 
     kind: str

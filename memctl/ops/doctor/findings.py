@@ -5,8 +5,9 @@ The effects of each finding were read from AgentScope's memories, formatters and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -36,8 +37,7 @@ class RepairMethod(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class FindingKind:
+class FindingKind(Struct, frozen=True):
     """A kind of finding.
 
     ``what`` names the counted objects, in the plural.  ``meaning`` is the effect on the agent or

@@ -12,6 +12,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from memctl.dialects.live import understood
 from memctl.dialects.view import (
     COMPRESSED,
@@ -166,7 +168,7 @@ class RepairPlanner:
                 plan.edit(page, places(store, page))
                 for one in map(hash, (entry.id for entry in plan.left)):
                     (repeated if one in ids else ids).add(one)
-                after.take(replace(page, messages=plan.left))
+                after.take(structs.replace(page, messages=plan.left))
                 if page.last:
                     is_good = is_better(counts, _counts(after)) and plan.put.isdisjoint(repeated)
                     if is_good and after.repairs.codes() == plan.undone:

@@ -7,9 +7,11 @@ import re
 import zipfile
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from msgspec.structs import replace
 
 from memctl.encryption import plain_name
 from memctl.errors import MemctlError, UsageError

@@ -11,11 +11,12 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from memctl.dialects.view import Dialect
 from memctl.errors import Busy, MemctlError, Partial, UsageError
@@ -59,8 +60,7 @@ _STAMP_END = " -->\n"
 _STAMP_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """The last line of a file: which memory the file shows, and in which state.
 
     ``digest`` is a digest of the messages and the summary.  ``first`` and ``last`` are the times of

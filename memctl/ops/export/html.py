@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import IO, Any, NamedTuple, TextIO
 
 from jinja2 import Environment, Template
 from markupsafe import Markup
+from msgspec import Struct
 
 from memctl.dialects.fact import FACT, FactView, without_vector
 from memctl.dialects.live import tags
@@ -29,7 +29,7 @@ from memctl.dialects.view import (
     held,
 )
 from memctl.json import jsonio
-from memctl.machine.spool import end, scratch
+from memctl.machine.temporary import end, scratch
 from memctl.model import NO_MEMORY, MemoryKey, Page, StoredMessage
 from memctl.ops.export.blocks import folded_texts, indented, kind_of, media
 from memctl.ops.export.folder import FolderFormat, IndexedFile, Renderer
@@ -142,8 +142,7 @@ class HtmlFile(PageWriter):
         end(self._body)
 
 
-@dataclass(slots=True)
-class Source:
+class Source(Struct):
     """A store of a page, and what the page has of it.
 
     ``memories`` counts also those that are ``repeated``: equal to memories of stores before.

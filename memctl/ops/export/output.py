@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Self, TextIO
 
 from memctl.encryption import Encryption
 from memctl.errors import NotFound, Unavailable
-from memctl.machine.spool import end, scratch
 from memctl.machine.system import EXHAUSTED
+from memctl.machine.temporary import end, scratch
 from memctl.storekit.encrypted import Sink, encrypted
 from memctl.storekit.files import NewFile, system_errors
 from memctl.storekit.named_file import File

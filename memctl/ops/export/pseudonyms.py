@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
+from msgspec import structs
+
 from memctl.model import Page
 
 
@@ -22,4 +24,4 @@ async def pseudonymous(pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
                 user=f"user {user}" if user else "",
                 session=f"session {session}" if session else "",
             )
-            yield replace(page, memory=replace(page.memory, key=key))
+            yield structs.replace(page, memory=replace(page.memory, key=key))

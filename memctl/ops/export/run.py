@@ -16,6 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
+import msgspec
+from msgspec import Struct, structs
+
 from memctl.dialects.live import understood
 from memctl.encryption import Encryption, plain_name
 from memctl.errors import BadData, Failure, Loss, NotFound, Partial, UsageError
@@ -119,8 +122,7 @@ class ExportOptions:
         return replace(self.encryption, recipients=self.encrypt_to)
 
 
-@dataclass(slots=True)
-class ExportReport:
+class ExportReport(Struct):
     """The result of an export."""
 
     file: str = STDOUT
@@ -128,10 +130,10 @@ class ExportReport:
     shape: Shape = Shape.ARCHIVE
     bytes: int | None = None
     """The size of the written file; None for a folder and for a dry run."""
-    removed: list[str] = field(default_factory=list)
+    removed: list[str] = msgspec.field(default_factory=list)
     """The removed files; in a dry run, the files that would be removed."""
-    copied: CopyReport = field(default_factory=CopyReport)
-    left_out: dict[MemoryKey, Failure] = field(default_factory=dict)
+    copied: CopyReport = msgspec.field(default_factory=CopyReport)
+    left_out: dict[MemoryKey, Failure] = msgspec.field(default_factory=dict)
     """The damaged memories that were left out."""
 
 
@@ -515,7 +517,7 @@ class Export:
         copied, anew = self.report.copied, CopyReport()
         copied.memories, copied.messages = anew.memories, anew.messages
         with _writer_of(self.report.shape)(file, store.dialect) as writer:
-            writer.begin(replace(self.options.cover, clean=self.options.clean))
+            writer.begin(structs.replace(self.options.cover, clean=self.options.clean))
             selected = select_with_places(store, self.where)
             if self.options.cover.pseudonyms:
                 selected = pseudonymous(selected)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from datetime import datetime
 from mimetypes import guess_type
 from typing import Any, TextIO
 from urllib.parse import quote, urlsplit
+
+from msgspec import Struct, field
 
 from memctl.dialects.atif import AGENT, HEAD, VERSION, Digest, memory_note, message_note
 from memctl.dialects.view import (
@@ -47,8 +48,7 @@ _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _Json = dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """A step of a trajectory that may still get tool results."""
 
     source: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TextIO
+
+from msgspec import Struct, field
 
 from memctl.dialects.view import Dialect
 from memctl.machine.system import user_name
@@ -21,8 +22,7 @@ def storable(text: str) -> str:
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
-@dataclass(frozen=True, slots=True)
-class Cover:
+class Cover(Struct, frozen=True):
     """The head of a file for readers.
 
     ``title`` is empty for a title from the names of the memories.  ``selected`` says what was

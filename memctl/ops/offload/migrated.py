@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from memctl.dialects.conversion import Conversion, described
 from memctl.dialects.conversion_path import conversion

@@ -11,9 +11,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
+
+from msgspec import Struct, field
 
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
@@ -50,8 +52,7 @@ from memctl.storekit.edits import Snapshot
 from memctl.text.numbers import count
 
 
-@dataclass(slots=True)
-class Sizes:
+class Sizes(Struct):
     """The number of messages with another text in one memory, with bytes and tokens.
 
     ``before`` and ``after`` are the bytes of the stored JSON.  ``tokens_before`` and
@@ -73,8 +74,7 @@ class Sizes:
         self.tokens_after += other.tokens_after
 
 
-@dataclass(slots=True)
-class RewriteReport:
+class RewriteReport(Struct):
     """The plan of a run: sizes, contents that stay in their messages, and failures, by memory."""
 
     sizes: dict[MemoryKey, Sizes] = field(default_factory=dict)

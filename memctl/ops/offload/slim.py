@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.dialects.view import (
     Block,
@@ -77,8 +78,7 @@ class Blob(NamedTuple):
     linked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Slim:
+class Slim(Struct, frozen=True):
     """A message without its large contents, and these contents."""
 
     text: bytes

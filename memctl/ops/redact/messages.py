@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import repeat
 from typing import ClassVar
 
+from msgspec import structs
+
 from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
 from memctl.journal.runs import Run
@@ -35,7 +37,7 @@ class NotedMessages(RewriteRun):
     def __init__(
         self, record: Run, where: Selection, options: RunOptions, rewriter: Rewriter
     ) -> None:
-        super().__init__(record, where, replace(options, backup=False, must_exist=False))
+        super().__init__(record, where, structs.replace(options, backup=False, must_exist=False))
         self.results: dict[MemoryKey, list[TextResult]] = {}
         self._rewriter = rewriter
 
@@ -97,7 +99,8 @@ class SelectedMessages(NotedMessages):
         new = self._rewritten(summary.encode(), page.memory.key, "summary").decode()
         if new == summary:
             return edit, stays
-        return replace(edit, memory=replace(edit.memory, summary=new), summary=summary), stays
+        memory = replace(edit.memory, summary=new)
+        return structs.replace(edit, memory=memory, summary=summary), stays
 
     def _rewritten(self, text: bytes, key: MemoryKey, part: str) -> bytes:
         if not self._rewriter.is_suspect(text):

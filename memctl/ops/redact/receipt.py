@@ -13,13 +13,12 @@ import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.ops.receipt import RECEIPT_HINT, file_at
@@ -77,8 +76,7 @@ class _Record(_Schema):
     stores: list[StoreEntry]
 
 
-@dataclass(slots=True)
-class Receipt:
+class Receipt(Struct):
     """The receipt of a redaction; ``save`` writes it to its file."""
 
     file: NamedFile

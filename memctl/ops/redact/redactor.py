@@ -11,8 +11,9 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from memctl.json.located import LocatedText, Span, located, spliced
 from memctl.ops.redact.rules import Match, Rules
@@ -52,8 +53,7 @@ IN_KEY = "it is in a key of an object"
 IN_NUMBER = "it is a number"
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """The changes of a JSON text, and what was found in it."""
 
     splices: list[tuple[Span, bytes]] = field(default_factory=list)

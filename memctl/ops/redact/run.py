@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 
 from memctl.errors import BadData, Different, Interrupted, Loss, MemctlError, Partial, UsageError
 from memctl.holds import LIST
@@ -78,8 +78,7 @@ def _not_reached(location: Location) -> list[str]:
     return found
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """The values that were found in a store and in what memctl keeps of it, and those that stay."""
 
     kinds: Counter[str] = field(default_factory=Counter)

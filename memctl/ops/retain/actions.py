@@ -24,9 +24,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memctl.dialects.view import Dialect
 from memctl.errors import Failure, Loss, Unavailable
@@ -47,8 +50,7 @@ from memctl.summarizer import Summarizer
 from memctl.text.numbers import count
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """The counts of a policy's selection, or of an archive.
 
     ``messages`` counts messages, facts or checkpoints, and ``bytes`` their stored size.  ``oldest``
@@ -82,8 +84,7 @@ def add_message(found: Found, dialect: Dialect, message: bytes) -> None:
     found.add(len(message), dialect.moment(time))
 
 
-@dataclass(slots=True)
-class Acted:
+class Acted(Struct):
     """The result of an action on the archives of a policy in one run.
 
     ``left`` is the number of archived memories that stay because they changed meanwhile.  ``runs``
@@ -98,8 +99,7 @@ class Acted:
     receipts: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """The surroundings of an action: the options, the stop and the records of its runs.
 
     ``options`` are those of all policies; each policy has its ``backup``.  ``record`` returns the

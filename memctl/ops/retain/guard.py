@@ -11,9 +11,10 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Self
+
+from msgspec.structs import replace
 
 from memctl.location import Location
 from memctl.model import Change, Edit, MemoryKey, StoredMessage

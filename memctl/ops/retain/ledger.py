@@ -8,9 +8,10 @@ archive of a killed run.  memctl never removes an archive, whatever the ledger s
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from memctl.journal.files import new_folder, refusals
 from memctl.journal.lines import sealed, unsealed
@@ -26,8 +27,7 @@ because the run was killed before; it could not be read, and a later run needed 
 acted on another."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(Struct, frozen=True):
     """A line of the ledger: an event of the archive of a policy."""
 
     event: str

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from memctl.encryption import is_encrypted, read_identities, read_recipients
 from memctl.errors import (
@@ -63,8 +65,7 @@ PENDING, if a signal came before the policy was reached; STOPPED, if it came whi
 carried out."""
 
 
-@dataclass(slots=True)
-class PolicyTask:
+class PolicyTask(Struct):
     """A policy in a run of retention, with its store, its state and its results.
 
     ``found`` is what the policy selects, ``archive`` the label of the new archive, and ``resumed``

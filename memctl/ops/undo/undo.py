@@ -22,6 +22,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct, structs
+
 from memctl.dialects.registry import DIALECTS
 from memctl.errors import BadData, Failure
 from memctl.journal import runs
@@ -79,7 +82,7 @@ async def plan_undo(
                 if edit.offset == 0:
                     note = notes(edit.memory.key)
                     shared_ids = frozenset(note.shared_ids)
-                    yield replace(edit, before=note.before, shared_ids=shared_ids)
+                    yield structs.replace(edit, before=note.before, shared_ids=shared_ids)
                 else:
                     yield edit
         if done is not None:
@@ -256,7 +259,9 @@ class _RunEffect:
             else:
                 self._stays, self._behind = one.id, behind
         memory = replace(page.memory, owner=self._owner)
-        return replace(page, memory=memory, messages=messages, anchors=anchors, indexes=indexes)
+        return structs.replace(
+            page, memory=memory, messages=messages, anchors=anchors, indexes=indexes
+        )
 
     def _is_added(self, id: str, at: int) -> bool:
         """Return whether the run added the next message with this id, which is at index ``at``."""
@@ -271,7 +276,7 @@ class _RunEffect:
     def placed(self, edit: Edit) -> Edit:
         """Return the edit without ``at`` and ``to`` for messages with unique ids."""
         changes = [one if self._shares_its_id(one) else _unplaced(one) for one in edit.changes]
-        return replace(edit, changes=changes)
+        return structs.replace(edit, changes=changes)
 
     def _shares_its_id(self, change: Change) -> bool:
         return change.id in self._shared or change.after in self._shared_anchors
@@ -372,8 +377,7 @@ def _misfit(id: str, wanted: list[str | None], there: list[str | None]) -> str:
     return f"the marks of the message {id!r} changed since"
 
 
-@dataclass(slots=True)
-class _SharedId:
+class _SharedId(Struct):
     """The messages that share an id: how many the run changed, and how many are present.
 
     ``put`` are the recorded indexes of the messages that the run inserted, ``stayed`` is how many
@@ -388,13 +392,12 @@ class _SharedId:
     """The number of messages with the id that were passed to ``added``."""
 
 
-@dataclass(slots=True)
-class _Replaced:
+class _Replaced(Struct):
     """Digests of the messages with one id: before the run, after the run, and at present."""
 
-    old: Counter[bytes] = field(default_factory=Counter)
-    new: Counter[bytes] = field(default_factory=Counter)
-    now: Counter[bytes] = field(default_factory=Counter)
+    old: Counter[bytes] = msgspec.field(default_factory=Counter)
+    new: Counter[bytes] = msgspec.field(default_factory=Counter)
+    now: Counter[bytes] = msgspec.field(default_factory=Counter)
 
 
 async def _compare_replaced(store: Store, path: Path, cases: dict[MemoryKey, _RunEffect]) -> None:
@@ -652,7 +655,7 @@ def _summarised(edit: Edit, cases: dict[MemoryKey, _RunEffect]) -> Edit:
     old, new = cases[edit.memory.key].summary
     if new is None:
         return edit
-    return replace(edit, memory=replace(edit.memory, summary=old), summary=new)
+    return structs.replace(edit, memory=replace(edit.memory, summary=old), summary=new)
 
 
 @dataclass(eq=False)

@@ -13,8 +13,9 @@ import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from memctl.engines.tablestore.rows import IndexedRow, MemoryChange, RowIndex, change_memories
 from memctl.engines.tablestore.service import (

@@ -14,12 +14,13 @@ import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2, default_payload, default_state
 from memctl.errors import BadData, Failure, Lost, UsageError

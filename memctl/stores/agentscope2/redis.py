@@ -10,12 +10,13 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from itertools import compress
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2
@@ -81,8 +82,7 @@ _LOG_ALONE = '{"record": false}'
 _MADE_AGENT = f"{MADE} agent "
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
+class StoredSession(Struct, frozen=True):
     """The contents of a session's Redis keys, without the texts of its messages."""
 
     record: dict[str, Any] | None

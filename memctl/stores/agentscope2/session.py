@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.dialects.agentscope2 import (
     DEFAULT_AGENT,
@@ -101,8 +102,7 @@ class NotASession(ValueError):
     """Stored data or a ``Memory.extra`` does not describe a session of AgentScope 2.x."""
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """A session of AgentScope 2.x without its message log.
 
     ``payload`` has no state.  ``state`` has neither context nor summary.

@@ -13,10 +13,12 @@ import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import compress, pairwise
 from typing import Any
+
+from msgspec import field, structs
 
 from memctl.dialects.agentscope2 import AGENTSCOPE2, CREATED, DEFAULT_AGENT
 from memctl.engines.sql.connection import AsyncConnection
@@ -169,8 +171,7 @@ def comes_after(id: str, last: str) -> bool:
     return id > last and bool(_PLAIN.fullmatch(id) and _PLAIN.fullmatch(last))
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Snapshot):
+class Held(Snapshot, frozen=True):
     """A stored session: its messages, and the rest of it."""
 
     session: Session = field(default_factory=Session)
@@ -230,7 +231,7 @@ class SqlAgentscope2Store(RowStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
-        self.features = replace(self.features, parallel=self.database.parallel)
+        self.features = structs.replace(self.features, parallel=self.database.parallel)
         self._agent = agent_of(location)
 
     async def prepare(self) -> None:
@@ -419,7 +420,7 @@ class SqlAgentscope2Store(RowStore):
 
     def fitted(self, edit: Edit, there: Snapshot) -> Edit:
         changes = in_log_order(edit.changes, [one.id for one in there.messages])
-        return replace(edit, changes=changes)
+        return structs.replace(edit, changes=changes)
 
     def changed_rows(
         self, key: MemoryKey, rows: Rows, there: Snapshot, new: Snapshot, undone: str | None

@@ -11,9 +11,10 @@ Sources in agentscope-java of 22 August 2026: ``RedisAgentStateStore.java`` and
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import compress
+
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.sql.connection import AsyncConnection

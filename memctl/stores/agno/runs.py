@@ -18,10 +18,12 @@ agno 3.1.10.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
@@ -52,8 +54,7 @@ _KEPT = frozenset(
 _OWNER = ("session_id", "user_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run of Agno, the row of a turn in the table ``agno_runs``.
 
     ``columns`` are all columns except ``run_id``, ``session_id`` and ``run_data``.  ``data`` is

@@ -15,12 +15,13 @@ import json
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from math import inf
 from typing import Any
 
+from msgspec import field
+from msgspec.structs import replace
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -81,8 +82,7 @@ _AGENT = "agent"
 _MIGRATE = "MigrationManager(db).up()"
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Snapshot):
+class Held(Snapshot, frozen=True):
     """A stored session of Agno."""
 
     session: dict[str, Any] = field(default_factory=dict)

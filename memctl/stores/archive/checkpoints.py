@@ -17,10 +17,11 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec import Struct, field
 
 from memctl.errors import BadData
 from memctl.json import jsonio
@@ -38,8 +39,7 @@ _CHECKPOINT = b'{"table":"checkpoints",'
 _FIRST_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What an archive of checkpoints holds."""
 
     created: str

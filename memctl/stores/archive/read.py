@@ -6,9 +6,10 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from memctl import encryption
 from memctl.dialects.agentscope1 import AGENTSCOPE1
@@ -218,8 +219,7 @@ def uncut(lines: list[bytes | bytearray]) -> bytes | memoryview:
 _HEADER_BYTES = 64 * 1024
 
 
-@dataclass(slots=True)
-class ArchiveContents:
+class ArchiveContents(Struct):
     """The contents of an archive: the header, and the number of messages of each memory."""
 
     header: dict[str, Any] = field(default_factory=dict)

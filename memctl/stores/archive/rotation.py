@@ -9,10 +9,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from memctl.encryption import plain_name
 from memctl.engines.objects.address import is_object
@@ -52,8 +53,7 @@ _PERIODS: dict[str, Period] = {
 _KEEP = re.compile(r"([a-z]+):([1-9][0-9]{0,5})")
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """The rules for the files to keep, as pairs of a kind of period and a number.
 
     For ``("daily", 7)``, the newest file of each of the last seven days with a file is kept.

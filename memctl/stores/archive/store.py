@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from threading import Lock
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from memctl.dialects.view import Dialect
 from memctl.encryption import EXTENSION, is_encrypted, plain_name, read_recipients
 from memctl.errors import MemctlError, Unavailable
 from memctl.location import Location
 from memctl.machine.concurrency import in_thread
-from memctl.machine.spool import temporary_file
+from memctl.machine.temporary import temporary_file
 from memctl.model import (
     Edit,
     Embedding,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import IO
 
+from msgspec import Struct
+
 from memctl.errors import BadData, Failure
 from memctl.location import visible
-from memctl.machine.spool import end, scratch
+from memctl.machine.temporary import end, scratch
 from memctl.model import (
     PAGE_BYTES,
     Edit,
@@ -132,8 +134,7 @@ class NewArchive(ArchiveUpdate):
         self.after = {result.key: result.written for result in self.results if not result.failure}
 
 
-@dataclass(slots=True)
-class SpooledMemory:
+class SpooledMemory(Struct):
     """A memory with new messages, which are in the spool file from ``start`` to ``end``."""
 
     memory: Memory

@@ -19,6 +19,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
+from msgspec import structs
+
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.langchain import LANGCHAIN
 from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text
@@ -107,7 +109,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
         self._summary = location.options.get("summary", "")
         """The channel with the summary of the messages; empty if the user names none."""
         if self._summary:
-            self.features = replace(self.features, summaries=True)
+            self.features = structs.replace(self.features, summaries=True)
             self.dialect = copy(LANGCHAIN)
             self.dialect.holds_summary = True
         self._takes_threads = False

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memctl.dialects.agentscope import CONTENT, string
 from memctl.dialects.openai_agents import OPENAI_AGENTS
@@ -137,8 +139,7 @@ CREATE INDEX IF NOT EXISTS idx_turn_usage_session_turn
 """
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """A message in a branch: a row of ``message_structure``, joined with a row of messages."""
 
     item: Any
@@ -203,8 +204,7 @@ class Row:
         return jsonio.compact({_SHAPE: about + more}).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Snapshot):
+class Held(Snapshot, frozen=True):
     """A stored branch with its rows."""
 
     rows: list[Row] = field(default_factory=list)

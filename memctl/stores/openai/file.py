@@ -12,9 +12,10 @@ With the option ``clean`` of the location, the store writes such lines.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from memctl.dialects.openai import KEY, OPENAI
 from memctl.errors import BadData, Failure, NotFound

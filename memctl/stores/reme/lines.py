@@ -12,10 +12,12 @@ import stat
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
@@ -55,8 +57,7 @@ _Placed = tuple[int, bytes]
 """A line number and the new line to write there."""
 
 
-@dataclass(slots=True)
-class _Workspace:
+class _Workspace(Struct):
     """A workspace: the lines of its file, and the facts in the lines.
 
     ``numbers`` has the number of the last line of each fact, by id of the fact, and ``earlier`` the

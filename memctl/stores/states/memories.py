@@ -9,7 +9,8 @@ of an application's modules under names that the application chooses).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from memctl.errors import BadData
 from memctl.json.document import DEPTH, LARGE, Cursor, TrailingData
@@ -30,8 +31,7 @@ _IDENTIFYING_KEYS = AUTHOR | {CONTENT}
 """Of these keys, a memory without a summary has only ``content``; a message has all."""
 
 
-@dataclass(slots=True)
-class MemoryPart:
+class MemoryPart(Struct):
     """A memory in the JSON document of a session.
 
     ``span`` has the bytes of the memory's object.  ``content`` has the bytes of its list of
@@ -62,8 +62,7 @@ class MemoryPart:
         return "null" if not self.text and self.summary.end - self.summary.start == 4 else ""
 
 
-@dataclass(slots=True)
-class InsertionPoint:
+class InsertionPoint(Struct):
     """The place in a document at which a memory is to be inserted at a path.
 
     ``steps`` is the path of the innermost object that exists on the way, ``span`` its bytes.
@@ -77,8 +76,7 @@ class InsertionPoint:
     blocked: bool
 
 
-@dataclass(slots=True)
-class DocumentIndex:
+class DocumentIndex(Struct):
     """The memories of a document, by path.
 
     ``place`` is the place for a memory at the path ``wanted`` that ``find`` was given; None if the
@@ -148,8 +146,7 @@ def _member_span(cursor: Cursor, steps: Steps) -> Span | None:
     return found
 
 
-@dataclass(slots=True)
-class _OpenObject:
+class _OpenObject(Struct):
     """A JSON object whose members are being read."""
 
     steps: Steps

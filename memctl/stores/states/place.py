@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from memctl.errors import Failure
 from memctl.location import Location
@@ -21,8 +22,7 @@ DEFAULT_PATH = "memory"
 ``load_session_state(..., memory=InMemoryMemory())`` gives it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedDocument:
+class OwnedDocument(Struct, frozen=True):
     """A session's document, with its user and session as ``owner``.
 
     ``bare`` has the user and session for the case that the whole document is a memory, if they

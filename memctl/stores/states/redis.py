@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple, Self
 
+from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan

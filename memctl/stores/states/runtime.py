@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 
 from redis.exceptions import ResponseError
@@ -33,8 +32,7 @@ LATEST = "latest"
 """The path of the round with the highest number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round(OwnedDocument):
+class Round(OwnedDocument, frozen=True):
     """The document with the state of one round of a session.
 
     ``name`` is the number of the round.  ``several`` is True if the session has other rounds.

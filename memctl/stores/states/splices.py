@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memctl.errors import Failure
 from memctl.json import jsonio
@@ -20,8 +21,7 @@ from memctl.stores.states.memories import (
 BETWEEN = b", "
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(Struct, frozen=True):
     """The replacement of the bytes of a document from ``start`` to ``end`` by ``text``.
 
     If ``stream`` is True, the new messages follow ``text``, and ``tail`` follows the new messages.
@@ -34,8 +34,7 @@ class Splice:
     tail: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class RewritePlan:
+class RewritePlan(Struct, frozen=True):
     """The splices that write one memory into a document.
 
     ``first`` is True if the new messages begin their list.  ``deleted`` is the number of messages

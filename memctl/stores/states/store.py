@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memctl.errors import BadData, Failure
 from memctl.layouts import foreign
@@ -24,8 +26,7 @@ _SMALLEST = len("{ }")
 """The size of an empty object, which is not reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMemory:
+class FoundMemory(Struct, frozen=True):
     """A selected memory, found in a document."""
 
     memory: Memory

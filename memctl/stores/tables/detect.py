@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import (
     ARRAY,
     JSON,
@@ -112,8 +112,7 @@ _SUMMARY = ("is_summary", "summary")
 _NAMED_VALUES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A table that seems to hold messages, with the store options that read the table.
 
     ``layout`` is the preset of a framework, or ``table`` with ``columns``, the columns by role.

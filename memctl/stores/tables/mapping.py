@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container
 from collections.abc import Mapping as Map
-from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import (
     MetaData,
 )
@@ -46,8 +47,7 @@ NOW = object()
 """A placeholder for the time of writing as the value of a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTable:
+class SessionTable(Struct, frozen=True):
     """A table with a row for each session, user or application.
 
     ``names`` maps ``session``, ``user`` and ``app`` to the columns that name a row.  ``values``
@@ -61,8 +61,7 @@ class SessionTable:
     """The column with a JSON state, which ``Memory.extra`` holds; empty without such a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(Struct, frozen=True):
     """The meaning of the columns of a table with a row for each message.
 
     ::

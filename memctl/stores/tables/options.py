@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as Map
-from dataclasses import replace
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from memctl.dialects.langchain import LangChainJs
 from memctl.dialects.rows import (

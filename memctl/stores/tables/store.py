@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import structs
 from sqlalchemy import ARRAY, Connection, Integer, MetaData, Uuid, insert, inspect, select
 
 from memctl.engines.sql.columns import TimeFormat, columns_of, filled_zone, find_unrestorable
@@ -73,7 +74,7 @@ class TableStore(SqlStore):
         super().__init__(location, mode)
         self.mapping = mapping_of(location.options)
         self.dialect = self.mapping.dialect
-        self.features = replace(
+        self.features = structs.replace(
             self.features,
             empty=self.mapping.keeps_state,
             duplicate_ids=not self.mapping.unique_ids,
@@ -186,7 +187,7 @@ class TableStore(SqlStore):
             self._codec.mapping = self.mapping = await self._only_app()
         self._sessions = Sessions(self._codec, self.database)
         self._rows = TableRows(self.database, self._codec, self._sessions)
-        self.features = replace(
+        self.features = structs.replace(
             self.features,
             columns=self._codec.extra_columns,
             filled_columns=self._codec.filled_columns,
@@ -247,7 +248,7 @@ class TableStore(SqlStore):
         if names:
             options = self.location.options | {"app": names[0]}
             self.location = replace(self.location, options=options)
-        return replace(mapping, app_name=names[0] if names else "")
+        return structs.replace(mapping, app_name=names[0] if names else "")
 
     async def _learn(self, columns: TableColumns) -> None:
         """Read the format of times from a row, and check that the order of rows is unique.
@@ -267,7 +268,7 @@ class TableStore(SqlStore):
                 if found and str(found[0][0]).isupper():
                     self.dialect = copy(mapping.dialect)
                     self.dialect.capitals = True
-                    mapping = replace(mapping, dialect=self.dialect)
+                    mapping = structs.replace(mapping, dialect=self.dialect)
                     self._codec.mapping = self.mapping = mapping
             time = mapping.columns.get("time")
             if time is not None:
@@ -338,7 +339,7 @@ class TableStore(SqlStore):
         texts = [one for (one,) in rows if isinstance(one, str)]
         if texts and all(one[:1] in '"[{' and parse_json(one) is not NOT_JSON for one in texts):
             codec.is_json = True
-        self.features = replace(self.features, asks_encoding=not texts)
+        self.features = structs.replace(self.features, asks_encoding=not texts)
 
     def _require_key(self) -> None:
         if not self._codec.columns.key:

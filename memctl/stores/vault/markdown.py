@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 import yaml
+from msgspec import Struct
 
 RECORD = "memctl"
 """The field of the frontmatter for the data of an imported fact that Markdown cannot hold."""
@@ -21,8 +21,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[ ,./_-]+[A-Za-z0-9]+)+\.?")
 """The texts that need no quotes in YAML."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """The text of a Markdown file, split into ``front`` and ``body``.
 
     ``front`` is the frontmatter with the fences and the empty lines after them, or an empty text.

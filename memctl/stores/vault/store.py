@@ -14,12 +14,13 @@ import json
 import os
 import unicodedata
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from memctl.dialects.fact import FACT, build, without_vector
 from memctl.errors import BadData

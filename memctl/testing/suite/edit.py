@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.testing import samples

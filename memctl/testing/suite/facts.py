@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from memctl.dialects.fact import FACT, build, dimensions, vector_of
 from memctl.model import Change, Edit, Memory, MemoryKey, StoredMessage, WriteMode, WriteResult

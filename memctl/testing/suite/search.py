@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
@@ -144,8 +144,7 @@ QUERIES = (
 """Queries whose syntax or size may make a search service fail."""
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(Struct, frozen=True):
     """A store location with searchable messages, and the memories written there."""
 
     place: Place

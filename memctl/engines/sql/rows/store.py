@@ -16,6 +16,8 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from msgspec import structs
+
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Contended, RejectedValue, damage, is_text, shown_name
 from memctl.engines.sql.executor import BATCH_MESSAGES, Executor, erase_memories
@@ -155,7 +157,7 @@ class RowStore(SqlStore):
         except VersionChanged:
             raise Rejected(CHANGED.code, CHANGED.message) from None
         if mode is WriteMode.ADD and there.exists:
-            new = replace(new, memory=replace(new.memory, extra=there.memory.extra))
+            new = structs.replace(new, memory=replace(new.memory, extra=there.memory.extra))
         gone = len(there.messages) if mode is WriteMode.REPLACE else 0
         found, before = self.changed_rows(key, rows, there, new, None)
         return found, WriteResult(key, len(small.entries), gone, before=before)
@@ -562,7 +564,7 @@ class RowChanges(Executor[Any, Any]):
         store, failure = self._store, self._store.name_refusal(task.memory.key)
         if isinstance(task, Small):
             return failure or store.refusal(task.entries)
-        return failure and replace(failure, code=_code(task, failure.code))
+        return failure and structs.replace(failure, code=_code(task, failure.code))
 
     async def commit_alone(
         self, connection: AsyncConnection, batch: list[Small | Edit]
@@ -691,7 +693,7 @@ def _without_noted(task: Small | Edit) -> tuple[Small | Edit, Noted]:
     if isinstance(task, Small):
         return task, {}
     before, noted = without_noted(task.before)
-    return replace(task, before=before), noted
+    return structs.replace(task, before=before), noted
 
 
 def _measure(listed: Listed) -> tuple[int, int]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database
@@ -31,8 +32,7 @@ FILLED: Any = type("Filled", (), {"__repr__": lambda _: "FILLED"})()
 """The value of a column of a new row that the database fills by its default."""
 
 
-@dataclass(frozen=True)
-class RowTable:
+class RowTable(Struct, frozen=True):
     """A table of a layout.
 
     ``columns`` are the columns to read and write; the first ones are ``key``, the primary key.

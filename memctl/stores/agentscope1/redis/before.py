@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Set
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from memctl.engines.redis.pipeline import ABSENT, Command, Pipeline
 from memctl.engines.redis.text import decode, encode
@@ -32,8 +33,7 @@ _TOLERANCE = 1000
 """Expiries that differ by less, in milliseconds, count as equal: they were set together."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBefore:
+class MemoryBefore(Struct, frozen=True):
     """The parts of a memory before a change that the reverse of the change would not restore.
 
     ``index`` has the names in ``marks_index``; None if no lists are recorded.

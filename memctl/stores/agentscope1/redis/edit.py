@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, PackedCommands, Pipeline
 from memctl.engines.redis.text import decode, encode

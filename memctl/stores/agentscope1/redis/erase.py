@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pipeline, scan
 from memctl.layouts.redis.keys import MARK, MARKS_INDEX, MESSAGES, PAYLOAD, STATE, Keys
@@ -34,8 +35,7 @@ class OwnedKey(NamedTuple):
     key: bytes
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(Struct):
     """The keys of a session, except payloads, and the number of payloads."""
 
     memory: MemoryKey

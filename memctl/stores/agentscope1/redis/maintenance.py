@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import (
@@ -307,8 +307,7 @@ class Checker:
         return next((key for key in readings if self._where.has_key(key)), None)
 
 
-@dataclass(slots=True)
-class Sample:
+class Sample(Struct):
     """Counts names, and keeps the first few names as examples."""
 
     count: int = 0
@@ -405,8 +404,7 @@ def _marks(snapshot: MemorySnapshot) -> Iterator[Finding]:
 # Repairing
 
 
-@dataclass(frozen=True, slots=True)
-class RepairPlan:
+class RepairPlan(Struct, frozen=True):
     """A planned repair: its size, the records to note before it, and its commands.
 
     The keys that it depends on are watched.

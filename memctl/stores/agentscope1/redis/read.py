@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
+from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import WRONG_TYPE, Pacer, Pipeline

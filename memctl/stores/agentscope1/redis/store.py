@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from memctl.engines.redis.pipeline import Command, Pipeline, in_thread, items_in_thread, scan
 from memctl.engines.redis.text import decode, encode_or_none

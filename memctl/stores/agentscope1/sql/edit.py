@@ -12,8 +12,10 @@ from collections.abc import (
     Set,
 )
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import retry_while_locked
@@ -607,8 +609,7 @@ class Insertion(NamedTuple):
     messages: list[StoredMessage]
 
 
-@dataclass
-class ResolvedChanges:
+class ResolvedChanges(Struct):
     """The changes of a memory as changes of rows."""
 
     deleted: list[str] = field(default_factory=list)
@@ -741,8 +742,7 @@ class MessageName(NamedTuple):
     id: str
 
 
-@dataclass
-class SessionScan:
+class SessionScan(Struct):
     """The positions of the messages in the session of a memory.
 
     ``has_other_ids`` is True if row ids of the memory do not begin with ``{user}-{session}-``.

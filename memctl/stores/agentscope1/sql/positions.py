@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 
 class InsertRun(NamedTuple):
@@ -30,8 +31,7 @@ class Shift(NamedTuple):
     by: int
 
 
-@dataclass
-class PositionAllocator:
+class PositionAllocator(Struct):
     """Chooses indexes for new messages in a session.
 
     ``own`` are the sorted indexes of the memory, ``others`` the sorted indexes of other users in

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from memctl.engines.sql.database import is_text
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
 from memctl.engines.sql.store import SqlStore
@@ -63,7 +65,7 @@ class SqlMemoryStore(SqlStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode, make_tables)
-        self.features = replace(self.features, parallel=self.database.parallel)
+        self.features = structs.replace(self.features, parallel=self.database.parallel)
         self._other: str | None = None
         """The layout of the tables; None for the layout of AgentScope 1.x's memory."""
 
