@@ -2,17 +2,21 @@
 
 The file is NDJSON, compressed by zstd, and complete before the store is changed::
 
-    {"memctl":"changes","version":1}
+    {"memctl":"changes","version":2}
     {"memory":{"user":"u","session":"s","ttl":60.0,"summary":["old","new"]}}
     {"change":{"id":"a","old":["hint"],"new":null,"after":"b","index":3,"message":true}}
     {...the message as it was stored...}
-    {"end":{"memories":1,"changes":1}}
+    {"added":{"ids":["c","d"],"marks":[["hint"],[]],"indexes":[4,5]}}
+    {"end":{"memories":1,"changes":3}}
 
 If ``message`` is true, the next line holds the message without line breaks (see
 ``jsonio.in_one_line``): the removed or the inserted message.  ``at`` and ``to`` are present if ids
 may repeat.  ``was`` and ``shape`` are present if the store has its own form of the message (see
 ``Change``).  A memory may have ``part``, ``extra`` and ``place``.  ``before`` and ``shared_ids``
 belong to the edits of an undo (see ``Edit``).
+
+``added`` are messages that a copy adds to the end of the memory.  ``marks`` is absent if no message
+has marks, ``indexes`` if none has a position.  Version 1 has no such lines.
 
 A file without the last line is incomplete.
 
@@ -30,9 +34,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from io import BytesIO
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -40,11 +45,12 @@ from memctl.errors import BadData
 from memctl.journal.files import new_file, refusals, sync_folder
 from memctl.json import jsonio
 from memctl.machine import zstd
-from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey
+from memctl.model import LARGEST_MESSAGE, Change, Edit, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
 from memctl.storekit.texts import Rewriter, TextResult
 
-VERSION = 1
+VERSION = 2
+_READABLE = (1, VERSION)
 UNFINISHED = ".part"
 """The suffix of a file of changes that is not complete."""
 _OPTIONS: dict[int, int] = {
@@ -92,10 +98,10 @@ class ChangesWriter:
             self._frame = zstd.ZstdCompressor(options=_OPTIONS)
             self._write([jsonio.dumps(header)])
 
-    def add(self, edit: Edit, *, whole: bool = False) -> None:
-        """Append the changes of an edit.
+    def add(self, edit: Edit, added: Sequence[StoredMessage] = (), *, whole: bool = False) -> None:
+        """Append the changes of an edit, and the messages ``added`` to the end of the memory.
 
-        ``whole`` is True if its first changes replace all earlier ones of the memory.
+        ``whole`` is True if these replace all earlier changes of the memory.
         """
         lines: list[bytes] = []
         if edit.offset == 0:
@@ -111,7 +117,9 @@ class ChangesWriter:
                 )
             if change.message:
                 lines.append(jsonio.in_one_line(change.message))
-        self.changes += len(edit.changes)
+        if added:
+            lines.append(jsonio.dumps({"added": _added_record(added)}))
+        self.changes += len(edit.changes) + len(added)
         with refusals(self._part):
             self._write(lines)
 
@@ -350,7 +358,7 @@ def _edits(
     header = jsonio.loads(next(lines, b"null"))
     if not isinstance(header, dict) or header.get("memctl") != "changes":
         raise ValueError("it is not a file of changes")
-    if header.get("version") != VERSION:
+    if header.get("version") not in _READABLE:
         raise ValueError(f"unknown version {header.get('version')}")
     page: _Page | None = None
     counts = True
@@ -369,6 +377,14 @@ def _edits(
                 yield page.take(last=False)
             page.add(make(change, text))
             del text  # the page alone holds a large message
+            continue
+        if "added" in record and page is not None:
+            for change in _added(record["added"]):
+                changes += 1
+                if counts and page.full:
+                    yield page.take(last=False)
+                if counts:
+                    page.add(change)
             continue
         if page is not None and counts:
             yield page.take(last=True)
@@ -468,6 +484,24 @@ def _change_record(change: Change) -> dict[str, Any]:
     if change.message:
         record["message"] = True
     return record
+
+
+def _added_record(messages: Sequence[StoredMessage]) -> dict[str, Any]:
+    ids, _, marks, indexes, _ = zip(*messages, strict=True)
+    record: dict[str, Any] = {"ids": ids}
+    if any(marks):
+        record["marks"] = marks
+    if indexes.count(None) < len(indexes):
+        record["indexes"] = indexes
+    return record
+
+
+def _added(record: dict[str, Any]) -> Iterator[Change]:
+    ids = record["ids"]
+    marks = record.get("marks", repeat((), len(ids)))
+    indexes = record.get("indexes", repeat(None, len(ids)))
+    for id, labels, index in zip(ids, marks, indexes, strict=True):
+        yield Change(id, None, tuple(labels), b"", None, index)
 
 
 def _change(record: dict[str, Any], message: bytes) -> Change:

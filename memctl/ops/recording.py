@@ -13,7 +13,7 @@ from memctl.journal.changes import ChangesWriter
 from memctl.journal.retention import Retention
 from memctl.journal.runs import Journal, Run, Runs, record_found
 from memctl.location import Location
-from memctl.model import Change, Edit, Memory, MemoryKey, Page, WriteResult
+from memctl.model import Edit, Memory, MemoryKey, Page, WriteResult
 from memctl.ops.report import CopyReport
 from memctl.registry import make_store
 from memctl.selection import Selection
@@ -100,18 +100,22 @@ class Recording:
             self._note_refused()
             if self._follows:
                 summary = self._begins(page, summary=summary, whole=whole)
-        changes = [
-            Change(message.id, None, message.marks, b"", None, message.position)
-            for message in page.messages
-        ]
         new = page.memory.summary if summary else None
         memory = Memory(key, new or None, place=page.memory.place, owner=page.memory.owner)
-        edit = Edit(memory, changes, self._count, page.last, "")
-        self._writer.add(edit, whole=whole and self._follows)
-        self._writer.flush()
-        self._count += len(changes)
+        edit = Edit(memory, [], self._count, page.last, "")
+        self._writer.add(edit, page.messages, whole=whole and self._follows)
+        self._count += len(page.messages)
         self._open = not page.last
         self._expected = key, page.offset + len(page.messages)
+
+    def flush(self) -> None:
+        """Make sure that the record survives a kill of the process, before the target is changed.
+
+        Raises:
+            Unavailable: as ``adds``.
+        """
+        assert self._writer is not None
+        self._writer.flush()
 
     def _begins(self, page: Page, *, summary: bool, whole: bool) -> bool:
         """Note the first page of a memory; return whether the run adds the summary.

@@ -337,7 +337,7 @@ def test_undo_record_says_what_went(run: Run, filled: str) -> None:
     with zstd.ZstdFile(path) as file:
         text = file.read()
     first, *rest = map(json.loads, text.splitlines())
-    assert first == {"memctl": "changes", "version": 1}
+    assert first == {"memctl": "changes", "version": 2}
     assert rest[0]["memory"]["user"]
     assert rest[1]["change"]["new"] is None
     assert rest[2]["id"] == rest[1]["change"]["id"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Set
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -512,7 +512,8 @@ class _Copy:
         A stop ends the copy after the current memory.  If the target makes all memories durable
         together, a stop cancels the copy instead.
         """
-        written = write(self.target, self._track(pages, mode), mode, self.options.jobs)
+        before = None if self.recorder is None else self.recorder.flush
+        written = write(self.target, self._track(pages, mode), mode, self.options.jobs, before)
         with self.stop.cooperative_while(when=not self.target.features.commits_at_end):
             async with aclosing(written) as results:
                 async for result in results:
@@ -827,18 +828,22 @@ _ROOM = 2 * PAGE_BYTES
 
 
 async def write(
-    target: Store, pages: AsyncGenerator[Page], mode: WriteMode, jobs: int = 1
+    target: Store,
+    pages: AsyncGenerator[Page],
+    mode: WriteMode,
+    jobs: int = 1,
+    before: Callable[[], None] | None = None,
 ) -> AsyncGenerator[WriteResult]:
     """Write the pages to the target while the next pages are read; yield the results.
 
     ``jobs`` is the number of writers; a target without ``Features.parallel`` has only one.  All
-    memories of a session have the same writer.
+    memories of a session have the same writer.  ``before`` is called before pages go to a writer.
 
     Raises:
         MemctlError: reading or writing failed; memories with a yielded result are durable.
     """
     writers = jobs if target.features.parallel else 1
-    parcels = [_Parcels() for _ in range(writers)]
+    parcels = [_Parcels(before) for _ in range(writers)]
     results: Queue[WriteResult] = Queue()
     tasks = [asyncio.create_task(_pump(pages, parcels))]
     tasks += [asyncio.create_task(_work(target, one, mode, results)) for one in parcels]
@@ -860,7 +865,8 @@ class _Parcels:
     If the queue is empty, a page is sent alone at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None] | None) -> None:
+        self._before = before
         self.queue: Queue[list[Page]] = Queue(_ROOM)
         self._pages: Group[Page] = Group(PAGE_BYTES // 2)
 
@@ -873,6 +879,8 @@ class _Parcels:
         """Put the collected pages into the queue."""
         size = self._pages.size
         if pages := self._pages.take():
+            if self._before is not None:
+                self._before()
             await self.queue.put(pages, size)
 
     async def pages(self) -> AsyncGenerator[Page]:
