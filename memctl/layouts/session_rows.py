@@ -412,26 +412,20 @@ class SessionRowsStore(RowStore):
     # Folders that have moved
 
     async def find_project(self, move: ProjectMove) -> FoundProject:
-        found = FoundProject()
+        found, sessions = FoundProject(), dict[MemoryKey, None]()
         async with self.database.snapshot() as connection:
-            await self._find_project(connection, move, found)
-        return found
-
-    async def _find_project(
-        self, connection: AsyncConnection, move: ProjectMove, found: FoundProject
-    ) -> None:
-        sessions: dict[MemoryKey, None] = {}
-        for column in self.folders:
-            async with aclosing(self._moved_rows(connection, column, move)) as rows:
-                async for row in rows:
-                    found.kept += row.moved.kept
-                    if row.session is None:
-                        found.further = found.further or bool(row.moved.paths)
-                    elif row.moved.paths:
-                        sessions[row.session] = None
-        names = [key.session for key in sessions]
-        found.failures |= await self._at_work_in(connection, names)
+            for column in self.folders:
+                async with aclosing(self._moved_rows(connection, column, move)) as rows:
+                    async for row in rows:
+                        found.kept += row.moved.kept
+                        if row.session is None:
+                            found.further = found.further or bool(row.moved.paths)
+                        elif row.moved.paths:
+                            sessions[row.session] = None
+            names = [key.session for key in sessions]
+            found.failures |= await self._at_work_in(connection, names)
         found.sessions = [key for key in sessions if key not in found.failures]
+        return found
 
     async def _moved_rows(
         self, connection: AsyncConnection, of: FolderColumn, move: ProjectMove

@@ -527,9 +527,10 @@ class StateFilesStore(SimpleStore):
         if found is None:
             raise Rejected("changed", "its file is gone")
         told = [_at(found.value, steps).get(SESSION) for steps in found.paths]
-        own = old.session.removeprefix(f"{channel}/")
+        prefix = f"{channel}/" if channel else ""
+        own = old.session.removeprefix(prefix)
         was = own if own in told else old.session
-        session = was if new.session == old.session else new.session.removeprefix(f"{channel}/")
+        session = was if new.session == old.session else new.session.removeprefix(prefix)
         names = [((*steps, SESSION), was, session) for steps in found.paths]
         name = stem_of(new.user, _file_name(session))
         now = [session if one == was else one for one in told]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager
 from datetime import datetime
 from functools import partial
@@ -43,6 +43,7 @@ _OF_THREAD = frozenset({"thread_id", "parent_thread_id", "child_thread_id", "ses
 """The columns of the SQLite files with the id of a session, besides ``threads.id``."""
 _FOLDERS = (("threads", "id", "cwd"), ("project_roots", "project_id", "path"))
 """The tables with the path of a folder, and the columns with the id and the path."""
+_RENAME = "rename a project in"
 _PROJECTION = frozenset({"thread_items", "thread_turns", "thread_history_projection_state"})
 """The tables that Codex makes of a session file, with the bytes at which its lines are."""
 
@@ -130,23 +131,25 @@ class CodexStore(SessionFilesStore):
         """Let the row of a session follow, and forget where its lines are, which will change."""
         for path in self._databases():
             self._forget_places(path, [session.id])
-            with self._database(path) as database:
-                _move_rows(database, move, lambda id: id == session.id)
+            with self._database(path, task=_RENAME) as database:
+                _move_rows(database, move, _rows_with_folders(database, session.id))
 
     def find_further(self, move: ProjectMove, found: FoundProject) -> None:
         """Find the rows of the SQLite files that name a folder."""
         follows = self.followers(move, found)
         for path in self._databases():
-            with self._database(path, writes=False) as database:
+            with self._database(path, writes=False, task=_RENAME) as database:
                 for row in _rows_with_folders(database):
                     found.kept += [row.spot] if move.has_moved(row.folder) else []
                     is_old = move.path(row.folder) != row.folder and follows(row.id)
                     found.further = found.further or is_old
 
     def move_further(self, move: ProjectMove, found: FoundProject) -> None:
+        follows = self.followers(move, found)
         for path in self._databases():
-            with self._database(path) as database:
-                _move_rows(database, move, self.followers(move, found))
+            with self._database(path, task=_RENAME) as database:
+                rows = [row for row in _rows_with_folders(database) if follows(row.id)]
+                _move_rows(database, move, rows)
 
     def _databases(self) -> list[Path]:
         return sorted(self.folder.glob("*.sqlite"))
@@ -159,8 +162,10 @@ class CodexStore(SessionFilesStore):
                 database.executemany(sql, [(id,) for id in ids])
 
     @contextmanager
-    def _database(self, path: Path, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
-        """Open a SQLite file to read or change rows; deleted rows are overwritten in the file."""
+    def _database(
+        self, path: Path, *, writes: bool = True, task: str = "remove rows of a session from"
+    ) -> Iterator[sqlite3.Connection]:
+        """Open a SQLite file for a task with rows; deleted rows are overwritten in the file."""
         mode = "rw" if writes else "ro"
         try:
             with closing(
@@ -173,7 +178,7 @@ class CodexStore(SessionFilesStore):
                     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             raise Unavailable(
-                f"cannot change rows of a session in {visible(str(path))}: {error}",
+                f"cannot {task} {visible(str(path))}: {error}",
                 "end Codex, and run the same command again",
             ) from error
 
@@ -208,23 +213,25 @@ class _FolderRow(NamedTuple):
         return f"{self.table}:{self.id}:{self.folder}"
 
 
-def _rows_with_folders(database: sqlite3.Connection) -> list[_FolderRow]:
+def _rows_with_folders(database: sqlite3.Connection, session: str = "") -> list[_FolderRow]:
+    """Return the rows with the path of a folder, of one session or of all."""
     return [
         _FolderRow(table, number, id, column, folder)
         for table, name, column in _FOLDERS
         if table in _tables(database)
-        for number, id, folder in database.execute(f"SELECT rowid, {name}, {column} FROM {table}")
+        for number, id, folder in database.execute(
+            f"SELECT rowid, {name}, {column} FROM {table} WHERE ? IN ('', {name})", (session,)
+        )
     ]
 
 
-def _move_rows(
-    database: sqlite3.Connection, move: ProjectMove, follows: Callable[[str], bool]
-) -> None:
-    """Let the rows with a folder that has moved follow, of the sessions that may."""
-    for row in _rows_with_folders(database):
-        if follows(row.id) and row.spot not in move.kept:
+def _move_rows(database: sqlite3.Connection, move: ProjectMove, rows: Iterable[_FolderRow]) -> None:
+    """Let rows follow a folder that has moved."""
+    for row in rows:
+        new = move.path(row.folder)
+        if new != row.folder and row.spot not in move.kept:
             sql = f"UPDATE {row.table} SET {row.column} = ? WHERE rowid = ?"
-            database.execute(sql, (move.path(row.folder), row.number))
+            database.execute(sql, (new, row.number))
 
 
 def _tables(database: sqlite3.Connection) -> list[str]:
