@@ -940,7 +940,7 @@ class Store(ABC):
                 f"memctl does not rewrite the texts of {self.label}",
                 "delete or erase the memories with the text; memctl search finds them",
             )
-        async with aclosing(self.rewrite_files(files, rewriter, writes=writes)) as results:
+        async with aclosing(self._rewrite_files(files, rewriter, writes=writes)) as results:
             async for result in results:
                 yield result
 
@@ -957,7 +957,7 @@ class Store(ABC):
         """
         raise NotImplementedError(self.kind)
 
-    def rewrite_files(
+    def _rewrite_files(
         self, files: Iterable[Path], rewriter: Rewriter, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Rewrite some of ``text_files``, besides those with a ``text_refusal``."""

@@ -497,7 +497,7 @@ class SessionFilesStore(Store):
         sessions = await in_thread(self._sessions)
         ids = {session.id for key, session in sessions.items() if where.has_key(key)}
         files = (one for one in self.text_files() if not ids.isdisjoint(self._ids_in(one)))
-        async with aclosing(self.rewrite_files(files, rewriter, writes=writes)) as results:
+        async with aclosing(self._rewrite_files(files, rewriter, writes=writes)) as results:
             async for result in results:
                 yield result
 
