@@ -509,6 +509,8 @@ class StateFilesStore(SimpleStore):
 
     async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
         """Rename sessions in their states, then their files: until then they have the old names."""
+        if not self._is_listed:
+            await in_thread(self._list)
         for old, new in moves.items():
             failure = None
             if old.session:  # nothing is kept of users besides sessions
