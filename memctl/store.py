@@ -52,11 +52,11 @@ from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
 from memctl.storekit.locks import FileLock, stand_in
-from memctl.storekit.projects import FoundProject, ProjectMove
 from memctl.storekit.texts import Rewriter, TextResult
 
 if TYPE_CHECKING:
     from memctl.storekit.checkpoints import Checkpoints
+    from memctl.storekit.projects import FoundProject, ProjectMove
 
 EDIT_ATTEMPTS = 5
 """How often the default ``Store.edit`` tries to edit a memory that other programs change."""

@@ -91,7 +91,7 @@ def live(dialect: Dialect, entries: Sequence[StoredMessage]) -> Live:
 
 
 class _Memory:
-    """What says which messages of a memory the framework reads, in less space than the messages."""
+    """The parts of messages that decide which messages of a memory the framework reads."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect

@@ -69,8 +69,9 @@ class TableOf(NamedTuple):
 class FolderColumn(NamedTuple):
     """A column with paths of folders: a path, or JSON with paths at ``places``.
 
-    ``id`` and ``session`` are the columns that name a row, and its session; that may be empty.
-    ``rooted`` is a column with a path: if ``column`` has it without its first ``/``, that is one.
+    ``id`` is the column that names a row, ``session`` the column that names its session; empty if
+    no column does.  ``rooted`` is a column with the absolute path of a folder; ``column`` may have
+    the same path without its first ``/``.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""Folders that agents worked in, in data that name them: a folder has moved, and its data follow.
+"""Replace the paths of a folder that was moved, in the sessions of the agents that worked there.
 
 Only values that name a folder change, at the borders of a path: if ``/a/b`` moved to ``/x/y``,
 ``/a/b/c`` is now ``/x/y/c``, and ``/a/bc`` stays.  What users and agents have said stays, too.
@@ -29,10 +29,10 @@ class MovedFile(NamedTuple):
 
 
 class ProjectMove(Struct, frozen=True):
-    """The move of a folder: its path before, and its path now, both absolute.
+    """The move of a folder from the absolute path ``old`` to the absolute path ``new``.
 
-    A move that was made has what it has done: ``sessions`` are the sessions that it changed,
-    ``files`` what it gave another place, and ``kept`` the spots that had the new path before it.
+    A recorded move also has its effects: ``sessions`` are the changed sessions, ``files`` the moved
+    files, and ``kept`` the spots that had the new path before the move.
     """
 
     old: str

@@ -86,7 +86,7 @@ class Receipt(Struct):
     created: datetime = field(default_factory=partial(datetime.now, UTC))
     ended: datetime | None = None
     _known: dict[Value, Hit] = field(default_factory=dict)
-    """The values that this run has found itself."""
+    """The values that the run has found, without those of the receipt of an earlier run."""
 
     @classmethod
     def begin(cls, place: str | None, *, force: bool = False) -> Receipt:

@@ -40,7 +40,7 @@ _TIES = frozenset(
 )
 """The keys and columns that tie data together: ids, names, and the folder of a session.
 
-A key such as ``aws_access_key_id`` is none of them: agents pass secrets under it.
+``aws_access_key_id`` and the like are no such keys: agents pass secrets under them.
 """
 _THINKING = {"thinking", "signature"}
 """The keys of a block with thinking, and with a signature that covers it."""

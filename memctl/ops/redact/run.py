@@ -96,7 +96,7 @@ class Found(Struct):
         return self.kinds.total()
 
     def add(self, store: str, result: TextResult) -> None:
-        """Add the values of one place, whose name has none of them."""
+        """Add the values of one place; the name of the place must not show a value."""
         self.signed += result.signed
         self.number_left += len(result.left)
         for hit in result.hits:

@@ -200,7 +200,7 @@ def _forget_thread(database: sqlite3.Connection, id: str) -> None:
 
 
 class _FolderRow(NamedTuple):
-    """A row with the path of a folder; ``spot`` names it, and ``id`` is that of its session."""
+    """A row with the path of a folder; ``spot`` is its name, ``id`` the id of its session."""
 
     table: str
     number: int

@@ -390,8 +390,8 @@ class Mem0Store(FactStore):
         """Rewrite facts, entities and their histories; a fact with another text gets a new vector.
 
         Raises:
-            UsageError: the vector store keeps what was replaced.
-            BadData: a record is damaged, so nobody knows what it says.
+            UsageError: the vector store keeps replaced texts.
+            BadData: a record is damaged, so its text is unknown.
         """
         self._vectors.refuse_rewrite()
         found: list[TextResult] = []

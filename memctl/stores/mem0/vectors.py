@@ -56,10 +56,10 @@ class VectorStore(ABC):
         self.label = label
 
     def refuse_rewrite(self) -> None:  # noqa: B027 - most stores can
-        """Check that replaced texts and vectors leave the vector store.
+        """Check that the vector store removes replaced texts and vectors.
 
         Raises:
-            UsageError: the vector store keeps them where memctl cannot reach them.
+            UsageError: the vector store keeps replaced texts in files that memctl cannot change.
         """
 
     @property
