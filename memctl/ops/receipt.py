@@ -293,23 +293,33 @@ class _Record(Struct):
     blobs_kept_for: list[str] = []
 
 
+def read_text(place: str) -> tuple[NamedFile, bytes]:
+    """Return the file of a receipt and its content; ``place`` is a path or the URL of an object.
+
+    Raises:
+        NotFound: the file does not exist.
+        BadData: it is not a regular file.
+        Unavailable: the operating system or the server refuses to read it.
+    """
+    file = file_of(place)
+    if file.stamp() is None:
+        raise NotFound(f"{file.label} does not exist", RECEIPT_HINT)
+    try:
+        handle = file.open()
+    except BadData as error:
+        raise BadData(f"{file.label} is not a regular file", RECEIPT_HINT) from error
+    with system_errors(file.on_disk, "read"), os.fdopen(handle, "rb") as source:
+        return file, source.read()
+
+
 def read_receipt(place: str) -> Receipt:
     """Read a receipt from its file; ``place`` is a path or the URL of an object.
 
     Raises:
-        NotFound: the file does not exist.
+        NotFound, Unavailable: as ``read_text``.
         BadData: the file is not a receipt of ``memctl erase``.
     """
-    file, hint = file_of(place), RECEIPT_HINT
-    name = file.label
-    if file.stamp() is None:
-        raise NotFound(f"{name} does not exist", hint)
-    try:
-        handle = file.open()
-    except BadData as error:
-        raise BadData(f"{name} is not a regular file", hint) from error
-    with system_errors(file.on_disk, "read"), os.fdopen(handle, "rb") as source:
-        text = source.read()
+    file, text = read_text(place)
     try:
         if text.startswith(b"<") or _is_page(file):
             from memctl.ops.receipt_page import attachment  # loads templates
@@ -319,7 +329,8 @@ def read_receipt(place: str) -> Receipt:
         digests = Digests(bytes.fromhex(record.digests.key))
         digests.packed = record.digests.messages
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise BadData(f"{name} is not a receipt of memctl erase: {error}", hint) from error
+        why = f"{file.label} is not a receipt of memctl erase: {error}"
+        raise BadData(why, RECEIPT_HINT) from error
     return Receipt(
         *(file, record.memctl, record.scope, record.digests.subject, digests),
         stores=record.stores,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable
@@ -20,11 +19,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, field
 
-from memctl.errors import BadData, NotFound, UsageError
-from memctl.ops.receipt import RECEIPT_HINT, file_at
+from memctl.errors import BadData, UsageError
+from memctl.ops.receipt import RECEIPT_HINT, file_at, read_text
 from memctl.ops.redact.rules import Rule, Rules
-from memctl.registry import file_of
-from memctl.storekit.files import system_errors
 from memctl.storekit.named_file import NamedFile
 from memctl.storekit.texts import Hit
 from memctl.version import __version__
@@ -165,15 +162,11 @@ def read_receipt(place: str) -> Receipt:
     """Read a receipt from its file; ``place`` is a path or the URL of an object.
 
     Raises:
-        NotFound: the file does not exist.
+        NotFound, Unavailable: as ``read_text``.
         OtherReceipt: the file is not a receipt of ``memctl redact``.
-        BadData: it is one, and damaged.
+        BadData: the file is damaged, or not a regular file.
     """
-    file = file_of(place)
-    if file.stamp() is None:
-        raise NotFound(f"{file.label} does not exist", RECEIPT_HINT)
-    with system_errors(file.on_disk, "read"), os.fdopen(file.open(), "rb") as source:
-        text = source.read()
+    file, text = read_text(place)
     try:
         is_other = msgspec.json.decode(text, type=_Schema).schema != SCHEMA
     except (ValueError, msgspec.MsgspecError, RecursionError):
