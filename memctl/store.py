@@ -940,7 +940,8 @@ class Store(ABC):
                 f"memctl does not rewrite the texts of {self.label}",
                 "delete or erase the memories with the text; memctl search finds them",
             )
-        async with aclosing(self._rewrite_files(files, rewriter, writes=writes)) as results:
+        made = self._text_rewriter(rewriter)
+        async with aclosing(self._rewrite_files(files, made, writes=writes)) as results:
             async for result in results:
                 yield result
 
@@ -965,6 +966,10 @@ class Store(ABC):
 
         root, refuse = self.location.path, self.text_refusal
         return rewrite_files(files, root, rewriter, writes=writes, refuse=refuse)
+
+    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+        """Return the rewriter of ``text_files``; a layout may wrap it to renew derived data."""
+        return rewriter
 
     async def forget_replaced(self) -> None:  # noqa: B027 - most places keep nothing
         """Clear free space and indexes of texts that were replaced, where the place has them.

@@ -64,7 +64,7 @@ def rename(
     Examples:
       memctl rename agents.db --user ada ada@example.com --dry-run
       memctl rename agents.db --session s1 kyoto-trip
-      memctl rename claude-code: --project ~/shop ~/work/shop
+      memctl rename claude-code: --project ~/shop ~/code/shop
     """
     names = names_of(user, session, project, merge=merge)
     if not dry_run:

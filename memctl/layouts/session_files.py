@@ -622,9 +622,9 @@ class SessionFilesStore(Store):
         return WriteResult(session.key)
 
     def followers(self, move: ProjectMove, found: FoundProject) -> Callable[[object], bool]:
-        """Return what tells by an id whether the data of a session may follow.
+        """Return a function that says by the id of a session whether its data may follow.
 
-        The data of sessions that are not there any more may.
+        It returns True for the id of a session that is gone.
         """
         sessions = self._sessions().items()
         known = {
@@ -633,7 +633,7 @@ class SessionFilesStore(Store):
         return lambda id: known.get(str(id), True)
 
     def _move_files(self, pairs: Pairs) -> None:
-        """Give files their new places; one whose place is not free stays as it is."""
+        """Move files to their new places; a file stays if the new place is taken."""
         for old, new in pairs:
             path = self.folder / new
             if os.path.lexists(self.folder / old) and not os.path.lexists(path):
@@ -643,7 +643,7 @@ class SessionFilesStore(Store):
         self._tidy(old for old, _ in pairs)
 
     def replace_paths(self, path: Path, moved: MoveLines) -> bool:
-        """Replace a file by what ``moved`` makes of its lines.
+        """Replace the lines of a file by those that ``moved`` returns.
 
         Return False if another program has changed the file meanwhile.
         """

@@ -98,7 +98,7 @@ class MovingRun(ChangeRun):
         return bool(self.moves)
 
     def renaming(self, store: Store) -> AsyncGenerator[WriteResult]:
-        """Yield the result for each session as it gets its name."""
+        """Rename the sessions; yield the result of each."""
         return store.rename(self.moves)
 
     def _refuse_held(self, store: Store) -> None:

@@ -119,7 +119,7 @@ class ProjectRun(MovingRun):
             self._observer.warn(f"{store.label}: the old folder stays in {named}")
 
     async def look_again(self, store: Store) -> None:
-        """Do nothing: a session that begins in the old folder is another one."""
+        """Do nothing: sessions that begin in the old folder during the run keep it."""
 
     def details(self) -> dict[str, Any]:
         return {"renames": "project", "old": self.move.old, "new": self.move.new}

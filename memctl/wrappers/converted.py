@@ -70,8 +70,8 @@ def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
 def _conversations(left: Store, right: Store) -> tuple[Store, Store] | None:
     """Return both stores, shown in a dialect that leaves out messages that no agent reads.
 
-    The result is None if a copy has all messages: if both dialects are the same, or both keep such
-    messages in notes (``Dialect.notes_unread``).
+    The result is None if a copy has all messages: both stores have one dialect, or both dialects
+    keep unread messages in notes (``Dialect.notes_unread``).
 
     Raises:
         UsageError: as ``shown_as``.

@@ -76,7 +76,7 @@ class KeyTexts:
                 yield from self._change(key) if writes and commands else results
 
     def _read(self, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, Any]]:
-        """Yield the keys that can be read, each with its type and its value."""
+        """Yield each readable key with its type and value."""
         kinds = self._pipeline.execute([(b"TYPE", key) for key in keys])
         known = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind in _READS]
         commands = [(_READS[kind][0], key, *_READS[kind][1:]) for key, kind in known]

@@ -111,7 +111,7 @@ class SelectedMessages(NotedMessages):
 
 
 def refuse_selection(store: Store) -> None:
-    """Refuse a store whose memories cannot be redacted one by one.
+    """Refuse a store that does not redact single memories.
 
     Raises:
         UsageError: memctl does not edit its messages; or it has facts.

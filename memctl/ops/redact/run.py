@@ -401,8 +401,8 @@ class Redaction:
     ) -> None:
         """``stores`` are the locations or the open stores, each with a record that names it.
 
-        Offloaded contents in ``blobs`` are made anew.  The old ones are removed, unless one of
-        ``referrers`` needs them.  Of ``where``, the users and sessions count.
+        Offloaded contents in ``blobs`` are made anew.  Old contents are removed, unless one of
+        ``referrers`` refers to them.  Of ``where``, the users and sessions count.
         """
         self.targets = [
             StoreRedaction(redactor, *store, options)

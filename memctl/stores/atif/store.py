@@ -7,7 +7,7 @@ such files, also in subfolders, like the jobs of Harbor.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -26,7 +26,7 @@ from memctl.store import Features, OpenMode
 from memctl.storekit.batching import paginate
 from memctl.storekit.files import numbered_lines, require_place, system_errors
 from memctl.storekit.read_only import ReadOnlyStore
-from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten, TextResult
+from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten
 
 _DOCUMENT, _LINES = ".json", ".jsonl"
 _HINT = 'a trajectory is a JSON object: {"schema_version": "ATIF-v1.8", "agent": ..., "steps": []}'
@@ -150,13 +150,8 @@ class TrajectoryStore(ReadOnlyStore):
 
     # Rewriting
 
-    async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
-        rewriting = super().rewrite_texts(_TrajectoryRewriter(rewriter), writes=writes)
-        async with aclosing(rewriting) as results:
-            async for result in results:
-                yield result
+    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+        return _TrajectoryRewriter(rewriter)
 
     def text_files(self) -> Iterable[Path]:
         return self._files()

@@ -10,7 +10,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from memctl.storekit.files import system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
 from memctl.storekit.text_files import files_below
-from memctl.storekit.texts import Rewriter, TextResult
+from memctl.storekit.texts import Rewriter
 from memctl.stores.reme.layouts import collections, vectors_folder
 from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes3
 
@@ -140,12 +139,8 @@ class ReMeFilesStore(FactStore):
 
     # Rewriting
 
-    async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
-        async with aclosing(super().rewrite_texts(NodeRewriter(rewriter), writes=writes)) as found:
-            async for result in found:
-                yield result
+    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+        return NodeRewriter(rewriter)
 
     def text_files(self) -> Iterable[Path]:
         return files_below(self.folder.path)

@@ -42,7 +42,7 @@ from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
-from memctl.storekit.texts import Rewriter, TextResult
+from memctl.storekit.texts import Rewriter
 from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes2
 
 SUFFIX = ".jsonl"
@@ -219,12 +219,8 @@ class ReMeLinesStore(FactStore):
 
     # Rewriting
 
-    async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
-        async with aclosing(super().rewrite_texts(NodeRewriter(rewriter), writes=writes)) as found:
-            async for result in found:
-                yield result
+    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+        return NodeRewriter(rewriter)
 
     def text_files(self) -> Iterable[Path]:
         return map(self._path, self._users())
