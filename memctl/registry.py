@@ -169,7 +169,7 @@ SQL_LAYOUTS = (
         summary="AgentScope Java sessions in {}",
         title="AgentScope Java sessions",
         factory="memctl.stores.agentscope_java.sql:SqlAgentScopeJavaStore",
-        options=("table", "tz"),
+        options=("table", "tz", "idle"),
     ),
     Layout(
         name="table",
@@ -299,7 +299,7 @@ BUILT_IN = (
         "AgentScope Java's sessions",
         "AgentScope Java sessions",
         "memctl.stores.agentscope_java.redis:RedisAgentScopeJavaStore",
-        ("tz",),
+        ("tz", "idle"),
     ).on(_REDIS),
     Layout(
         "langchain",
@@ -391,7 +391,7 @@ BUILT_IN = (
         "memctl.stores.agentscope_java.files:AgentScopeJavaFilesStore",
         title="AgentScope Java sessions in a folder",
         prefixes=("agentscope-java",),
-        options=frozenset({"tz"}),
+        options=frozenset({"tz", "idle"}),
     ),
     StoreSpec(
         "mem0",

@@ -11,6 +11,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +336,25 @@ def test_compression_leaves_a_summary_that_the_framework_reads(
     fails(run("mark", "add", place.text, "hint", "--id", "m1"), 2, "only mark is summary")
 
 
-# Agents that save meanwhile
+# Agents that are at work, or save meanwhile
+
+
+def test_session_with_a_new_message_is_left_alone(
+    run: Run, place: Place, tmp_path: Path
+) -> None:
+    now = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    talk = stored(message("m1"), *(message(id, timestamp=now) for id in ("m2", "m3")))
+    asyncio.run(fill(place.text, {KYOTO: talk[:2]}))
+    source = f"agentscope-java:{tmp_path / 'source'}"
+    asyncio.run(fill(source, {KYOTO: talk}))
+    words = ("--id", "m1", "--yes")
+    fails(run("delete", place.text, *words), 7, "an agent wrote to it", "idle=0")
+    assert run("migrate", source, place.text).exit_code == 0
+    assert same(contents(place.text)[KYOTO]) == same(talk)
+    asked = f"{place.text}{'&' if '?' in place.text else '?'}idle="
+    fails(run("delete", f"{asked}soon", *words), 2, "idle=soon is not a number of seconds")
+    assert run("delete", f"{asked}0", *words).exit_code == 0
+    assert [one.id for one in contents(place.text)[KYOTO]] == ["m2", "m3"]
 
 
 def rows(servers: Servers, place: Place, sql: str) -> list[Any]:

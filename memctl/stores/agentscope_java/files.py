@@ -35,7 +35,9 @@ from memctl.stores.agentscope_java.session import (
     Kept,
     Naming,
     changed,
+    idle_seconds,
     read,
+    refuse_at_work,
     with_new_names,
 )
 
@@ -63,6 +65,7 @@ class AgentScopeJavaFilesStore(SimpleStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
+        idle_seconds(location)  # an error at once
         self._folder = Folder(location.path)
 
     async def connect(self, mode: OpenMode) -> None:
@@ -124,6 +127,7 @@ class AgentScopeJavaFilesStore(SimpleStore):
 
     def _save(self, key: MemoryKey, snapshot: Snapshot, expect: str | None) -> None:
         there = self._expected(key, expect)
+        refuse_at_work(self, there, snapshot)
         # The state is last: the session exists as soon as it does.
         for name, value in changed(self._kept(key), there, snapshot).items():
             end = _VALUE if isinstance(value, bytes) else _LIST

@@ -37,7 +37,9 @@ from memctl.stores.agentscope_java.session import (
     Kept,
     Naming,
     changed,
+    idle_seconds,
     read,
+    refuse_at_work,
     warn_of_hidden,
     with_new_names,
 )
@@ -58,6 +60,7 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
+        idle_seconds(location)  # an error at once
         if "prefix" not in location.options:
             self.server.prefix = JAVA_PREFIX.decode()
         self._prefix = encode(self.server.prefix)
@@ -153,6 +156,7 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         before: str = "",  # noqa: ARG002 - nothing is lost
     ) -> list[Command]:
         there = old or Snapshot(new.memory, exists=False)
+        refuse_at_work(self, there, new)
         commands: list[Command] = []
         for name, value in changed(self._kept(pipeline, place), there, new).items():
             key = place.key + b":" + encode(name)

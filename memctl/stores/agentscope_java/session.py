@@ -11,16 +11,17 @@ and ``ReActAgent.java`` of agentscope-core.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.dialects.view import SUMMARY, others
-from memctl.errors import BadData, Failure
+from memctl.errors import BadData, Failure, UsageError
 from memctl.json import jsonio
 from memctl.json.located import with_names
 from memctl.layouts import foreign
-from memctl.location import visible
+from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, StoredMessage
 from memctl.store import Features, Store
 from memctl.storekit.edits import Snapshot
@@ -35,6 +36,8 @@ _BEGINNING = 4096
 """The bytes of a state in which its names are: the framework writes these first."""
 _MARKS = "memctl_marks"
 """The field for the marks of a message in its metadata, which the framework keeps."""
+_IDLE = "60"
+"""The default of ``?idle=``, in seconds."""
 FEATURES = Features(
     marks=frozenset({SUMMARY}),
     empty=True,
@@ -113,6 +116,35 @@ def warn_of_hidden(store: Store, hidden: Collection[MemoryKey]) -> None:
     )
     if hidden and text not in store.warnings:
         store.warnings.append(text)
+
+
+def idle_seconds(location: Location) -> int:
+    """Return ``?idle=``: the seconds without a new message after which a session may be edited.
+
+    Raises:
+        UsageError: it is not a number of seconds.
+    """
+    text = location.options.get("idle", _IDLE)
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"idle={visible(text)} is not a number of seconds", "write idle=300")
+    return int(text)
+
+
+def refuse_at_work(store: Store, there: Snapshot, new: Snapshot) -> None:
+    """Refuse an edit of a session to which an agent has just added a message.
+
+    Messages may be added to a session at any time.
+
+    Raises:
+        Rejected: the last message is younger than ``?idle=``.
+    """
+    if not there.messages or new.messages[: len(there.messages)] == there.messages:
+        return
+    last = store.dialect.parse(there.messages[-1].message).moment
+    age = (datetime.now() - (last or datetime.min)).total_seconds()
+    if abs(age) < idle_seconds(store.location):
+        text = f"an agent wrote to it {max(age, 0):.0f} seconds ago; try it later, or with idle=0"
+        raise Rejected("locked", text)
 
 
 def read(key: MemoryKey, kept: Kept) -> Snapshot | None:

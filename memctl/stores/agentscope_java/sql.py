@@ -40,7 +40,9 @@ from memctl.stores.agentscope_java.session import (
     Kept,
     Naming,
     changed,
+    idle_seconds,
     read,
+    refuse_at_work,
     warn_of_hidden,
     with_new_names,
 )
@@ -109,6 +111,7 @@ class SqlAgentScopeJavaStore(RowStore):
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
+        idle_seconds(location)  # an error at once
         self.features = replace(self.features, parallel=self.database.parallel)
         self._table = location.options.get("table", JAVA_SESSIONS)
         self._plain: set[str] = set()
@@ -239,6 +242,7 @@ class SqlAgentScopeJavaStore(RowStore):
         own = rows[self._table]
         if undone == MADE and not new.messages:
             return {self._table: {}}, ""
+        refuse_at_work(self, there, new)
         found = dict(own)
         for name, value in changed(_kept(own.values()), there, new).items():
             texts = [value] if isinstance(value, bytes) else [*value]
