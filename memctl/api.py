@@ -494,21 +494,21 @@ async def restore_checkpoints(
     run: RunOptions | None = None,
     stop: Stop | None = None,
 ) -> Copied:
-    """Put back the threads of LangGraph that a policy has pruned, as ``memctl import`` does.
+    """Put back what a policy has pruned, checkpoints or memory files, as ``memctl import`` does.
 
     ``archive`` is what the policy wrote, ``store`` the database that the rows came from.  Missing
     rows come back, and none is replaced.  ``where`` selects by users and sessions.  ``memories`` of
-    the result counts threads, ``messages`` checkpoints.  Of ``run``, the dry run and the observer
-    apply.
+    the result counts threads or folders, ``messages`` checkpoints or files.  Of ``run``, the dry
+    run and the observer apply.
 
     Raises:
-        UsageError: the rows are those of another database, or the store has no checkpoints.
+        UsageError: the rows are those of another database, or the store has nothing to prune.
         BadData: the archive is damaged.
         Interrupted: ``stop`` was asked for; the archive can be put back again.
         MemctlError: as ``Store.lock``; or the database refuses a row.
     """
     from memctl.ops.stop import Stop
-    from memctl.ops.undo.checkpoints import PutBackRun
+    from memctl.ops.undo.put_back import PutBackRun
 
     options, target = _options(run), _located(store)
     work = PutBackRun(

@@ -38,8 +38,8 @@ from memctl.text.values import time_zone
 from memctl.wrappers.detected import DetectedStore
 
 if TYPE_CHECKING:
-    from memctl.stores.archive.checkpoints import CheckpointReader as CheckpointReader
-    from memctl.stores.archive.checkpoints import CheckpointWriter as CheckpointWriter
+    from memctl.stores.archive.pruned import PrunedReader as PrunedReader
+    from memctl.stores.archive.pruned import PrunedWriter as PrunedWriter
 
 
 class StoreSpec(Struct, frozen=True):
@@ -734,26 +734,26 @@ def make_new(location: Location, file: File) -> Store:
     return made
 
 
-def read_checkpoints(location: Location) -> CheckpointReader:
-    """Return a reader of an archive of checkpoints, whose file is open.
+def read_pruned(location: Location) -> PrunedReader:
+    """Return a reader of an archive of pruned rows, whose file is open.
 
     Raises:
-        MemctlError: as ``CheckpointReader``.
+        MemctlError: as ``PrunedReader``.
     """
-    from memctl.stores.archive.checkpoints import CheckpointReader  # only for LangGraph
+    from memctl.stores.archive.pruned import PrunedReader  # only for pruned rows
 
-    return CheckpointReader(location)
+    return PrunedReader(location)
 
 
-def write_checkpoints(location: Location, source: str, engine: str) -> CheckpointWriter:
-    """Return a writer of a new archive of checkpoints; the arguments are as for the class.
+def write_pruned(location: Location, source: str, engine: str) -> PrunedWriter:
+    """Return a writer of a new archive of pruned rows; the arguments are as for the class.
 
     Raises:
-        MemctlError: as ``CheckpointWriter``.
+        MemctlError: as ``PrunedWriter``.
     """
-    from memctl.stores.archive.checkpoints import CheckpointWriter  # only for LangGraph
+    from memctl.stores.archive.pruned import PrunedWriter  # only for pruned rows
 
-    return CheckpointWriter(location, source, engine)
+    return PrunedWriter(location, source, engine)
 
 
 def make_store(location: Location, mode: OpenMode = OpenMode.READ) -> Store:

@@ -25,7 +25,7 @@ class PolicyAction(StrEnum):
     ERASE = "erase"
     """Users whose newest message is older than the selection says are erased."""
     PRUNE = "prune"
-    """Old checkpoints of LangGraph are deleted."""
+    """Old checkpoints of LangGraph, or archived memory files of AgentScope Java, are deleted."""
     OFFLOAD = "offload"
     """Large contents of the selected messages become files; there is no archive."""
 

@@ -55,8 +55,8 @@ from memctl.storekit.locks import FileLock, stand_in
 from memctl.storekit.texts import Rewriter, TextResult
 
 if TYPE_CHECKING:
-    from memctl.storekit.checkpoints import Checkpoints
     from memctl.storekit.projects import FoundProject, ProjectMove
+    from memctl.storekit.prunable import Prunable
 
 EDIT_ATTEMPTS = 5
 """How often the default ``Store.edit`` tries to edit a memory that other programs change."""
@@ -841,15 +841,15 @@ class Store(ABC):
         """Return the checks and repairs for damage that no message of the store shows."""
         return Maintenance(self)
 
-    def checkpoints(self) -> Checkpoints:
-        """Return the checkpoints in the store, to prune them and to put them back.
+    def prunable(self) -> Prunable:
+        """Return what can be pruned in the store, and put back.
 
         Raises:
-            UsageError: the store has no checkpoints.
+            UsageError: the store has neither checkpoints nor archived files.
         """
         raise UsageError(
-            f"{self.label} has no checkpoints of LangGraph",
-            "name the database of a LangGraph checkpointer, on SQLite or PostgreSQL",
+            f"{self.label} has nothing to prune",
+            "name the database of a LangGraph checkpointer or of AgentScope Java",
         )
 
     # Erasing

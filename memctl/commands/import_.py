@@ -45,7 +45,7 @@ from memctl.ops.retry import Transfer
 from memctl.ops.stop import Stop
 from memctl.reports.copy import RestoredMemory
 from memctl.selection import Selection
-from memctl.storekit.checkpoints import CheckpointArchive
+from memctl.storekit.prunable import PrunedArchive
 from memctl.text.values import deletion_limit
 
 
@@ -115,17 +115,17 @@ def import_(
             outcome.plan = _plan(run, origin, destination, where)
         try:
             carry_out(run, outcome, destination, transfer, work, options, asks=asks)
-        except CheckpointArchive:
+        except PrunedArchive:
             _put_back(run, origin, store, where, on_conflict, dry_run=dry_run)
 
 
 def _plan(
     run: Run, archive: Location, store: Location, where: Selection
 ) -> list[RestoredMemory] | None:
-    """Return what the memories of a store would get; None for a new store, and of checkpoints."""
+    """Return what the memories of a store would get; None for a new store, and of pruned rows."""
     try:
         found = wait_for(api.compare(archive, store, where, observer=run.output))
-    except (NotFound, CheckpointArchive):
+    except (NotFound, PrunedArchive):
         return None
     return restored(found.differences)
 
@@ -139,14 +139,14 @@ def _put_back(
     *,
     dry_run: bool,
 ) -> None:
-    """Put the rows of an archive of checkpoints back, and write the report of the import."""
+    """Put the rows of an archive of a prune back, and write the report of the import."""
     if where != where.around or on_conflict is not OnConflict.FAIL:
         raise UsageError(
-            f"{archive.label} is an archive of checkpoints: whole threads are put back, and no row "
-            "is replaced",
+            f"{archive.label} is an archive of pruned rows: they are put back, and no row is "
+            "replaced",
             "select by --session, without --on-conflict",
         )
-    from memctl.ops.undo.checkpoints import PutBackRun  # only for LangGraph
+    from memctl.ops.undo.put_back import PutBackRun  # only for pruned rows
 
     destination, stop = run.locate(store), Stop()
     written = record(run, "import", store, destination)

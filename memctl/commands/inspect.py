@@ -28,7 +28,7 @@ from memctl.ops.select import select_with_places
 from memctl.output.pager import paged
 from memctl.output.printout import Listing, Printout, message_json
 from memctl.output.terminal import Format, Output
-from memctl.registry import make_store, read_checkpoints, title_of
+from memctl.registry import make_store, read_pruned, title_of
 from memctl.reports.inspect import (
     Checkpoints,
     EmbeddingRow,
@@ -45,7 +45,7 @@ from memctl.reports.inspect import (
 )
 from memctl.selection import Selection
 from memctl.store import Store
-from memctl.storekit.checkpoints import CheckpointArchive
+from memctl.storekit.prunable import PrunedArchive, folder_of
 from memctl.stores.archive.rotation import LATEST, RotatedFile, with_choice
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ def inspect(
     with paged(output, wanted=pager), readable(place, where, path) as location:
         try:
             wait_for(_inspect(output, location, where, messages, ids, by, sort, limit or None))
-        except CheckpointArchive:
+        except PrunedArchive:
             if not lists:
                 raise
-            output.printout = _checkpoints(location, limit or None)
+            output.printout = _pruned(location, limit or None)
         output.finish()
 
 
@@ -175,24 +175,25 @@ def _rotation(name: str, files: list[RotatedFile], newest: str, limit: int | Non
     return Printout(report, table)
 
 
-def _checkpoints(archive: Location, limit: int | None) -> Printout:
-    """Return the report of an archive of checkpoints, which is read and checked whole.
+def _pruned(archive: Location, limit: int | None) -> Printout:
+    """Return the report of an archive of pruned rows, which is read and checked whole.
 
     Raises:
         BadData: the archive is damaged.
     """
-    with read_checkpoints(archive) as reader:
+    with read_pruned(archive) as reader:
         found = reader.check()
+    groups = {folder_of(name): number for name, number in found.groups.items()}
 
     def report() -> InspectCheckpointsReport:
-        threads = [ThreadRow(*one) for one in [*found.threads.items()][:limit]]
-        about = found.created, found.source, found.engine, found.checkpoints, found.rows
+        threads = [ThreadRow(*one) for one in [*groups.items()][:limit]]
+        about = found.created, found.source, found.engine, found.items, found.rows
         return InspectCheckpointsReport(Checkpoints(*about, threads))
 
     def table() -> RenderableType:
         from memctl.output import tables  # only needed to draw
 
-        return tables.checkpoints(archive.label, found.source, found.threads, limit)
+        return tables.pruned(archive.label, found.source, found.engine, groups, limit)
 
     return Printout(report, table)
 

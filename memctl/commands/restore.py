@@ -33,7 +33,7 @@ from memctl.ops.copy.restored import restored
 from memctl.ops.retry import Transfer
 from memctl.output import restoring
 from memctl.selection import Selection
-from memctl.storekit.checkpoints import CheckpointArchive
+from memctl.storekit.prunable import PrunedArchive
 from memctl.text.numbers import count
 
 
@@ -74,10 +74,10 @@ def restore(
             found = wait_for(
                 api.compare(origin, destination, where, must_exist=True, observer=run.output)
             )
-        except CheckpointArchive:
+        except PrunedArchive:
             raise UsageError(
-                f"{origin.label} is an archive of checkpoints",
-                f"put whole threads back with: memctl import {visible(archive)} {visible(store)}",
+                f"{origin.label} is an archive of pruned rows",
+                f"put them back with: memctl import {visible(archive)} {visible(store)}",
             ) from None
         plan = restored(found.differences)
         outcome = CopyOutcome(

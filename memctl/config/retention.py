@@ -34,9 +34,9 @@ Names = Annotated[str | tuple[str, ...], means("a list of texts", 'KEY = ["a", "
 When = Annotated[str, means("a text", 'KEY = "2026-01-31", or an age: "30d"')]
 Size = Annotated[str, means("a size", 'KEY = "50MB"')]
 Limit = Annotated[int | str, means("a limit", 'KEY = 500, or "20%"')]
-Checkpoints = Annotated[
+Items = Annotated[
     int | Annotated[str, Meta(pattern=r"^\s*\d+\s*$")],
-    means("a number of checkpoints", "KEY = 5000"),
+    means("a number", "KEY = 5000"),
 ]
 _NAME = means("1 to 100 letters, digits, _, - and .", 'KEY = "..."', pattern=r"^[\w.-]{1,100}$")
 
@@ -55,7 +55,7 @@ class Users(Until, kw_only=True, frozen=True):
 
 
 class Sessions(Until, kw_only=True, frozen=True):
-    """The sessions whose checkpoints a policy prunes."""
+    """The sessions whose checkpoints or files a policy prunes."""
 
     session: Names = ()
 
@@ -130,10 +130,10 @@ class Erase(Archived, kw_only=True, frozen=True, tag="erase"):
 
 
 class Prune(Archived, kw_only=True, frozen=True, tag="prune"):
-    """A policy that deletes checkpoints."""
+    """A policy that deletes checkpoints, or archived memory files."""
 
     select: Sessions = Sessions()
-    max_delete: Checkpoints | None = None
+    max_delete: Items | None = None
 
 
 class Offload(PolicyTable, kw_only=True, frozen=True, tag="offload"):

@@ -18,6 +18,7 @@ from memctl.location import visible
 from memctl.model import Embedding, MemoryInfo, MemoryKey
 from memctl.ops.report import CopyReport
 from memctl.output.terminal import WIDE
+from memctl.storekit.prunable import JAVA, noun_of
 from memctl.text.numbers import bar, count, duration, minute, size
 
 if TYPE_CHECKING:  # a command imports the operations that it runs
@@ -317,25 +318,30 @@ def rotation(name: str, files: list[RotatedFile], newest: str, limit: int | None
     return Stack(head, Text(), grid, last)
 
 
-def checkpoints(
-    name: str, source: str, threads: Mapping[str, int], limit: int | None
+def pruned(
+    name: str, source: str, engine: str, groups: Mapping[str, int], limit: int | None
 ) -> RenderableType:
-    """Draw the threads of an archive of checkpoints with their numbers, at most ``limit``."""
-    rows = [*threads.items()][:limit]
+    """Draw the groups of an archive of pruned rows with their numbers, at most ``limit``."""
+    noun, rows = noun_of(engine), [*groups.items()][:limit]
+    what, group, heading = (
+        ("memory files of AgentScope Java", "folder", "folder")
+        if engine == JAVA
+        else ("LangGraph checkpoints", "thread", "session")
+    )
     grid = Grid(
         [
-            Column("session", [cell(thread) for thread, _ in rows], shrinks=True),
-            Column("checkpoints", [Text(f"{number:,}") for _, number in rows], right=True),
+            Column(heading, [cell(one) for one, _ in rows], shrinks=True),
+            Column(f"{noun}s", [Text(f"{number:,}") for _, number in rows], right=True),
         ]
     )
-    total = sum(threads.values())
+    total = sum(groups.values())
     head = Text(f"{visible(name)}", "bold")
-    about = f"LangGraph checkpoints of {visible(source)}, archived by memctl retain"
-    counts = f"{count(len(threads), 'thread')} · {count(total, 'checkpoint')}"
+    about = f"{what} of {visible(source)}, archived by memctl retain"
+    counts = f"{count(len(groups), group)} · {count(total, noun)}"
     head.append(f"\n{about}\n{counts}", "not bold")
     last = Text(style="dim")
-    if hidden := len(threads) - len(rows):
-        last.append(f"and {count(hidden, 'thread')} more: --limit 0 shows all\n")
+    if hidden := len(groups) - len(rows):
+        last.append(f"and {count(hidden, group)} more: --limit 0 shows all\n")
     last.append(f"put them back with: memctl import {visible(name)} STORE")
     return Stack(head, Text(), grid, last)
 

@@ -219,18 +219,18 @@ class InspectRotationReport(Report, tag="memctl/inspect/1"):
 
 
 class ThreadRow(Row):
-    """A thread of LangGraph."""
+    """A thread of LangGraph with its checkpoints, or a folder with its archived files."""
 
     session: str
     checkpoints: Count
 
 
 class Checkpoints(Row):
-    """The contents, if the store is an archive of LangGraph checkpoints."""
+    """The contents, if the store is an archive of pruned rows."""
 
     created: str
     source: Place
-    engine: Annotated[str, one_of("sqlite postgresql")]
+    engine: Annotated[str, one_of("sqlite postgresql agentscope-java")]
     checkpoints: Count
     rows: Count
     """Rows of all tables."""
@@ -238,7 +238,7 @@ class Checkpoints(Row):
 
 
 class InspectCheckpointsReport(Report, tag="memctl/inspect/1"):
-    """The contents of an archive of LangGraph checkpoints."""
+    """The contents of an archive of pruned rows."""
 
     lists = ("checkpoints.threads",)
     checkpoints: Checkpoints

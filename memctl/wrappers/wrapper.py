@@ -136,7 +136,7 @@ for _make, _names in (
     (
         _passing,
         "unlock adopt refuse_changes refuse_edits name_refusal resolve_names maintenance "
-        "checkpoints refuse_erase refuse_rename foreseen about_to_commit "
+        "prunable refuse_erase refuse_rename foreseen about_to_commit "
         "text_files text_refusal",
     ),
 ):

@@ -119,7 +119,7 @@ def test_archived_rows_come_back_as_they_were(
     assert (again["messages"]["written"], again["messages"]["skipped"]) == (0, number)
     assert sync.restore_checkpoints(archive, url).messages == 0
     fails(run("import", archive, str(tmp_path / "other.db")), 4, "does not exist")
-    fails(run("export", archive, "-o", str(tmp_path / "x.ndjson")), 8, "archive of checkpoints")
+    fails(run("export", archive, "-o", str(tmp_path / "x.ndjson")), 8, "archive of pruned rows")
     fails(run("import", archive, url, "--on-conflict", "replace"), 2, "no row is replaced")
 
 

@@ -339,9 +339,7 @@ def test_compression_leaves_a_summary_that_the_framework_reads(
 # Agents that are at work, or save meanwhile
 
 
-def test_session_with_a_new_message_is_left_alone(
-    run: Run, place: Place, tmp_path: Path
-) -> None:
+def test_session_with_a_new_message_is_left_alone(run: Run, place: Place, tmp_path: Path) -> None:
     now = f"{datetime.now():%Y-%m-%d %H:%M:%S.%f}"[:-3]
     talk = stored(message("m1"), *(message(id, timestamp=now) for id in ("m2", "m3")))
     asyncio.run(fill(place.text, {KYOTO: talk[:2]}))
@@ -689,6 +687,49 @@ def test_erase_of_files_without_sessions(run: Run, servers: Servers, database: P
     assert MemoryKey("ada", "kyoto") in names(database.text)
     assert run("erase", database.text, "--user", "ada", "--yes").exit_code == 0
     assert not any("|ada|" in one for one in files(servers, database))
+
+
+def test_archived_memory_files_are_pruned_and_come_back(
+    run: Run, servers: Servers, workspace: Place, tmp_path: Path
+) -> None:
+    """Days are old as a whole; the files of others, and of today's memory, stay."""
+    folder = SEPARATOR.join(("agents", "guide", "users", "bob", "memory", ""))
+    for name in ("/archive/2025-11-21.md", "/archive/notes.md", "/2025-11-20.md"):
+        sql = f"INSERT INTO agentscope_store VALUES ('{folder}', '{name}', '{{}}', 3, 0)"
+        rows(servers, workspace, sql)
+    before = stored_files(servers, workspace)
+    config = tmp_path / "memctl.toml"
+    config.write_text(
+        f"[stores.java]\nurl = {json.dumps(workspace.text)}\n[[retention]]\nname = 'old'\n"
+        "store = 'java'\naction = 'prune'\nselect = { until = '2025-11-21T12:00' }\n"
+        f"archive = '{tmp_path}/old-{{date}}.ndjson.zst'\n"
+    )
+    retain = ("--config", config, "retain", "--yes", "--json")
+    held = report(run("hold", "add", "--user", "ada", "--reason", "case 17", "--json"))["added"][
+        "id"
+    ]
+    assert report(run(*retain))["held"] == 1
+    assert stored_files(servers, workspace) == before
+    assert run("hold", "remove", held, "--yes").exit_code == 0
+    found = report(run(*retain))["policies"][0]
+    assert (found["messages"], found["memories"], found["left"]) == (1, 1, 0)
+    assert found["oldest"].startswith("2025-11-20")
+    [gone] = {*before} - {*stored_files(servers, workspace)}
+    assert "/archive/2025-11-20.md" in gone
+    archive = found["archive"]
+    shown = run("inspect", archive).stdout
+    assert "agents/guide/users/ada/memory" in shown
+    assert "1 folder · 1 file" in shown
+    words = ("import", archive, workspace.text, "--json")
+    assert report(run(*words, "--dry-run"))["messages"]["written"] == 1
+    assert report(run(*words))["messages"]["written"] == 1
+    assert stored_files(servers, workspace) == before
+    rows(servers, workspace, "UPDATE agentscope_store SET version = 9 WHERE item_key LIKE '/arch%'")
+    done = report(run(*words), 7)
+    assert (done["messages"]["written"], done["failures"][0]["code"]) == (0, "changed")
+    chat = str(tmp_path / "chat.db")
+    asyncio.run(fill(chat, {KYOTO: [agentscope1("m1", "user", "hello")]}))
+    fails(run("import", archive, chat), 2, "nothing to prune", "AgentScope Java")
 
 
 def test_file_of_a_database_has_no_erased_text(run: Run, servers: Servers, tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ from memctl.text.numbers import count
 class Found(Struct):
     """The counts of a policy's selection, or of an archive.
 
-    ``messages`` counts messages, facts or checkpoints, and ``bytes`` their stored size.  ``oldest``
-    and ``newest`` are their earliest and latest time, local and without a zone; None if no time is
-    known.  ``held`` are the memories that are selected, but held.
+    ``messages`` counts messages, facts, checkpoints or files, and ``bytes`` their stored size.
+    ``oldest`` and ``newest`` are their earliest and latest time, local and without a zone; None if
+    no time is known.  ``held`` are the memories that are selected, but held.
     """
 
     noun: str = "message"

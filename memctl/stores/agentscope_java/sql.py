@@ -32,6 +32,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.store import Deletion, Features, Maintenance, OpenMode
 from memctl.storekit.edits import Snapshot
+from memctl.storekit.prunable import Prunable
 from memctl.storekit.simple import MADE, Rejected
 from memctl.stores.agentscope_java.session import (
     FEATURES,
@@ -144,6 +145,11 @@ class SqlAgentScopeJavaStore(RowStore):
 
     def maintenance(self) -> Maintenance:
         return SqlJavaMaintenance(self)
+
+    def prunable(self) -> Prunable:
+        from memctl.stores.agentscope_java.archived import ArchivedFiles  # only to prune
+
+        return ArchivedFiles(self.database)
 
     async def limit(self, connection: AsyncConnection) -> int | None:
         """Return the bytes of the largest state; None if only the engine limits it."""

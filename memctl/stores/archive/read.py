@@ -30,8 +30,8 @@ from memctl.model import (
 )
 from memctl.selection import Selection
 from memctl.storekit.batching import PageBuilder
-from memctl.storekit.checkpoints import CheckpointArchive
 from memctl.storekit.encrypted import decrypted
+from memctl.storekit.prunable import PrunedArchive
 from memctl.stores.archive.compression import DAMAGE, SNIFFED, decompressed, extension_of
 from memctl.stores.archive.format import (
     LARGEST_RECORD,
@@ -276,9 +276,9 @@ class _Check:
         header = read_header(line)
         if header is None:
             if line.startswith(b'{"memctl":"checkpoints"'):
-                raise CheckpointArchive(
-                    f"{self._label} is an archive of checkpoints, not of messages",
-                    "memctl import puts the checkpoints back; memctl inspect counts them",
+                raise PrunedArchive(
+                    f"{self._label} is an archive of pruned rows, not of messages",
+                    "memctl import puts them back; memctl inspect counts them",
                 )
             if is_encrypted(self.contents.extension):
                 raise BadData(

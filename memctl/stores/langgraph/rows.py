@@ -22,11 +22,14 @@ from memctl.engines.sql.inspector import column_names
 from memctl.errors import BadData, Failure, UsageError
 from memctl.json import jsonio
 from memctl.location import visible
-from memctl.storekit.checkpoints import (
-    CheckpointRow,
-    Checkpoints,
-    OldCheckpoints,
+from memctl.model import MemoryKey
+from memctl.selection import Selection
+from memctl.storekit.prunable import (
+    CHECKPOINTS,
+    OldItems,
+    Prunable,
     Pruned,
+    PrunedRow,
     PutBack,
 )
 from memctl.stores.langgraph.checkpoints import Undecodable, value_of
@@ -34,7 +37,6 @@ from memctl.stores.langgraph.pruning import Checkpoint, Id, checkpoint_of, old_c
 
 LEFT_ALONE = "unprunable"
 """The code of the failure for a thread that memctl does not understand."""
-_CHECKPOINTS = "checkpoints"
 _CHECKPOINT_KEY = ("thread_id", "checkpoint_ns", "checkpoint_id")
 _FETCHED = 16
 """The number of rows to fetch at once: in SQLite, a row has the whole state of a graph."""
@@ -96,7 +98,7 @@ Lines = dict[tuple[Any, ...], list[tuple[bytes, dict[str, Any]]]]
 _OTHER_COLUMNS = ("parent_checkpoint_id", "type", "checkpoint", "metadata")
 
 
-class LangGraphCheckpoints(Checkpoints):
+class LangGraphCheckpoints(Prunable):
     """The rows in the tables of a checkpointer; each database has a subclass."""
 
     tables: ClassVar[tuple[Table, ...]]
@@ -140,22 +142,23 @@ class LangGraphCheckpoints(Checkpoints):
                 )
             self._columns[table.name] = [name for name in table.columns if name in found]
 
-    async def old(
-        self, threads: frozenset[str], until: datetime | None
-    ) -> AsyncGenerator[OldCheckpoints]:
+    def key_of(self, group: str) -> MemoryKey:
+        return MemoryKey("", group)
+
+    async def old(self, where: Selection) -> AsyncGenerator[OldItems]:
         for thread in await self.threads():
-            if threads and thread not in threads:
+            if not where.has_key(self.key_of(thread)):
                 continue
             async with self.database.snapshot() as connection:
                 try:
-                    old, stay = await self._divided(connection, thread, until)
+                    old, stay = await self._divided(connection, thread, where.until)
                 except Undecodable as error:
-                    yield OldCheckpoints(thread, failure=Failure(LEFT_ALONE, str(error)))
+                    yield OldItems(thread, failure=Failure(LEFT_ALONE, str(error)))
                     continue
                 if old:
                     rows = self._rows(connection, thread, old, stay)
                     async with aclosing(rows):
-                        yield OldCheckpoints(thread, len(old), rows=rows)
+                        yield OldItems(thread, len(old), rows=rows)
 
     async def _divided(
         self, connection: AsyncConnection, thread: str, until: datetime | None
@@ -194,7 +197,7 @@ class LangGraphCheckpoints(Checkpoints):
         thread: str,
         old: Sequence[Checkpoint],
         stay: Iterable[Checkpoint],
-    ) -> AsyncGenerator[CheckpointRow]:
+    ) -> AsyncGenerator[PrunedRow]:
         """Yield the rows of old checkpoints, of their writes, and of blobs that only they need."""
         moments = {one.key: one.moment for one in old}
         for block in _of_checkpoints(thread, old):
@@ -213,11 +216,11 @@ class LangGraphCheckpoints(Checkpoints):
 
     def _checkpoint_row(
         self, table: Table, row: Sequence[Any], moment: datetime | None = None
-    ) -> CheckpointRow:
+    ) -> PrunedRow:
         line = self._line(table, row)
         if table is self.tables[0]:
-            return CheckpointRow(line, True, moment, _unrestorable(line))
-        return CheckpointRow(line, failure=_unrestorable(line))
+            return PrunedRow(line, True, moment, _unrestorable(line))
+        return PrunedRow(line, failure=_unrestorable(line))
 
     def _blobs(
         self, thread: str, gone: Iterable[Checkpoint], stay: Iterable[Checkpoint]
@@ -285,7 +288,7 @@ class LangGraphCheckpoints(Checkpoints):
             namespace = block.begin[-1]
             ids = await self._delete(connection, self.tables[:2], block, is_archived, result)
             gone |= {(namespace, id) for id in ids}
-        result.checkpoints = len(gone)
+        result.items = len(gone)
         left = [one for one in old if one.key not in gone]
         result.left = len(left)
         for block in self._blobs(thread, [one for one in old if one.key in gone], [*stay, *left]):
@@ -363,7 +366,7 @@ class LangGraphCheckpoints(Checkpoints):
                     if (stored := there.get(table.key_of(row))) is None:
                         missing.append(row)
                         result.rows += 1
-                        result.checkpoints += is_checkpoint
+                        result.items += is_checkpoint
                     else:
                         result.there += is_checkpoint and stored == line
                         result.others += stored != line
@@ -448,7 +451,7 @@ class SqliteCheckpoints(LangGraphCheckpoints):
 
     engine = "sqlite"
     tables = (
-        Table(_CHECKPOINTS, _CHECKPOINT_KEY, (*_CHECKPOINT_KEY, *_OTHER_COLUMNS)),
+        Table(CHECKPOINTS, _CHECKPOINT_KEY, (*_CHECKPOINT_KEY, *_OTHER_COLUMNS)),
         Table(
             "writes",
             _WRITE_KEY,
@@ -468,7 +471,7 @@ class PostgresqlCheckpoints(LangGraphCheckpoints):
     engine = "postgresql"
     tables = (
         Table(
-            _CHECKPOINTS,
+            CHECKPOINTS,
             _CHECKPOINT_KEY,
             (*_CHECKPOINT_KEY, *_OTHER_COLUMNS),
             json=frozenset({"checkpoint", "metadata"}),

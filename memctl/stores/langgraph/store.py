@@ -279,7 +279,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
 
     # Whole threads
 
-    def checkpoints(self) -> LangGraphCheckpoints:
+    def prunable(self) -> LangGraphCheckpoints:
         return self.checkpoints_class(self.database)
 
     def refuse_erase(self) -> None:
@@ -291,7 +291,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
             )
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        for thread in await self.checkpoints().threads():
+        for thread in await self.prunable().threads():
             if where.has_key(key := MemoryKey("", thread)):
                 yield key
 
@@ -308,7 +308,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
         return await self.database.side_effects(rows, own=rows)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        checkpoints = self.checkpoints()
+        checkpoints = self.prunable()
         async with aclosing(self.names(where)) as keys:
             found = [key async for key in keys]
         for key in found:

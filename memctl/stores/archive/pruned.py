@@ -1,13 +1,13 @@
-"""Archives of the rows of checkpoints: one JSON object per line.
+"""Archives of pruned rows: one JSON object per line.
 
     {"memctl":"checkpoints","version":1,"created":"...","source":"app.db","engine":"sqlite"}
     {"thread":"t"}
     {"table":"checkpoints","row":{...}}
     {"end":{"threads":1,"checkpoints":1,"rows":1,"digest":"sha256:..."}}
 
-The rows of a thread follow the line of the thread; ``memctl.storekit.checkpoints`` explains these
-lines.  The digest covers all bytes before the last line.  The file is plain, compressed or
-encrypted, as an archive of messages is.
+The rows of a group, such as a thread, follow the line of the group; ``memctl.storekit.prunable``
+explains these lines.  ``checkpoints`` counts the items.  The digest covers all bytes before the
+last line.  The file is plain, compressed or encrypted, as an archive of messages is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from memctl.errors import BadData
 from memctl.json import jsonio
 from memctl.location import Location, visible
 from memctl.storekit.encrypted import encrypted
+from memctl.storekit.prunable import CHECKPOINTS, FILES
 from memctl.stores.archive.compression import DAMAGE, compressed
 from memctl.stores.archive.file import file_of
 from memctl.stores.archive.format import LARGEST_RECORD, digest_text
@@ -34,24 +35,24 @@ from memctl.stores.archive.read import Lines, OpenArchive, cut
 
 VERSION = 1
 _NAME = "checkpoints"
-_ROW, _THREAD, _END = b'{"table":', b'{"thread":', b'{"end":'
-_CHECKPOINT = b'{"table":"checkpoints",'
+_ROW, _GROUP, _END = b'{"table":', b'{"thread":', b'{"end":'
+_ITEMS = tuple(b'{"table":"%b",' % table.encode() for table in (CHECKPOINTS, FILES))
 _FIRST_BYTES = 64 * 1024
 
 
 class Contents(Struct, frozen=True):
-    """What an archive of checkpoints holds."""
+    """What an archive of pruned rows holds."""
 
     created: str
     source: str
     engine: str
-    checkpoints: int = 0
+    items: int = 0
     rows: int = 0
-    threads: dict[str, int] = field(default_factory=dict)
-    """The number of checkpoints of each thread."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """The number of items of each group."""
 
 
-class CheckpointWriter:
+class PrunedWriter:
     """A writer of a new archive, line by line, in constant memory.
 
     Leaving the context without ``commit`` leaves no file.
@@ -64,7 +65,7 @@ class CheckpointWriter:
             UsageError: there is no valid recipient for an encrypted archive.
             MemctlError: the place refuses a new file.
         """
-        self.threads = self.checkpoints = self.rows = 0
+        self.groups = self.items = self.rows = 0
         self._hash = hashlib.sha256()
         file = file_of(location)
         self._file = file.create(replace=False)
@@ -89,18 +90,18 @@ class CheckpointWriter:
     ) -> None:
         self._outer.__exit__(kind, error, traceback)
 
-    def thread(self, name: str) -> None:
-        """Begin a thread."""
+    def group(self, name: str) -> None:
+        """Begin a group."""
         self._write(jsonio.dumps({"thread": name}))
-        self.threads += 1
+        self.groups += 1
 
     def row(self, line: bytes) -> bool:
-        """Add a row of the thread that was begun last; return False for a row that is too large."""
+        """Add a row of the group that was begun last; return False for a row that is too large."""
         if len(line) >= LARGEST_RECORD:
             return False
         self._write(line)
         self.rows += 1
-        self.checkpoints += line.startswith(_CHECKPOINT)
+        self.items += line.startswith(_ITEMS)
         return True
 
     def commit(self) -> None:
@@ -110,7 +111,7 @@ class CheckpointWriter:
             UsageError: a file of this name has come to be meanwhile.
             Unavailable: the place refuses.
         """
-        counts = {"threads": self.threads, "checkpoints": self.checkpoints, "rows": self.rows}
+        counts = {"threads": self.groups, "checkpoints": self.items, "rows": self.rows}
         digest = digest_text(self._hash.hexdigest())
         self._sink.write(jsonio.dumps({"end": {**counts, "digest": digest}}) + b"\n")
         self._inner.close()
@@ -122,14 +123,14 @@ class CheckpointWriter:
         self._sink.write(data)
 
 
-class CheckpointReader:
-    """A reader of an archive of checkpoints, which stays open between two passes.
+class PrunedReader:
+    """A reader of an archive of pruned rows, which stays open between two passes.
 
     ::
 
-        with CheckpointReader(location) as reader:
+        with PrunedReader(location) as reader:
             contents = reader.check()
-            for thread, line in reader.rows():
+            for group, line in reader.rows():
                 ...
     """
 
@@ -158,18 +159,18 @@ class CheckpointReader:
             Unavailable: the file is encrypted, and no identity is of a recipient.
         """
         header: list[dict[str, Any]] = []
-        threads: Counter[str] = Counter()
+        groups: Counter[str] = Counter()
         rows = 0
-        for thread, line in self._rows(header):
-            threads[thread] += line.startswith(_CHECKPOINT)
+        for group, line in self._rows(header):
+            groups[group] += line.startswith(_ITEMS)
             rows += 1
         created, source, engine = (
             str(header[0].get(name, "")) for name in ("created", "source", "engine")
         )
-        return Contents(created, source, engine, threads.total(), rows, dict(threads))
+        return Contents(created, source, engine, groups.total(), rows, dict(groups))
 
     def rows(self) -> Generator[tuple[str, bytes]]:
-        """Yield the thread and the line of each row.
+        """Yield the group and the line of each row.
 
         Raises:
             BadData: as ``check``, at the end.
@@ -177,15 +178,15 @@ class CheckpointReader:
         return self._rows([])
 
     def _rows(self, header: list[dict[str, Any]]) -> Generator[tuple[str, bytes]]:
-        thread = ""
+        group = ""
         for line in self._lines(header):
-            if line.startswith(_THREAD):
-                thread = str(jsonio.loads(line)["thread"])
+            if line.startswith(_GROUP):
+                group = str(jsonio.loads(line)["thread"])
             else:
-                yield thread, line
+                yield group, line
 
     def _lines(self, header: list[dict[str, Any]]) -> Iterator[bytes]:
-        """Yield the lines of threads and rows; put the fields of the first line into ``header``."""
+        """Yield the lines of groups and rows; put the fields of the first line into ``header``."""
         hashed = hashlib.sha256()
         counts = {"threads": 0, "checkpoints": 0, "rows": 0}
         try:
@@ -193,7 +194,7 @@ class CheckpointReader:
             first = bytes(lines.first(_FIRST_BYTES))
             found = _header(first)
             if found is None:
-                raise self._error("is not an archive of checkpoints")
+                raise self._error("is not an archive of pruned rows")
             if found["version"] > VERSION:
                 raise self._error("is of a later memctl", "update memctl")
             header.append(found)
@@ -206,12 +207,12 @@ class CheckpointReader:
                         if jsonio.loads(line).get("end") != end or lines.block():
                             raise self._error("was changed: its digest or its counts differ")
                         return
-                    if not line.startswith((_ROW, _THREAD)):
+                    if not line.startswith((_ROW, _GROUP)):
                         raise self._error("is damaged: it has a line of another kind")
                     hashed.update(line + b"\n")
-                    counts["threads"] += line.startswith(_THREAD)
+                    counts["threads"] += line.startswith(_GROUP)
                     counts["rows"] += line.startswith(_ROW)
-                    counts["checkpoints"] += line.startswith(_CHECKPOINT)
+                    counts["checkpoints"] += line.startswith(_ITEMS)
                     yield line
         except (ValueError, *DAMAGE) as error:
             raise self._error(f"is damaged: {visible(str(error))}") from error
@@ -222,7 +223,7 @@ class CheckpointReader:
 
 
 def _header(line: bytes | bytearray) -> dict[str, Any] | None:
-    """Return the fields of the first line of an archive of checkpoints; None for other lines."""
+    """Return the fields of the first line of an archive of pruned rows; None for other lines."""
     try:
         record = jsonio.loads(bytes(line))
     except ValueError:
