@@ -365,6 +365,8 @@ class Converter(ABC):
     """The summary of the memory, if only ``end`` knows it; then before any new message."""
 
     def __init__(self) -> None:
+        self.changes_times = False
+        """True if messages got other times, by which the target orders them."""
         self._lost = 0
         self._aside: list[Entry] = []
         """The unread messages before the next message that the framework reads."""
@@ -761,6 +763,10 @@ class Splitter(Converter):
         """The messages of a note that stand after further messages (``_Note.later``)."""
         self._passed = 0
         """The number of messages since that note."""
+        field = joint.fine.view.time_field
+        self._time = "" if notes or field not in joint.fine.unsettled else field
+        """The field with the time, if a store orders messages by it, and notes keep no other."""
+        self._latest = ""
 
     def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
         found = super().memory(memory, messages)
@@ -823,7 +829,7 @@ class Splitter(Converter):
         value |= {"id": self._unused(stands)} | (
             {} if text else {"role": "system", "name": "system"}
         )
-        [part] = _split(self._joint, value)
+        [part] = self._in_order(_split(self._joint, value))
         before = self._take_aside()
         if self._notes:
             note = _Note(extra=self._take_extra(), before=before, stands=stands)
@@ -859,7 +865,7 @@ class Splitter(Converter):
         return found
 
     def _parts(self, entry: Entry, whole: Message, note: _Note | None) -> list[StoredMessage]:
-        parts = _split(self._joint, whole)
+        parts = self._in_order(_split(self._joint, whole))
         marked = bool(entry.marks) and not self.target.holds_marks
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
@@ -911,6 +917,20 @@ class Splitter(Converter):
             StoredMessage(id, jsonio.compact(value, odd=entry.odd), some)
             for id, value, some in zip(ids, parts, marks, strict=True)
         ]
+
+    def _in_order(self, parts: list[Message]) -> list[Message]:
+        """Give messages without a time, or with an earlier one, the time of the message before.
+
+        The store does so, too; an id may be made of the time.
+        """
+        for part in parts if self._time else ():
+            time = part.get(self._time)
+            if isinstance(time, str) and time >= self._latest:
+                self._latest = time
+            elif self._latest:
+                part[self._time] = self._latest
+                self.changes_times = True
+        return parts
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
         """Return the messages that were joined into ``whole``, by its note.
@@ -1069,6 +1089,7 @@ class _Chain(Converter):
                 step.summarize(self.summary)
             found = [*step.add(found), *step.end()]
             self.summary = step.summary
+            self.changes_times |= step.changes_times
         return found
 
     @property

@@ -49,8 +49,8 @@ class Example(Row):
 
 
 LossKind = one_of(
-    "summary expiry repeated-id details record encrypted calls waiting-calls content-not-shown "
-    "unknown-roles session compressed"
+    "summary expiry repeated-id details times record encrypted calls waiting-calls "
+    "content-not-shown unknown-roles session compressed"
 )
 
 

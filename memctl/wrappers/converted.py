@@ -129,8 +129,12 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
     yield from both
 
 
-async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGenerator[MemoryKey]:
+async def losing(
+    store: Store, dialect: Dialect, where: Selection
+) -> AsyncGenerator[tuple[MemoryKey, bool]]:
     """Yield the keys of the selected memories that would lose data in ``dialect`` without notes.
+
+    With a key comes whether messages of the memory get other times, by which a store orders them.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -148,7 +152,7 @@ async def losing(store: Store, dialect: Dialect, where: Selection) -> AsyncGener
                 with suppress(ValueError, RecursionError):
                     converter.end()
                 if converter.lost:
-                    yield page.memory.key
+                    yield page.memory.key, converter.changes_times
 
 
 def takes_summaries(store: Store) -> bool:

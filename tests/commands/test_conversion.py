@@ -19,7 +19,7 @@ from memctl.selection import Selection
 from memctl.testing import Place, samples
 from memctl.testing.samples import sample
 from tests.support.backends import OF_AGENTSCOPE2, new_place, params
-from tests.support.cli import Run, contents, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.hostile import memories
 from tests.support.places import append, held, put
 from tests.support.servers.pool import Servers
@@ -85,6 +85,25 @@ def test_messages_out_of_the_order_of_their_times_come_back(
         assert done.exit_code == 0, (command, done.stderr)
     again = report(run("migrate", archive.text, place, "--json"))
     assert again["messages"]["written"] == 0
+
+
+def test_times_out_of_order_are_a_loss_where_no_note_keeps_them(run: Run, tmp_path: Path) -> None:
+    """The OpenAI Agents SDK orders messages by their times, and memctl makes ids of these."""
+    place, times = f"sqlite:///{tmp_path}/x.db?layout=openai-agents", (0, 50, 20, 10, 90, 30)
+    said = [samples.entry(f"m{at}", 60 * at) for at in times]
+    key = MemoryKey("", "trip")
+    for number in (5, 6):
+        source = tmp_path / f"{number}.db"
+        asyncio.run(fill(str(source), {key: said[:number]}))
+        fails(run("migrate", source, place), 9, "orders messages by their times")
+        done = report(run("migrate", source, place, "--lossy", "--json"))
+        assert [one["kind"] for one in done["losses"]] == ["details", "times"]
+        assert done["messages"]["written"] == (5 if number == 5 else 1)
+        assert done["verified"]
+    again = report(run("migrate", source, place, "--lossy", "--json"))
+    assert again["messages"]["written"] == 0
+    assert report(run("undo", "--store", place, "--yes", "--json"))["messages"]["deleted"] == 1
+    assert len(contents(place)[key]) == 5
 
 
 @pytest.mark.slow

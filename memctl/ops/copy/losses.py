@@ -50,6 +50,13 @@ _LOSSES = {
         "details of messages: ids, names, marks, or other fields that its format lacks",
         "drop them with --lossy",
     ),
+    "times": _LossKind(
+        "times",
+        "times that are missing or earlier than the one before, since it orders messages by their "
+        "times",
+        "give each the time of the message before it with --lossy",
+        "each message got the time of the one before it",
+    ),
     "record": _LossKind(
         "record",
         "records of sessions, with their configuration",
@@ -143,8 +150,10 @@ async def refuse_losses(
                         _add(found, loss, memory.key)
     if converts and not inside(target).dialect.holds_notes:
         async with aclosing(losing(source, inside(target).dialect, where)) as keys:
-            async for key in keys:
+            async for key, changes_times in keys:
                 _add(found, "details", key)
+                if changes_times:
+                    _add(found, "times", key)
     if converts and source.dialect.encrypts:
         for key in await _encrypted(source, where):
             _add(found, "encrypted", key)

@@ -81,7 +81,7 @@ def mapping_of(options: Map[str, str]) -> Mapping:
     if dialect != RoleContent.name and (known := sorted(CALL_COLUMNS.keys() & columns.keys())):
         raise UsageError(f"dialect={dialect} has calls in its contents", f"leave out {known[0]}")
     order = tuple(name for name in columns.pop("order", "").split(";") if name)
-    rows = MAPPED[dialect](fields, orders_by_time=columns.get("time") in order)
+    rows = MAPPED[dialect](fields, orders_by_time=order[:1] == (columns.get("time"),))
     zone = time_zone(options["tz"]) if "tz" in options else None
     if (live := _flag(options, "live", columns)) is not None:
         rows = rows.flagged(live)

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from memctl.dialects.openai_agents import OPENAI_AGENTS
+from memctl.dialects.openai_agents import OPENAI_AGENTS, OpenAIAgents
 from memctl.stores.tables.mapping import Mapping, SessionTable
 
 
@@ -64,7 +64,7 @@ PRESET = Mapping(
     "agent_messages",
     {"session": "session_id", "content": "message_data", "time": "created_at"},
     ("created_at", "id"),
-    OPENAI_AGENTS,
+    OpenAIAgents(OPENAI_AGENTS.fields, orders_by_time=True),
     sessions=(SessionTable("agent_sessions", {"session": "session_id"}),),
     encode=compact,
     filled_times=True,
