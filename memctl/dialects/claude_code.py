@@ -8,13 +8,13 @@ after it.  Its source is closed: all of this was found by running 2.1.332.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any
 
 from memctl.dialects.agentscope import CONTENT, string
-from memctl.dialects.conversion import Message, digest_of
-from memctl.dialects.rows import media_at, output_blocks, output_text
+from memctl.dialects.conversion import Joint, Message, digest_of
+from memctl.dialects.rows import RowJoint, media_at, output_blocks, output_text
 from memctl.dialects.session_lines import (
     NAMES,
     TIMESTAMP,
@@ -128,6 +128,9 @@ class ClaudeCode(SessionLines):
     tool_words = (b"tool_use", b"tool_result")
     id_path = ("uuid",)
 
+    def joint(self, zone: tzinfo | None) -> Joint:
+        return _ReplyJoint(self, zone)
+
     def holds_media(self, media: MediaBlock, place: str) -> bool:
         return media.kind in ("image", "file") and place in ("user", TOOL)
 
@@ -175,7 +178,7 @@ class ClaudeCode(SessionLines):
         {"parentUuid", "isSidechain", "userType", "cwd", "sessionId", "gitBranch", TIMESTAMP}
     )
 
-    def is_made(self, line: Message) -> bool:
+    def is_new(self, line: Message) -> bool:
         return line.get("type") in ("user", "assistant") and "sessionId" not in line
 
     def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:
@@ -193,6 +196,18 @@ class ClaudeCode(SessionLines):
             TIMESTAMP: before.get(TIMESTAMP),
         }
         return [about | line]
+
+
+class _ReplyJoint(RowJoint):
+    """The conversion between lines and messages; equal replies stay two by the id of the reply."""
+
+    def split(self, whole: Message) -> list[Message]:
+        parts = super().split(whole)
+        for part in parts:
+            reply = part[CONTENT]["message"]
+            if "id" in reply:
+                reply["id"] = f"msg_{digest_of([whole.get('id'), reply['id']])}"
+        return parts
 
 
 def _has_results(blocks: Sequence[Block]) -> bool:

@@ -153,7 +153,7 @@ class Codex(SessionLines):
 
     added = frozenset({TIMESTAMP})
 
-    def is_made(self, line: Message) -> bool:
+    def is_new(self, line: Message) -> bool:
         return line.get("type") == _ITEM and TIMESTAMP not in line
 
     def begun(self, names: MemoryKey, id: str, project: str, moment: datetime) -> list[Message]:

@@ -591,12 +591,16 @@ class Joiner(Converter):
         held = list(map(_parse, self._held))
         self._held = []
         made: set[int] = set()
+        """The messages that notes restore."""
+        exact: set[int] = set()
         views: list[MessageView] = []
         for at, one in enumerate(held):
             one.value = self._without_extras(one.value)
             value, note = _take_note(one.value, self.target.name)
             if note is not None:
                 made.update(range(at, at + note.count))
+            elif self.source.is_made(value):
+                exact.add(at)
             views.append(self.source.view_of(value))
         read = self.source.live(views) if self._leaves_out else Live(range(len(held)), {})
         order = list(read.order)
@@ -607,7 +611,7 @@ class Joiner(Converter):
             if read.unread.get(at) is Unread.NOT_FOR_MEMORY:
                 place = next((i for i, one in enumerate(order) if one > at), len(order))
                 order.insert(place, at)
-        found = sent(self.source, memory, views, Live(order, read.unread), made)
+        found = sent(self.source, memory, views, Live(order, read.unread), made | exact)
         if self.target.holds_summary and not self.source.holds_summary:
             read_first = held[min(found)].value if found else {}
             first = _take_note(read_first, self.target.name)[1]

@@ -298,8 +298,12 @@ class SessionLines(RowDialect):
         written = time.replace("+00:00", "Z").replace("000Z", "Z")
         return packed | {NAMES: notes, TIMESTAMP: written}
 
+    def is_made(self, value: Message) -> bool:
+        line = value.get(CONTENT)
+        return isinstance(line, dict) and self.is_new(line)
+
     @abstractmethod
-    def is_made(self, line: Message) -> bool:
+    def is_new(self, line: Message) -> bool:
         """Return whether memctl has made a line, which is not completed."""
 
     @abstractmethod

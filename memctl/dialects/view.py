@@ -588,6 +588,10 @@ class Dialect(ABC):
         """Return whether the framework waits for a person, or another program, to go on."""
         return memory.waits
 
+    def is_made(self, value: dict[str, Any]) -> bool:  # noqa: ARG002
+        """Return whether memctl has made a message that needs no note for the exact way back."""
+        return False
+
     def live(self, views: Sequence[MessageView]) -> Live:
         """Return which messages of a whole memory the framework reads, whatever their marks."""
         return Live(range(len(views)), {})

@@ -919,7 +919,7 @@ class NewSession:
         if self._file is None:
             self._store.announce(self._session)
             self._file = self._store.create(self._session.place)
-        if isinstance(line, dict) and dialect.is_made(line):
+        if isinstance(line, dict) and dialect.is_new(line):
             self._complete(dialect.timed(value))
             return
         try:
