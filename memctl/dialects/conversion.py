@@ -365,8 +365,8 @@ class Converter(ABC):
     """The summary of the memory, if only ``end`` knows it; then before any new message."""
 
     def __init__(self) -> None:
-        self.changes_times = False
-        """True if messages got other times, by which the target orders them."""
+        self.moved = 0
+        """The number of messages that got another time (``Dialect.orders_by_time``)."""
         self._lost = 0
         self._aside: list[Entry] = []
         """The unread messages before the next message that the framework reads."""
@@ -767,9 +767,8 @@ class Splitter(Converter):
         """The messages of a note that stand after further messages (``_Note.later``)."""
         self._passed = 0
         """The number of messages since that note."""
-        field = joint.fine.view.time_field
-        self._time = "" if notes or field not in joint.fine.unsettled else field
-        """The field with the time, if a store orders messages by it, and notes keep no other."""
+        self._time = joint.fine.view.time_field if joint.fine.orders_by_time else ""
+        """The field with the time, if it orders the messages."""
         self._latest = ""
 
     def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
@@ -869,17 +868,18 @@ class Splitter(Converter):
         return found
 
     def _parts(self, entry: Entry, whole: Message, note: _Note | None) -> list[StoredMessage]:
-        parts = self._in_order(_split(self._joint, whole))
+        parts = _split(self._joint, whole)
         marked = bool(entry.marks) and not self.target.holds_marks
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
-            parts = restored
+            parts = self._in_order(restored)
             ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
             new = _Note(extra=self._take_extra(), marks=[list(entry.marks)] if marked else None)
             new.before = self._take_aside()
             self._lost += (marked or bool(new.extra or new.before)) and not self._notes
         else:
+            parts = self._in_order(parts)
             ids = [
                 self.target.with_id(value, self._unused(name))
                 for value, name in zip(parts, _names(parts, whole), strict=True)
@@ -923,17 +923,17 @@ class Splitter(Converter):
         ]
 
     def _in_order(self, parts: list[Message]) -> list[Message]:
-        """Give messages without a time, or with an earlier one, the time of the message before.
+        """Give new messages the times by which the store orders them.
 
-        The store does so, too; an id may be made of the time.
+        An id may be made of the time.  Where notes tell that a time is missing, the store fills it.
         """
         for part in parts if self._time else ():
             time = part.get(self._time)
             if isinstance(time, str) and time >= self._latest:
                 self._latest = time
-            elif self._latest:
+            elif self._latest and (time is not None or not self._notes):
                 part[self._time] = self._latest
-                self.changes_times = True
+                self.moved += 1
         return parts
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
@@ -1093,7 +1093,7 @@ class _Chain(Converter):
                 step.summarize(self.summary)
             found = [*step.add(found), *step.end()]
             self.summary = step.summary
-            self.changes_times |= step.changes_times
+            self.moved += step.moved
         return found
 
     @property

@@ -209,10 +209,11 @@ class RowDialect(Dialect):
     ) -> None:
         """``fields`` are those of ``FIELDS`` for which the store has a place.
 
-        A store that ``orders_by_time`` may give a message a later time to keep the order.
+        ``orders_by_time`` is as in ``Dialect``.
         """
         self.fields = fields
-        self.unsettled = frozenset({TIME}) if orders_by_time else frozenset()
+        self.orders_by_time = orders_by_time
+        self.unsettled = frozenset({TIME} if orders_by_time and self.holds_notes else ())
 
     # Defined by subclasses
 

@@ -259,7 +259,8 @@ class SessionLines(RowDialect):
         return "" if isinstance(content, dict) else f"is no line of {self.framework}"
 
     def __init__(self) -> None:
-        super().__init__(frozenset({TIME}), orders_by_time=True)
+        super().__init__(frozenset({TIME}))
+        self.unsettled = frozenset({TIME})
 
     def message_id(self, value: Message) -> str:
         """Return the id in a line, or a digest of it; equal lines have one id."""

@@ -415,6 +415,9 @@ class Dialect(ABC):
     unsettled: frozenset[str] = frozenset()
     """The fields of a message that a store may change in a write, such as the time in a table
     ordered by time.  Notes do not depend on these fields."""
+    orders_by_time: bool = False
+    """True if the store orders messages by their times: a message without a time, or with one
+    before that of the message before it, gets the time of that."""
     makes_ids: ClassVar[bool] = False
     """True if messages may lack an id; memctl then derives an id from the message."""
     encrypts: ClassVar[bool] = False

@@ -131,10 +131,10 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
 
 async def losing(
     store: Store, dialect: Dialect, where: Selection
-) -> AsyncGenerator[tuple[MemoryKey, bool]]:
+) -> AsyncGenerator[tuple[MemoryKey, int]]:
     """Yield the keys of the selected memories that would lose data in ``dialect`` without notes.
 
-    With a key comes whether messages of the memory get other times, by which a store orders them.
+    With a key comes the number of messages of the memory that get another time.
 
     Raises:
         MemctlError: as ``Store.read``.
@@ -152,7 +152,7 @@ async def losing(
                 with suppress(ValueError, RecursionError):
                     converter.end()
                 if converter.lost:
-                    yield page.memory.key, converter.changes_times
+                    yield page.memory.key, converter.moved
 
 
 def takes_summaries(store: Store) -> bool:
@@ -190,6 +190,8 @@ class ConvertedStore(StoreWrapper):
         """The numbers of messages that the store inside has, of the memories read."""
         self.reduced: set[MemoryKey] = set()
         """The memories read that are not shown exactly: the shown dialect holds no notes."""
+        self._moved = 0
+        """The number of messages that ``write`` gave another time."""
         self._refused: dict[MemoryKey, Failure] = {}
         """The memories that ``write`` could not convert, each with its failure."""
 
@@ -281,6 +283,10 @@ class ConvertedStore(StoreWrapper):
             async for result in results:
                 written = self._passed.pop(result.key, 0)
                 yield result if result.failure else replace(result, written=written)
+        if self._moved:
+            text = f"{self.label} orders messages by their times: "
+            self.warnings[:] = [one for one in self.warnings if not one.startswith(text)]
+            self.warnings.append(f"{text}{self._moved:,} got that of the message before")
         for key in refused:
             self._passed.pop(key, None)
             yield WriteResult(key, failure=failures[key])
@@ -479,6 +485,8 @@ class ConvertedStore(StoreWrapper):
                     if last:
                         if self.compared and converter.lost:
                             self.reduced.add(key)
+                        if way is self._writing:
+                            self._moved += converter.moved
                         yield builder.page(last=True)
                         builder = None
                 elif last:

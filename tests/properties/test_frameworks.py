@@ -243,6 +243,17 @@ def test_run_of_agno_itself_is_not_taken_for_one_of_memctl() -> None:
     assert new.id != own.id
 
 
+def memories(dialect: RowDialect, **sizes: int) -> st.SearchStrategy[list[StoredMessage]]:
+    """Return a strategy of memories as a store of the dialect orders them."""
+
+    def in_order(entries: list[StoredMessage]) -> list[StoredMessage]:
+        if not dialect.orders_by_time:
+            return entries
+        return sorted(entries, key=lambda one: json.loads(one.message).get("time") or "")
+
+    return st.lists(messages(dialect), **sizes).map(in_order)
+
+
 @pytest.mark.parametrize("target", [AGENTSCOPE1, AGENTSCOPE2, LANGCHAIN], ids=lambda one: one.name)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
 @given(st.data())
@@ -251,7 +262,7 @@ def test_from_a_framework_and_back(
 ) -> None:
     if target is dialect:
         pytest.skip("nothing is converted")
-    entries = data.draw(st.lists(messages(dialect), max_size=5))
+    entries = data.draw(memories(dialect, max_size=5))
     memory, converted = convert(dialect, target, MEMORY, entries)
     assert not {target.parse(one.message).fault for one in converted} - {""}
     there = again(target, converted)
@@ -279,7 +290,7 @@ def test_settings_pass_through_another_framework(dialect: RowDialect, data: st.D
     """What a session of Agno was made with comes back, and changes no message on its way."""
     if dialect is AGNO or not dialect.holds_notes:
         pytest.skip("it cannot carry them")
-    entries = data.draw(st.lists(messages(dialect), min_size=1, max_size=4))
+    entries = data.draw(memories(dialect, min_size=1, max_size=4))
     memory, converted = convert(dialect, AGNO, MEMORY, entries)
     there = again(AGNO, converted)
     made = replace(memory, extra='{"session":{"agent_id":"friday"}}')

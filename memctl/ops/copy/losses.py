@@ -150,9 +150,9 @@ async def refuse_losses(
                         _add(found, loss, memory.key)
     if converts and not inside(target).dialect.holds_notes:
         async with aclosing(losing(source, inside(target).dialect, where)) as keys:
-            async for key, changes_times in keys:
+            async for key, moved in keys:
                 _add(found, "details", key)
-                if changes_times:
+                if moved:
                     _add(found, "times", key)
     if converts and source.dialect.encrypts:
         for key in await _encrypted(source, where):

@@ -141,5 +141,5 @@ class Mapping(Struct, frozen=True):
         fields = self.dialect.fields | {OPTIONAL_FIELDS[role] for role in more}
         dialect = self.dialect
         if more:
-            dialect = type(dialect)(fields, orders_by_time=bool(dialect.unsettled))
+            dialect = type(dialect)(fields, orders_by_time=dialect.orders_by_time)
         return replace(self, columns={**self.columns, **more}, more={}, dialect=dialect)
