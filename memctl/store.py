@@ -47,7 +47,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.shard import Shard
 from memctl.storekit.catalog import catalog, window
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits
@@ -921,7 +921,7 @@ class Store(ABC):
     # Rewriting
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Give all texts that the store keeps to ``rewriter``, and store what it returns.
 
@@ -930,33 +930,23 @@ class Store(ABC):
         change is durable.  Unless ``writes``, nothing is changed, and the results say what would
         be.  Names of users and sessions stay.  A place is changed whole or not at all.
 
+        With ``where``, of which the users and sessions count, only texts that belong to selected
+        memories alone are given.  A store with ``Features.selects_texts`` can do this.
+
         Raises:
             UsageError: memctl does not rewrite the texts of this kind of store.
             Unavailable: the store is unreachable; places that were not yielded are unchanged.
         """
-        files = self.text_files()
+        files = self.text_files() if where == EVERYTHING else self.selected_files(where)
         if files is None:
             raise UsageError(
                 f"memctl does not rewrite the texts of {self.label}",
                 "delete or erase the memories with the text; memctl search finds them",
             )
-        made = self._text_rewriter(rewriter)
+        made = self._text_rewriter(rewriter, where)
         async with aclosing(self._rewrite_files(files, made, writes=writes)) as results:
             async for result in results:
                 yield result
-
-    def rewrite_selected(
-        self, rewriter: Rewriter, where: Selection, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
-        """Rewrite the texts that belong to selected memories alone, as ``rewrite_texts`` does.
-
-        Of ``where``, the users and sessions count.  Texts that several memories share stay.  Only a
-        store with ``Features.selects_texts`` does this.
-
-        Raises:
-            MemctlError: as ``rewrite_texts``.
-        """
-        raise NotImplementedError(self.kind)
 
     def _rewrite_files(
         self, files: Iterable[Path], rewriter: Rewriter, *, writes: bool
@@ -967,7 +957,7 @@ class Store(ABC):
         root, refuse = self.location.path, self.text_refusal
         return rewrite_files(files, root, rewriter, writes=writes, refuse=refuse)
 
-    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+    def _text_rewriter(self, rewriter: Rewriter, where: Selection) -> Rewriter:  # noqa: ARG002
         """Return the rewriter of ``text_files``; a layout may wrap it to renew derived data."""
         return rewriter
 
@@ -980,6 +970,10 @@ class Store(ABC):
 
     def text_files(self) -> Iterable[Path] | None:
         """Return the files that hold texts of the store; None if its texts are not in files."""
+        return None
+
+    def selected_files(self, where: Selection) -> Iterable[Path] | None:  # noqa: ARG002
+        """Return the ``text_files`` that belong to selected memories alone."""
         return None
 
     def text_refusal(self, path: Path) -> str:  # noqa: ARG002 - most files may change

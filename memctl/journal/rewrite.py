@@ -54,7 +54,7 @@ async def rewrite_run(
         mode = OpenMode.CHANGE if files.writes else OpenMode.READ
         async with (
             ArchiveStore(Location("archive", str(path), path=path), mode) as store,
-            aclosing(store.rewrite_selected(rewriter, where, writes=files.writes)) as results,
+            aclosing(store.rewrite_texts(rewriter, where, writes=files.writes)) as results,
         ):
             async for result in results:
                 yield result.failed(GOES_ON) if goes_on else result

@@ -81,7 +81,6 @@ from memctl.storekit.projects import (
 )
 from memctl.storekit.simple import CHANGED
 from memctl.storekit.text_files import COMPRESSED, files_below, replace_texts, signature
-from memctl.storekit.texts import Rewriter, TextResult
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 Pairs = list[tuple[str, str]]
@@ -490,16 +489,14 @@ class SessionFilesStore(Store):
     def text_files(self) -> Iterable[Path]:
         return files_below(self.folder, self.text_roots)
 
-    async def rewrite_selected(
-        self, rewriter: Rewriter, where: Selection, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
-        """Rewrite the files whose names have the id of a selected session."""
-        sessions = await in_thread(self._sessions)
-        ids = {session.id for key, session in sessions.items() if where.has_key(key)}
-        files = (one for one in self.text_files() if not ids.isdisjoint(self._ids_in(one)))
-        async with aclosing(self._rewrite_files(files, rewriter, writes=writes)) as results:
-            async for result in results:
-                yield result
+    def selected_files(self, where: Selection) -> Iterable[Path]:
+        """Return the files whose names have the id of a selected session."""
+        ids = self.selected_ids(where)
+        return (one for one in self.text_files() if not ids.isdisjoint(self._ids_in(one)))
+
+    def selected_ids(self, where: Selection) -> set[str]:
+        """Return the ids of the selected sessions."""
+        return {session.id for key, session in self._sessions().items() if where.has_key(key)}
 
     def _ids_in(self, path: Path) -> list[str]:
         """Return the ids of sessions in the name of a file and of its folders."""

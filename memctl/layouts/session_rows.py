@@ -14,9 +14,11 @@ puts back each row with all its columns, whatever a new version of the program a
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +38,7 @@ from memctl.json.located import Steps
 from memctl.layouts.sql import of_shape
 from memctl.location import Location, visible
 from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, StoredMessage, WriteResult
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.shard import Shard
 from memctl.store import Deletion, Features, OpenMode
 from memctl.storekit.batching import Small
@@ -49,6 +51,8 @@ from memctl.storekit.projects import (
     move_paths,
 )
 from memctl.storekit.simple import MADE, Rejected
+from memctl.storekit.text_files import files_below, rewrite_files
+from memctl.storekit.texts import Rewriter, TextResult
 
 _QUIET = 60.0
 """The seconds without a message after which the program is not taken to be at work on a session."""
@@ -112,11 +116,14 @@ class SessionRowsStore(RowStore):
         duplicate_ids=True,
         whole_memories=True,
         renames=frozenset({"project"}),
+        selects_texts=True,
     )
     misnamed = "its id is not a text"
     file: ClassVar[str]
     """The name of the file in the folder of the program."""
     program: ClassVar[str]
+    beside: ClassVar[str]
+    """The folder with files of sessions beside the database."""
     heads: ClassVar[TableOf]
     """The table with a row for each session."""
     messages: ClassVar[TableOf]
@@ -153,9 +160,16 @@ class SessionRowsStore(RowStore):
         self.place = found.parent
         return SqliteDatabase(replace(location, path=found), label)
 
-    def files_of(self, session: str) -> Iterable[Path]:  # noqa: ARG002 - most have none
+    def files_of(self, session: str) -> Iterable[Path]:
         """Return the files of a session beside the database, which an erase removes."""
-        return ()
+        folder = self.place / self.beside
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if self.is_file_of(session, path.name):
+                yield path
+
+    @abstractmethod
+    def is_file_of(self, session: str, name: str) -> bool:
+        """Return whether the file with this name in ``beside`` is one of a session."""
 
     async def prepare(self) -> None:
         there = await self.database.look(_columns_by_table)
@@ -501,6 +515,24 @@ class SessionRowsStore(RowStore):
                 if why := self._at_work([last]):
                     found[MemoryKey("", name)] = Failure("locked", why)
         return found
+
+    # Rewriting
+
+    async def rewrite_texts(
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Rewrite the rows, then the files beside the database."""
+        async with aclosing(super().rewrite_texts(rewriter, where, writes=writes)) as results:
+            async for result in results:
+                yield result
+        files = files_below(self.place, [self.beside])
+        if where != EVERYTHING:
+            sessions = [one.session for one in await self.stored() if where.has_key(one.key)]
+            files = chain.from_iterable(map(self.files_of, sessions))
+        rewriting = rewrite_files(files, self.place, rewriter, writes=writes)
+        async with aclosing(rewriting) as results:
+            async for result in results:
+                yield result
 
     # Erasing
 

@@ -14,6 +14,7 @@ from memctl.engines.tablestore.service import TableSchema, TablestoreInstance
 from memctl.engines.tablestore.texts import RowTexts
 from memctl.errors import BadData, NotFound, UsageError
 from memctl.location import Location, visible
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.texts import Rewriter, TextResult
 
@@ -65,7 +66,11 @@ class TablestoreStore(Store):
         """The columns of the primary key of each table with texts; a table may not exist."""
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self,
+        rewriter: Rewriter,
+        where: Selection = EVERYTHING,  # noqa: ARG002 - it selects no texts
+        *,
+        writes: bool,
     ) -> AsyncGenerator[TextResult]:
         there = await self.instance.tables()
         for table, key in self.text_tables.items():

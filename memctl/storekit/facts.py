@@ -15,7 +15,8 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from memctl.dialects.fact import FACT, without_vector
-from memctl.errors import Failure
+from memctl.errors import BadData, Failure
+from memctl.location import visible
 from memctl.machine.spool import ItemSpool
 from memctl.machine.temporary import scratch
 from memctl.model import (
@@ -88,7 +89,7 @@ class FactStore(ConnectedStore):
     accept a fact that is already in its new state.
     """
 
-    features = Features(marks=frozenset(), parts=True)
+    features = Features(marks=frozenset(), parts=True, selects_texts=True)
     dialect = FACT
 
     # Required
@@ -135,6 +136,13 @@ class FactStore(ConnectedStore):
         Raises:
             Unavailable: the store cannot be reached any more; some facts may have been removed.
         """
+
+    def damaged_fact(self, id: str, damage: str) -> BadData:
+        """Return the error for a fact of which the text or the memory is unknown."""
+        return BadData(
+            f"{self.label}: {visible(id)!r} is damaged: {visible(damage)}",
+            "memctl doctor names what is damaged; delete it, or restore it from a backup",
+        )
 
     # The interface of ``Store``
 

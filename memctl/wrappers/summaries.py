@@ -15,7 +15,7 @@ from msgspec import Struct, field, structs
 
 from memctl.errors import Failure, MemctlError
 from memctl.model import Edit, Finding, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Features, Foreseeing, LeftOut, Maintenance, Note, OpenMode, Record, Store
 from memctl.storekit.texts import Rewriter, TextResult
 from memctl.wrappers.wrapper import StoreWrapper
@@ -229,6 +229,7 @@ class SummaryOverlay(StoreWrapper):
             summaries_elsewhere=True,
             ambiguous_names=False,
             cheap_outline=False,
+            selects_texts=messages.selects_texts and self._states.features.selects_texts,
             repairs=messages.repairs | self._states.features.repairs,
         )
 
@@ -499,11 +500,11 @@ class SummaryOverlay(StoreWrapper):
             yield replace(result, deleted=0)
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Rewrite the texts of both stores, messages first."""
         for store in (self._messages, self._states):
-            async with aclosing(store.rewrite_texts(rewriter, writes=writes)) as results:
+            async with aclosing(store.rewrite_texts(rewriter, where, writes=writes)) as results:
                 async for result in results:
                     yield result
 

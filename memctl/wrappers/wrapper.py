@@ -131,13 +131,13 @@ for _make, _names in (
     (
         _streaming,
         "list_memories survey headers list_keys duplicates count_marks read_with_anchors "
-        "find_messages outline names erase rename rename_project rewrite_texts rewrite_selected",
+        "find_messages outline names erase rename rename_project rewrite_texts",
     ),
     (
         _passing,
         "unlock adopt refuse_changes refuse_edits name_refusal resolve_names maintenance "
         "prunable refuse_erase refuse_rename foreseen about_to_commit "
-        "text_files text_refusal",
+        "text_files selected_files text_refusal",
     ),
 ):
     for _name in _names.split():

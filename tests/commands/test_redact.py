@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from memctl import MemoryKey, RunOptions, sync
 from memctl.machine import zstd
@@ -32,6 +34,7 @@ from tests.stores.test_langgraph import texts as texts_of_threads
 from tests.support import agent_sessions
 from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.places import put, runs_folder
+from tests.support.redis_sessions import runtime_message
 
 KEY = MemoryKey("ada", "kyoto")
 TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -40,6 +43,8 @@ STORES = [
     *("tablestore", "tablestore-session"),
 ]
 GONE = "[redacted:github-pat]"
+NOT_SELECTED = "it is not in what belongs to the named users and sessions alone"
+DIFF = "storage/session_diff/{}.json"
 SUPPORT = Path(__file__).parent.parent / "support"
 
 
@@ -131,13 +136,11 @@ def test_redact_selected_memories(run: Run, place: Place, tmp_path: Path) -> Non
     assert report(run(*words, "--dry-run", "--json"), 6)["stores"][0]["left"] == 0
     assert contents(store)[bob] == before
     words = (*words, "--yes", "--receipt", tmp_path / "receipt.json", "--json")
-    for redacted in (4, 0):  # the second run goes on with the receipt
+    for has_more in (True, False):  # the second run goes on with the receipt
         found = report(run(*words), 6)
-        assert {row["why"] for row in found["left"]} == {
-            "it is not in what belongs to the named users and sessions alone"
-        }
+        assert {row["why"] for row in found["left"]} == {NOT_SELECTED}
         assert {row["kind"] for row in found["left"]} == {"github-pat"}
-        assert found["stores"][0]["redacted"] == redacted
+        assert (found["stores"][0]["redacted"] >= 4) is has_more
     assert contents(store)[bob] == before
     for run_id in runs.values():
         assert run("undo", run_id, "--store", store, "--yes").exit_code == 0
@@ -179,23 +182,133 @@ def test_redact_a_session_of_a_coding_agent(run: Run, tmp_path: Path) -> None:
     assert places == {other.name, history.name}
 
 
-def test_redact_selection_that_a_store_cannot_serve(
-    run: Run, store: str, one: Callable[[str], Place]
+@pytest.mark.parametrize(
+    ("program", "word", "sessions"),
+    [("hermes", "nine", ["s1", "s2"]), ("opencode", "train", ["ses_one", "ses_two"])],
+)
+def test_redact_a_session_in_a_database_of_a_coding_agent(
+    run: Run, tmp_path: Path, program: str, word: str, sessions: list[str]
 ) -> None:
+    script = (SUPPORT / f"{program}.sql").read_text("utf-8")
+    path = tmp_path / {"hermes": "state.db", "opencode": "opencode.db"}[program]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(script)
+        if program == "opencode":  # a second session with the same texts
+            other = re.sub("(msg|prt|evt)_2", r"\1_3", script).replace(*sessions)
+            rows = [line for line in other.splitlines() if line.startswith("INSERT INTO")]
+            database.executescript("\n".join(one for one in rows if "INTO project" not in one))
+    files = [
+        tmp_path / ("sessions/request_dump_{}_1.json" if program == "hermes" else DIFF).format(one)
+        for one in sessions
+    ]
+    files[0].parent.mkdir(parents=True)
+    for file in files:
+        file.write_text(json.dumps({"text": f"at {word}"}))
+    store = f"{program}:{tmp_path}"
+    before = contents(store)
+    words = ("redact", store, "--match", word, "--yes", "--session")
+    left = report(run(*words, sessions[0], "--json"), 6)["left"]
+    assert {row["why"] for row in left} == {NOT_SELECTED}
+    after = contents(store)
+    for key, some in before.items():
+        is_chosen = key.session == sessions[0]
+        assert (after[key] == some) is not is_chosen
+        assert not (is_chosen and any(word.encode() in one.message for one in after[key]))
+    assert [word in file.read_text() for file in files] == [False, True]
+    assert run(*words, sessions[1]).exit_code == 0
+    assert word.encode() not in path.read_bytes() + files[1].read_bytes()
+    assert run("doctor", store).exit_code == 0
+
+
+def test_redact_a_user_of_agno(run: Run, one: Callable[[str], Place]) -> None:
     place = one("sqlite-agno")
     samples.use(place.backend.style)
-    put(place, [sample(KEY, samples.entries(2))])
+    keys = [KEY, MemoryKey("ada", "nara"), MemoryKey("bob", "osaka")]
+    put(place, [sample(key, samples.entries(2)) for key in keys])
     samples.use(samples.Style())
-    words = ("--match", "message 1", "--session", "kyoto", "--yes")
-    fails(run("redact", place.text, *words), 2, "as a whole")
+    path = place.text.removeprefix("sqlite:///").partition("?")[0]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE agno_memories (id TEXT PRIMARY KEY, memory TEXT, user_id)")
+        database.execute("CREATE TABLE agno_traces (trace_id TEXT, session_id, user_id, name)")
+        database.execute("CREATE TABLE agno_spans (span_id TEXT PRIMARY KEY, trace_id, attributes)")
+        for user, session in (("ada", "kyoto"), ("bob", "osaka")):
+            said = f'{{"text": "message 1 of {user}"}}'
+            database.execute("INSERT INTO agno_memories VALUES (?, ?, ?)", (user, said, user))
+            database.execute(
+                "INSERT INTO agno_traces VALUES (?, ?, ?, ?)", (user, session, user, said)
+            )
+            database.execute("INSERT INTO agno_spans VALUES (?, ?, ?)", (user, user, said))
+
+    def said(table: str, column: str) -> list[bool]:
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute(f"SELECT {column} FROM {table} ORDER BY 1 DESC").fetchall()
+        return sorted("message 1" in text for (text,) in rows)
+
+    before = contents(place.text)
+    words = ("redact", place.text, "--match", "message 1", "--yes", "--json")
+    for choice, has_memory in ((("--session", "kyoto"), True), (("--user", "ada"), False)):
+        left = report(run(*words, *choice), 6)["left"]
+        assert {row["why"] for row in left} == {NOT_SELECTED}
+        has_it = {
+            key: any(b"message 1" in one.message for one in some)
+            for key, some in contents(place.text).items()
+        }
+        assert has_it == {keys[0]: False, keys[1]: has_memory, keys[2]: True}
+        assert said("agno_memories", "memory") == [has_memory, True]
+        assert said("agno_traces", "name") == said("agno_spans", "attributes") == [False, True]
+    assert contents(place.text)[keys[2]] == before[keys[2]]
+    assert run(*words).exit_code == 0
+    assert "message 1" not in texts(place.dump())
+
+
+def test_redact_a_thread_of_langgraph(run: Run, checkpoints: Checkpoints) -> None:
+    for thread in ("kyoto", "osaka"):
+        checkpoints.say(thread, f"It is {TOKEN}")
+        checkpoints.say(thread, f"It is {TOKEN}", "Thanks", metadata={"note": TOKEN})
+    words = ("redact", checkpoints.url, "--secrets", "--yes", "--session")
+    left = report(run(*words, "kyoto", "--json"), 6)["left"]
+    assert all("osaka" in row["place"] for row in left), "not even in earlier checkpoints"
+    said = texts_of_threads(checkpoints.url)
+    assert said == {"kyoto": [f"It is {GONE}", "Thanks"], "osaka": [f"It is {TOKEN}", "Thanks"]}
+    assert run(*words, "osaka").exit_code == 0
+    assert run("doctor", checkpoints.url).exit_code == 0
+
+
+def test_redact_a_user_of_a_session_that_two_have(run: Run, store: str, tmp_path: Path) -> None:
+    """In AgentScope's tables, and in those of an application, whose further columns stay."""
+    other = tmp_path / "chats.db"
+    with closing(sqlite3.connect(other)) as database, database:
+        database.execute("CREATE TABLE said (n INTEGER PRIMARY KEY, chat, who, r, body, note)")
+        for user in ("ada", "bob"):
+            row = ("kyoto", user, "user", f"It is {TOKEN}", f"{user} {TOKEN}")
+            database.execute("INSERT INTO said VALUES (NULL, ?, ?, ?, ?, ?)", row)
+    columns = "session:chat,user:who,role:r,content:body"
+    url = f"sqlite:///{other}?layout=table&table=said&columns={columns}"
+    asyncio.run(fill(f"sqlite:///{store}", {MemoryKey("bob", "kyoto"): talk()}))
     with closing(sqlite3.connect(store)) as database, database:
-        database.execute("ALTER TABLE message ADD COLUMN note VARCHAR(30)")
-        database.execute("UPDATE message SET note = 'mine'")
-    words = ("redact", store, "--secrets", "--user", "ada", "--yes")
-    fails(run(*words), 2, "'note'", "would not keep")
-    with closing(sqlite3.connect(store)) as database:
-        assert {note for (note,) in database.execute("SELECT note FROM message")} == {"mine"}
-    assert TOKEN.encode() in Path(store).read_bytes()
+        database.execute("ALTER TABLE message ADD COLUMN note VARCHAR(60)")
+        database.execute("UPDATE message SET note = substr(id, 1, 3) || ?", (f" {TOKEN}",))
+    for name, path, table in ((store, store, "message"), (url, other, "said")):
+        bob = contents(name)[MemoryKey("bob", "kyoto")]
+        words = ("redact", name, "--secrets", "--yes", "--user", "ada", "--json")
+        left = report(run(*words), 6)["left"]
+        assert {row["why"] for row in left} == {NOT_SELECTED}
+        there = contents(name)
+        assert not any(TOKEN.encode() in one.message for one in there[KEY])
+        assert there[MemoryKey("bob", "kyoto")] == bob
+        with closing(sqlite3.connect(path)) as database:
+            notes = {note for (note,) in database.execute(f"SELECT note FROM {table}")}
+        assert notes == {f"ada {GONE}", f"bob {TOKEN}"}
+
+
+def test_redact_selection_that_a_store_cannot_serve(
+    run: Run, client: redis.Redis, redis_url: str
+) -> None:
+    text = json.dumps([runtime_message("m1")])
+    client.hset("user_memory:ada", "kyoto", text)
+    words = ("redact", f"{redis_url}?layout=runtime", "--match", "m1", "--session", "kyoto")
+    fails(run(*words, "--yes"), 2, "as a whole", "leave out --user and --session")
+    assert client.hget("user_memory:ada", "kyoto") == text.encode()
 
 
 def test_redact_keeps_what_is_no_secret(run: Run, store: str) -> None:
@@ -435,6 +548,32 @@ def test_redact_databases_of_coding_agents(
     said = [one.message for some in contents(f"{program}:{tmp_path}").values() for one in some]
     assert any(b"[redacted:text]" in one for one in said)
     assert run("doctor", f"{program}:{tmp_path}").exit_code == 0
+
+
+def test_redact_a_session_of_codex(run: Run, tmp_path: Path) -> None:
+    """The rows about the session change with its file; those about two sessions stay."""
+    ids = agent_sessions.CODEX, agent_sessions.CODEX[:-1] + "9"
+    paths = [agent_sessions.codex_session(tmp_path, f"it is {TOKEN}", id=one) for one in ids]
+    state = tmp_path / "state_5.sqlite"
+    with closing(sqlite3.connect(state)) as database, database:
+        database.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, title TEXT)")
+        database.execute("CREATE TABLE thread_items (thread_id TEXT, item_json TEXT)")
+        database.execute(
+            "CREATE TABLE thread_edges (parent_thread_id TEXT, child_thread_id TEXT, note TEXT)"
+        )
+        for one in ids:
+            database.execute("INSERT INTO threads VALUES (?, ?)", (one, TOKEN))
+            database.execute("INSERT INTO thread_items VALUES (?, ?)", (one, f'"{TOKEN}"'))
+        database.execute("INSERT INTO thread_edges VALUES (?, ?, ?)", (*ids, TOKEN))
+    agent_sessions.settle(tmp_path)
+    words = ("redact", f"codex:{tmp_path}", "--secrets", "--yes", "--json", "--session", ids[0])
+    left = report(run(*words), 6)["left"]
+    assert {row["why"] for row in left} == {NOT_SELECTED}
+    assert [TOKEN in path.read_text() for path in paths] == [False, True]
+    with closing(sqlite3.connect(state)) as database:
+        assert dict(database.execute("SELECT * FROM threads")) == {ids[0]: GONE, ids[1]: TOKEN}
+        assert database.execute("SELECT thread_id FROM thread_items").fetchall() == [(ids[1],)]
+        assert database.execute("SELECT note FROM thread_edges").fetchall() == [(TOKEN,)]
 
 
 def test_redact_trajectories(run: Run, store: str, tmp_path: Path) -> None:

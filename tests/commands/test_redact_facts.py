@@ -19,7 +19,7 @@ from memctl.embedders.registry import make_embedder
 from memctl.model import StoredMessage
 from memctl.storekit.texts import KEEPS_VECTOR
 from memctl.testing.suite.erase import texts
-from tests.commands.test_redact import GONE, TOKEN, state_text
+from tests.commands.test_redact import GONE, NOT_SELECTED, TOKEN, state_text
 from tests.commands.test_search import embedder as embedder
 from tests.embedders.test_onnx import SIZE, settings
 from tests.stores.test_mem0 import config
@@ -119,6 +119,31 @@ def test_redact_facts_with_an_embedder(
         there = [(json.loads(one.message)["text"], vector_of(one.message)) for one in some]
         assert not [one for one in some if b'"hash"' in one.message], "each is that of its text"
         assert there == expected, place
+    assert run("doctor", store).exit_code == 0
+
+
+@pytest.mark.usefixtures("embedder")
+def test_redact_facts_of_a_user(run: Run, store: str, servers: Servers) -> None:
+    [ada] = contents(store)
+    bob = ada._replace(user="bob")
+    has_history = store.startswith("mem0")
+    theirs = [
+        StoredMessage(one.id.replace("0000-4000", "0001-4000"), changed)
+        for one in facts(with_history=has_history)
+        if (changed := one.message.replace(b"0000-4000", b"0001-4000").replace(b'"h1"', b'"h2"'))
+    ]
+    asyncio.run(fill(store, {bob: theirs}))
+    before = contents(store)
+    words = ("redact", store, *WORDS, "--embedder", "local", "--user")
+    left = report(run(*words, "ada", "--json"), 6)["left"]
+    assert {row["why"] for row in left} == {NOT_SELECTED}
+    after = contents(store)
+    assert after[bob] == before[bob]
+    assert not any(TOKEN.encode() in one.message for one in after[ada])
+    told = [vector_of(one.message) == OLD for one in after[ada]]
+    assert told == [False, True, True, False], "only these texts have changed"
+    assert run(*words, "bob").exit_code == 0
+    assert TOKEN not in raw(store, servers)
     assert run("doctor", store).exit_code == 0
 
 

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
+from memctl.engines.sql.chosen import Chosen, RowTest
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, make_database
 from memctl.engines.sql.renaming import Named
 from memctl.location import Location
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.texts import Rewriter, TextResult
 
@@ -49,19 +50,33 @@ class SqlStore(Store):
         return ()
 
     @property
+    def of_users(self) -> Sequence[Named]:
+        """The columns that name a user in rows besides those of sessions."""
+        return ()
+
+    @property
     def row_versions(self) -> Mapping[str, str]:
         """The column of each table that counts the changes of a row, if it has one."""
         return {}
 
+    async def row_tests(self, chosen: Chosen) -> dict[str, RowTest]:
+        """Return the tests of the rows of selected memories, by table."""
+        return {one.table: chosen.test(one) for one in (*self.of_users, *self.named)}
+
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         from memctl.engines.sql.texts import RowTexts  # only needed to rewrite texts
 
         tables = dict.fromkeys(self.text_tables, frozenset[str]())
         for one in self.named:
             tables[one.table] |= {one.session, one.user}
-        texts = RowTexts(self.database, tables, self.row_versions, rewriter)
+        chosen = None
+        if where != EVERYTHING:
+            async with aclosing(self.names(EVERYTHING)) as names:
+                keys = [key async for key in names]
+            chosen = await self.row_tests(Chosen(where, keys))
+        texts = RowTexts(self.database, tables, self.row_versions, rewriter, chosen)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:

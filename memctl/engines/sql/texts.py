@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from memctl.engines.sql.chosen import RowTest
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database
 from memctl.engines.sql.inspector import engine_of, has_class, inspect
@@ -40,13 +41,14 @@ async def rewrite_file(
     rewriter: Rewriter,
     warnings: list[str],
     names: Mapping[str, Collection[str]] = MappingProxyType({}),
+    chosen: Mapping[str, RowTest] | None = None,
     *,
     writes: bool,
 ) -> AsyncGenerator[TextResult]:
     """Rewrite the texts in all tables of a SQLite file beside a store, which ``label`` names.
 
-    ``names`` maps a table to its columns with names.  A text is added to ``warnings`` if another
-    program keeps free pages from being cleared.
+    ``names`` maps a table to its columns with names.  ``chosen`` is as for ``RowTexts``.  A text is
+    added to ``warnings`` if another program keeps free pages from being cleared.
 
     Raises:
         MemctlError: as ``RowTexts.rewrite``.
@@ -60,7 +62,8 @@ async def rewrite_file(
 
     try:
         await database.start(OpenMode.CHANGE if writes else OpenMode.READ, prepare)
-        texts = RowTexts(database, {one: names.get(one, ()) for one in tables}, {}, rewriter)
+        named = {one: names.get(one, ()) for one in tables}
+        texts = RowTexts(database, named, {}, rewriter, chosen)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:
@@ -87,13 +90,27 @@ class _Table(NamedTuple):
     name: str
     key: tuple[str, ...]
     columns: list[_Column]
+    test: RowTest | None
+    """The test of the rows to rewrite; None if all are."""
+
+    def passes(self, row: Sequence[Any]) -> bool:
+        """Return whether a row is one to rewrite; it has its key, then what the test needs."""
+        if self.test is None:
+            return True
+        start = len(self.key)
+        return self.test.passes(*row[start : start + len(self.test.columns)])
+
+    def values(self, row: Sequence[Any]) -> Sequence[Any]:
+        """Return the values of the columns with texts."""
+        return row[-len(self.columns) :]
 
 
 class RowTexts:
     """The texts in tables of a database.
 
     ``tables`` maps the name of each table to its columns with names of users and sessions.
-    ``versions`` maps a table to the column that counts the changes of a row.
+    ``versions`` maps a table to the column that counts the changes of a row.  With ``chosen``, only
+    the rows that pass their test are rewritten, and no row of a table without a test.
     """
 
     def __init__(
@@ -102,9 +119,11 @@ class RowTexts:
         tables: Mapping[str, Collection[str]],
         versions: Mapping[str, str],
         rewriter: Rewriter,
+        chosen: Mapping[str, RowTest] | None = None,
     ) -> None:
         self._database = database
-        self._names = tables
+        self._names = {name: of for name, of in tables.items() if chosen is None or name in chosen}
+        self._chosen = chosen or {}
         self._versions = versions
         self._rewriter = rewriter
 
@@ -152,7 +171,7 @@ class RowTexts:
                 and (column := self._column(one["name"], one["type"], engine, ties)) is not None
             ]
             if columns:
-                found.append(_Table(name, tuple(key), columns))
+                found.append(_Table(name, tuple(key), columns, self._chosen.get(name)))
         return found
 
     def _column(self, name: str, type_: Any, engine: str, ties: set[str]) -> _Column | None:
@@ -175,7 +194,8 @@ class RowTexts:
 
     def _select(self, table: _Table) -> str:
         quoted = self._database.syntax.quoted
-        names = [*(self._key(one) for one in table.key), *(one.selected for one in table.columns)]
+        tested = () if table.test is None else map(quoted, table.test.columns)
+        names = [*map(self._key, table.key), *tested, *(one.selected for one in table.columns)]
         return f"SELECT {', '.join(names)} FROM {quoted(table.name)}"
 
     def _key(self, name: str) -> str:
@@ -191,11 +211,12 @@ class RowTexts:
             aclosing(database.rows(connection, self._select(table), {})) as batches,
         ):
             async for rows in batches:
-                for some in grouped(rows, lambda row: (sum(map(_size, row[keys:])), 1)):
-                    texts = [_as_bytes(value) for row in some for value in row[keys:]]
+                chosen = filter(table.passes, rows)
+                for some in grouped(chosen, lambda row: (sum(map(_size, row[keys:])), 1)):
+                    texts = [_as_bytes(value) for row in some for value in table.values(row)]
                     values = len(table.columns)
                     for at in sorted({at // values for at in self._rewriter.suspects(texts)}):
-                        yield tuple(some[at][:keys]), some[at][keys:]
+                        yield tuple(some[at][:keys]), table.values(some[at])
 
     def _rewritten(
         self, table: _Table, key: Sequence[Any], column: _Column, value: Any
@@ -247,7 +268,7 @@ class RowTexts:
             rows = await self._database.fetch_all(connection, sql, _named(key))
             await connection.rollback()
             why = f"the database refuses the new text: {error.message}"
-            found = [self._row(table, key, row[len(key) :])[0] for row in rows]
+            found = [self._row(table, key, table.values(row))[0] for row in rows]
             return [one.failed(why) for some in found for one in some]
 
     async def _attempt(
@@ -258,8 +279,9 @@ class RowTexts:
         select = f"{self._select(table)} WHERE {self._where(table)} {database.syntax.row_lock}"
         async with database.transaction(connection):
             for key in keys:
-                for row in await database.execute(connection, select, _named(key)):
-                    found, changes = self._row(table, key, row[len(key) :])
+                rows = await database.execute(connection, select, _named(key))
+                for row in filter(table.passes, rows):
+                    found, changes = self._row(table, key, table.values(row))
                     done = not changes or await self._update(connection, table, key, changes)
                     results += [
                         one if done or not one.hits else one.failed(CHANGED_MEANWHILE)

@@ -14,6 +14,7 @@ from memctl.errors import Unavailable
 from memctl.layouts.redis.keyspace import keys_of, other_keys, require_layout
 from memctl.location import Location
 from memctl.model import MemoryKey
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import OpenMode, Store
 from memctl.storekit.texts import Rewriter, TextResult
 
@@ -73,7 +74,11 @@ class RedisStore(Store):
         return ()
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self,
+        rewriter: Rewriter,
+        where: Selection = EVERYTHING,  # noqa: ARG002 - it selects no texts
+        *,
+        writes: bool,
     ) -> AsyncGenerator[TextResult]:
         from memctl.layouts.redis.texts import KeyTexts  # only needed to rewrite texts
 

@@ -114,12 +114,11 @@ def refuse_selection(store: Store) -> None:
     """Refuse a store that does not redact single memories.
 
     Raises:
-        UsageError: memctl does not edit its messages; or it has facts.
+        UsageError: memctl edits no messages of the store.
     """
     if store.features.selects_texts:
         return
-    store.refuse_changes()
-    if store.features.whole_memories or not store.dialect.offloads:
+    if store.features.retired or not store.dialect.offloads:
         raise UsageError(
             f"{store.label}: memctl redacts a store of this kind as a whole",
             "leave out --user and --session",

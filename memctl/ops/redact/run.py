@@ -35,7 +35,7 @@ from memctl.ops.recording import note_unrecorded
 from memctl.ops.redact.blobs import RenewedBlobs
 from memctl.ops.redact.messages import NotedMessages, SelectedMessages, refuse_selection
 from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
-from memctl.ops.redact.redactor import Redactor
+from memctl.ops.redact.redactor import Finder, Redactor
 from memctl.ops.report import DOCTOR, embedded_row
 from memctl.ops.same_store import runs_at
 from memctl.registry import make_store
@@ -177,7 +177,8 @@ class StoreRedaction:
             await self._search(store, blobs)
 
     async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
-        async with aclosing(self._results(store, self._redactor, writes=False)) as results:
+        results = self._results(store, self._redactor, self.where, writes=False)
+        async with aclosing(results):
             async for result in results:
                 self._find(result)
         for result in () if blobs is None else await blobs.find(store):
@@ -212,7 +213,8 @@ class StoreRedaction:
             before, self.found.number_left = self.found.hits, 0
             self.found.left.clear()
             made = vectors is not None and await vectors.make(store)
-            async with aclosing(self._results(store, self._redactor, writes=True)) as results:
+            results = self._results(store, self._redactor, self.where, writes=True)
+            async with aclosing(results):
                 async for result in results:
                     self._note(result, receipt)
             if self.found.hits == before and not made:
@@ -238,7 +240,7 @@ class StoreRedaction:
             refuse(store)
         except UsageError:
             return
-        if await store.unrestorable(Selection()):
+        if await store.unrestorable(self.where):
             return
         run = NotedMessages(self.record, self.where, self._options, self._redactor)
         with run.recorded():
@@ -272,12 +274,12 @@ class StoreRedaction:
                 raise Loss(f"{self.location.label}: {key} is {failure.message}", _held_hint())
 
     async def _results(
-        self, store: Store, rewriter: Rewriter, *, writes: bool
+        self, store: Store, rewriter: Rewriter, where: Selection, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
-        async with aclosing(store.rewrite_texts(rewriter, writes=writes)) as results:
+        async with aclosing(store.rewrite_texts(rewriter, where, writes=writes)) as results:
             async for result in results:
                 yield result
-        async with aclosing(self._recorded(store, rewriter, EVERYTHING, writes=writes)) as results:
+        async with aclosing(self._recorded(store, rewriter, where, writes=writes)) as results:
             async for result in results:
                 yield result
 
@@ -324,43 +326,47 @@ class SelectedRedaction(StoreRedaction):
     async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
         refuse_selection(store)
         self.exists = bool(await list_names(store, self.where))
-        for result in await self._selected(store, writes=False):
-            self._find(result)
-        for result in () if blobs is None else await blobs.find(store, self.where):
-            self._add(result.failed(_IN_CONTENT))
+        await super()._search(store, None)
+        await self._name_contents(store, blobs)
 
     async def _take_out(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
-        if (vectors := self._redactor.vectors) is not None:
-            await vectors.make(store)
-        for result in await self._selected(store, writes=True):
-            self._note(result, receipt)
-        await store.forget_replaced()
-        rest = Redactor(receipt.rules())
-        async with aclosing(self._results(store, rest, writes=False)) as results:
-            async for result in results:
+        if store.features.selects_texts:
+            await super()._take_out(store, receipt, None)
+        else:
+            results = self._results(store, self._redactor, self.where, writes=True)
+            async with aclosing(results):
+                async for result in results:
+                    self._note(result, receipt)
+            await store.forget_replaced()
+        rest = super()._results(store, Finder(receipt.rules()), EVERYTHING, writes=False)
+        async with aclosing(rest):
+            async for result in rest:
                 self._add(result.failed(_NOT_SELECTED))
+        await self._name_contents(store, blobs)
+
+    async def _name_contents(self, store: Store, blobs: RenewedBlobs | None) -> None:
         for result in () if blobs is None else await blobs.find(store, self.where):
             self._add(result.failed(_IN_CONTENT))
 
-    async def _selected(self, store: Store, *, writes: bool) -> list[TextResult]:
-        """Return what was found in the memories and in the undo runs; change it if ``writes``.
+    async def _results(
+        self, store: Store, rewriter: Rewriter, where: Selection, *, writes: bool
+    ) -> AsyncGenerator[TextResult]:
+        """Yield what was found in the memories and in the undo runs; change it if ``writes``.
 
         Raises:
             BadData: a selected memory is damaged.
             UsageError: an edit of messages would not keep values of an application.
-            MemctlError: as ``Store.rewrite_selected`` and ``ChangeRun.execute``.
+            MemctlError: as ``Store.rewrite_texts`` and ``ChangeRun.execute``.
         """
-        found: list[TextResult] = []
         if store.features.selects_texts:
-            rewriting = store.rewrite_selected(self._redactor, self.where, writes=writes)
-            async with aclosing(rewriting) as results:
-                found += [result async for result in results]
+            results = super()._results(store, rewriter, where, writes=writes)
         else:
-            found += await self._edited(store, writes=writes)
-        recorded = self._recorded(store, self._redactor, self.where, writes=writes)
-        async with aclosing(recorded) as results:
-            found += [result async for result in results]
-        return found
+            for result in await self._edited(store, writes=writes):
+                yield result
+            results = self._recorded(store, rewriter, where, writes=writes)
+        async with aclosing(results):
+            async for result in results:
+                yield result
 
     async def _edited(self, store: Store, *, writes: bool) -> list[TextResult]:
         if named := await store.unrestorable(self.where):

@@ -223,6 +223,7 @@ class SqlAgentscope2Store(RowStore):
         empty=True,
         session_owners=True,
         renames=frozenset({"user", "session"}),
+        selects_texts=True,
     )
     dialect = AGENTSCOPE2
     tables = (AGENTS, SESSIONS, MESSAGES)

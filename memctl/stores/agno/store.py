@@ -38,6 +38,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from memctl.dialects.agentscope import CONTENT
 from memctl.dialects.agno import AGNO
+from memctl.engines.sql.chosen import Chosen, RowTest
 from memctl.engines.sql.columns import Column, columns_of, shown
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, RejectedValue, is_text
@@ -92,9 +93,8 @@ class Held(Snapshot, frozen=True):
     """The value of the column ``runs``, decoded once; see ``_backed_up``."""
 
 
-_MEMORIES, _OF_SESSIONS = "agno_memories", ("agno_traces",)
-"""The tables beside sessions with names of users, and with those of sessions, too."""
-_BESIDE = (_MEMORIES, *_OF_SESSIONS, "agno_spans")
+_MEMORIES, _TRACES, _SPANS = "agno_memories", "agno_traces", "agno_spans"
+_BESIDE = (_MEMORIES, _TRACES, _SPANS)
 """The tables beside sessions in which Agno keeps texts of them."""
 
 
@@ -111,6 +111,7 @@ class AgnoStore(RowStore):
         duplicate_ids=True,
         session_owners=True,
         renames=frozenset({"user", "session", "merge"}),
+        selects_texts=True,
     )
     dialect = AGNO
     damage_code = "damaged-state"
@@ -341,11 +342,23 @@ class AgnoStore(RowStore):
     @property
     def named(self) -> Sequence[Named]:
         tables = [table.name for table in self.tables]
-        return [Named(name, "session_id", "user_id") for name in (*tables, *_OF_SESSIONS)]
+        return [Named(name, "session_id", "user_id") for name in (*tables, _TRACES)]
 
     @property
     def of_users(self) -> Sequence[Named]:
-        return [Named(name, user="user_id") for name in (_MEMORIES, *_OF_SESSIONS)]
+        return [Named(name, user="user_id") for name in (_MEMORIES, _TRACES)]
+
+    async def row_tests(self, chosen: Chosen) -> dict[str, RowTest]:
+        """Return the tests, with that of the spans of traces."""
+        found = await super().row_tests(chosen)
+        if not await self.database.run(lambda connection: inspect(connection).has_table(_TRACES)):
+            return found
+        columns, passes = found[_TRACES]
+        async with self.database.snapshot() as connection:
+            sql = f"SELECT trace_id, {', '.join(columns)} FROM {_TRACES}"
+            rows = await self.database.fetch_all(connection, sql, {})
+        traces = {trace for trace, *names in rows if passes(*names)}
+        return found | {_SPANS: RowTest(("trace_id",), traces.__contains__)}
 
     def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:
         [session] = (self._decoded(self.head, row) for row in rows[self._sessions].values())

@@ -29,7 +29,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Features, OpenMode, Store
 from memctl.storekit.batching import edit_size, grouped, grouped_async, page_size
 from memctl.storekit.catalog import IdSet, catalog
@@ -385,17 +385,9 @@ class ArchiveStore(Store):
             yield WriteResult(key, deleted=messages)
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Replace the archive by a copy with other texts; every other byte stays."""
-        found = self.rewrite_selected(rewriter, Selection(), writes=writes)
-        async with aclosing(found) as results:
-            async for result in results:
-                yield result
-
-    async def rewrite_selected(
-        self, rewriter: Rewriter, where: Selection, *, writes: bool
-    ) -> AsyncGenerator[TextResult]:
         archive = await self._archive()
         if archive is None:
             return

@@ -150,7 +150,7 @@ class TrajectoryStore(ReadOnlyStore):
 
     # Rewriting
 
-    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+    def _text_rewriter(self, rewriter: Rewriter, where: Selection) -> Rewriter:  # noqa: ARG002
         return _TrajectoryRewriter(rewriter)
 
     def text_files(self) -> Iterable[Path]:

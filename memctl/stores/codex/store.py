@@ -23,6 +23,7 @@ from typing import NamedTuple
 from memctl.dialects.codex import CODEX, CodexView
 from memctl.dialects.session_lines import SessionLineView
 from memctl.dialects.view import text_of
+from memctl.engines.sql.chosen import RowTest
 from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import Unavailable
 from memctl.json.located import EACH
@@ -31,6 +32,7 @@ from memctl.location import visible
 from memctl.machine import system
 from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryInfo
+from memctl.selection import EVERYTHING, Selection
 from memctl.storekit.files import system_errors
 from memctl.storekit.projects import FoundProject, ProjectMove
 from memctl.storekit.texts import Rewriter, TextResult
@@ -103,7 +105,7 @@ class CodexStore(SessionFilesStore):
             self.without_lines(name, session.id)
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Rewrite the files and the SQLite files, which hold the same texts again.
 
@@ -111,18 +113,31 @@ class CodexStore(SessionFilesStore):
         removed when the session changes.
         """
         changed: set[str] = set()
-        async with aclosing(super().rewrite_texts(rewriter, writes=writes)) as results:
+        async with aclosing(super().rewrite_texts(rewriter, where, writes=writes)) as results:
             async for result in results:
                 changed.update(UUID.findall(result.place) if result.hits else ())
                 yield result
+        ids = None if where == EVERYTHING else await in_thread(partial(self.selected_ids, where))
         for path in self._databases():
             if writes and changed:
                 await in_thread(partial(self._forget_places, path, changed))
-            async with aclosing(
-                rewrite_file(path, self.label, rewriter, self.warnings, writes=writes)
-            ) as results:
+            chosen = None if ids is None else await in_thread(partial(self._rows_of, path, ids))
+            rewriting = rewrite_file(
+                path, self.label, rewriter, self.warnings, chosen=chosen, writes=writes
+            )
+            async with aclosing(rewriting) as results:
                 async for result in results:
                     yield result
+
+    def _rows_of(self, path: Path, ids: set[str]) -> dict[str, RowTest]:
+        """Return the tests of the rows that belong to some sessions alone, by table."""
+        with self._database(path, writes=False) as database:
+            columns = {table: _naming(database, table) for table in _tables(database)}
+        return {
+            table: RowTest(tuple(names), lambda *named: ids.issuperset(named))
+            for table, names in columns.items()
+            if names
+        }
 
     def new_places(self, session: SessionFile, folders: Sequence[str], move: ProjectMove) -> Pairs:  # noqa: ARG002
         return []  # no place of a session names a folder
@@ -193,10 +208,14 @@ class CodexStore(SessionFilesStore):
 def _forget_thread(database: sqlite3.Connection, id: str) -> None:
     """Delete all rows of a session."""
     for table in _tables(database):
-        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-        wanted = {"id"} if table == "threads" else _OF_THREAD.intersection(columns)
-        for column in sorted(wanted):
+        for column in _naming(database, table):
             database.execute(f'DELETE FROM "{table}" WHERE "{column}" = ?', (id,))
+
+
+def _naming(database: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of a table with the id of a session."""
+    columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+    return sorted({"id"} if table == "threads" else _OF_THREAD.intersection(columns))
 
 
 class _FolderRow(NamedTuple):

@@ -8,9 +8,6 @@ Source: ``hermes_state.py`` of hermes-agent 0.19.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-
 from memctl.dialects.hermes import HERMES
 from memctl.layouts.session_rows import FolderColumn, SessionRowsStore, TableOf
 
@@ -23,6 +20,7 @@ class HermesStore(SessionRowsStore):
     dialect = HERMES
     program = "Hermes"
     file = "state.db"
+    beside = "sessions"
     heads = TableOf("sessions", ("id",), "id")
     messages = TableOf("messages", ("id",), "session_id")
     others = (
@@ -49,9 +47,6 @@ class HermesStore(SessionRowsStore):
     indexes = _INDEXES
     triggers = tuple(f"{name}_delete" for name in _INDEXES)
 
-    def files_of(self, session: str) -> Iterable[Path]:
-        folder = self.place / "sessions"
-        wanted = {f"{session}.json", f"{session}.jsonl"}
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name in wanted or path.name.startswith(f"request_dump_{session}_"):
-                yield path
+    def is_file_of(self, session: str, name: str) -> bool:
+        of_session = name in {f"{session}.json", f"{session}.jsonl"}
+        return of_session or name.startswith(f"request_dump_{session}_")

@@ -100,6 +100,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
         session_owners=True,
         waits=True,
         renames=frozenset({"session"}),
+        selects_texts=True,
     )
     dialect = LANGCHAIN
 
@@ -332,14 +333,17 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
             "or prune old checkpoints with memctl retain",
         )
 
+    @property
+    def named(self) -> Sequence[Named]:
+        return [Named(table.name, "thread_id") for table in self.checkpoints_class.tables]
+
     async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
         """Rename threads, with the checkpoints of all their namespaces."""
-        places = [Named(table.name, "thread_id") for table in self.checkpoints_class.tables]
-        renaming = Renaming(self.database, {one.table for one in places})
+        renaming = Renaming(self.database, {one.table for one in self.named})
         await renaming.find()
         async with self.database.connect() as connection, self.database.erasing(connection):
             for old, new in moves.items():
-                await renaming.rename_names(connection, places, old[:2], new[:2], by_user=False)
+                await renaming.rename_names(connection, self.named, old[:2], new[:2], by_user=False)
         for key in moves:
             yield WriteResult(key)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from memctl.engines.sql.chosen import RowTest
 from memctl.engines.sql.sqlite_files import check_structure
 from memctl.engines.sql.texts import rewrite_file
 from memctl.errors import BadData, Unavailable
@@ -22,6 +23,7 @@ from memctl.json import jsonio
 from memctl.location import visible
 from memctl.machine import system
 from memctl.model import MemoryKey
+from memctl.selection import Selection
 from memctl.storekit.files import system_errors
 from memctl.storekit.texts import Rewriter, TextResult
 from memctl.stores.mem0.vectors import Turns
@@ -228,9 +230,11 @@ class History:
                 self._database.execute("DELETE FROM messages WHERE session_scope = ?", (scope,))
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, chosen: Mapping[str, RowTest] | None, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Rewrite the texts in both tables, also of facts that no vector store has any more.
+
+        With ``chosen``, only the rows that pass their test are rewritten.
 
         Raises:
             MemctlError: as ``rewrite_file``.
@@ -238,7 +242,7 @@ class History:
         if self._database is None:
             return
         rewriting = rewrite_file(
-            self.path, self.label, rewriter, self.warnings, _NAMING, writes=writes
+            self.path, self.label, rewriter, self.warnings, _NAMING, chosen, writes=writes
         )
         async with aclosing(rewriting) as results:
             async for result in results:
@@ -309,6 +313,19 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def rows_of(where: Selection, facts: Collection[str]) -> dict[str, RowTest]:
+    """Return the tests of the rows of selected memories, which have these facts, by table."""
+
+    def has_scope(scope: Any) -> bool:
+        key = scope_key(scope)
+        return key is not None and where.has_key(key)
+
+    return {
+        "history": RowTest(("memory_id",), facts.__contains__),
+        "messages": RowTest(("session_scope",), has_scope),
+    }
 
 
 def is_row(row: Any) -> bool:

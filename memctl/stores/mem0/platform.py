@@ -17,6 +17,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from msgspec import structs
+
 from memctl.dialects.fact import build
 from memctl.errors import BadData, Lost, MemctlError, Unavailable, UsageError
 from memctl.inference.text import encodable
@@ -24,7 +26,7 @@ from memctl.json import jsonio
 from memctl.location import Location, visible
 from memctl.model import MemoryKey, ServiceHit, StoredMessage
 from memctl.selection import Selection
-from memctl.store import Features, OpenMode, searched_text
+from memctl.store import OpenMode, searched_text
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.simple import Rejected
 from memctl.stores.mem0.vectors import library
@@ -65,7 +67,7 @@ class PlatformStore(FactStore):
     """The facts of a project of the mem0 Platform: ``mem0://HOST`` and the project's key."""
 
     kind = "mem0-platform"
-    features = Features(marks=frozenset(), parts=True, search=True)
+    features = structs.replace(FactStore.features, search=True)
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

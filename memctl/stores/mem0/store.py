@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from contextlib import aclosing
 from datetime import UTC, date, datetime
 from hashlib import md5
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from memctl.dialects.fact import build, decode_vector, encode_vector
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS, has_option
-from memctl.errors import BadData, Failure
+from memctl.errors import Failure
 from memctl.json import jsonio
 from memctl.location import Location, visible
 from memctl.model import (
@@ -32,7 +32,7 @@ from memctl.model import (
     WriteMode,
     WriteResult,
 )
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Deletion, Features, Maintenance, Note, OpenMode
 from memctl.store import Record as Repair
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
@@ -46,7 +46,7 @@ from memctl.storekit.texts import (
     TextResult,
 )
 from memctl.stores.mem0.config import Mem0Config, read
-from memctl.stores.mem0.history import History, Row, is_row
+from memctl.stores.mem0.history import History, Row, is_row, rows_of
 from memctl.stores.mem0.links import LINKED, Links, linked, scope_of
 from memctl.stores.mem0.pgvector import PgvectorTables
 from memctl.stores.mem0.vectors import BM25, Record, VectorStore
@@ -108,6 +108,7 @@ class Mem0Store(FactStore):
         parts=True,
         repairs=frozenset({"entity-link"}),
         renames=frozenset({"user", "session"}),
+        selects_texts=True,
     )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
@@ -385,9 +386,11 @@ class Mem0Store(FactStore):
     # Rewriting
 
     async def rewrite_texts(
-        self, rewriter: Rewriter, *, writes: bool
+        self, rewriter: Rewriter, where: Selection = EVERYTHING, *, writes: bool
     ) -> AsyncGenerator[TextResult]:
         """Rewrite facts, entities and their histories; a fact with another text gets a new vector.
+
+        With ``where``, the histories of deleted facts stay: they name no memory.
 
         Raises:
             UsageError: the vector store keeps replaced texts.
@@ -395,16 +398,24 @@ class Mem0Store(FactStore):
         """
         self._vectors.refuse_rewrite()
         found: list[TextResult] = []
+        ids: set[str] = set()
         for collection in (self._facts, self._entities):
             async with aclosing(self._vectors.scan(collection)) as pieces:
                 async for records in pieces:
-                    found += await self._rewrite(collection, records, rewriter, writes=writes)
+                    for one in records:
+                        if one.damage:
+                            raise self.damaged_fact(one.id, one.damage)
+                    some = [one for one in records if _is_selected(one, where, ids)]
+                    ids.update(one.id for one in some)
+                    found += await self._rewrite(collection, some, rewriter, writes=writes)
         if writes:
             await self._save()
             await self._vectors.clear_free_space()
         for result in found:
             yield result
-        async with aclosing(self._history.rewrite_texts(rewriter, writes=writes)) as results:
+        chosen = None if where == EVERYTHING else rows_of(where, ids)
+        rewriting = self._history.rewrite_texts(rewriter, chosen, writes=writes)
+        async with aclosing(rewriting) as results:
             async for result in results:
                 yield result
 
@@ -412,12 +423,6 @@ class Mem0Store(FactStore):
         self, collection: str, records: Sequence[Record], rewriter: Rewriter, *, writes: bool
     ) -> list[TextResult]:
         """Rewrite records of a collection; return the results of those with something to report."""
-        for one in records:
-            if one.damage:
-                raise BadData(
-                    f"{self.label}: {visible(one.id)!r} is damaged: {visible(one.damage)}",
-                    "memctl doctor names what is damaged; delete it, or restore it from a backup",
-                )
         texts = [jsonio.dumps(one.payload) for one in records]
         ids = [records[at].id for at in sorted(rewriter.suspects(texts))]
         results = []
@@ -636,6 +641,12 @@ def _record(key: MemoryKey, id: str, fields: dict[str, Any], shape: Shape) -> Re
     payload |= {name: fields[name] for name in _TIMES if name in fields}
     vector = _vector(id, fields.get("vector"))
     return Record(id, payload, vector, bare=id in shape.bare)
+
+
+def _is_selected(record: Record, where: Selection, facts: Set[str]) -> bool:
+    """Return whether a record is of a selected memory, or an entity of its ``facts`` alone."""
+    links = linked(record.payload)
+    return where.has_key(scope_of(record.payload)) or (bool(links) and facts >= {*links})
 
 
 def _without_agent(payload: dict[str, Any]) -> MemoryKey:

@@ -222,6 +222,7 @@ class BranchStore(RowStore):
         session_owners=True,
         parts=True,
         renames=frozenset({"session"}),
+        selects_texts=True,
     )
     dialect = OPENAI_AGENTS
     damage_code = "damaged-state"

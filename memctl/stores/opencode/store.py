@@ -8,8 +8,6 @@ Source: OpenCode 1.18.34.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from memctl.dialects.agentscope import decoded
@@ -27,6 +25,7 @@ class OpenCodeStore(SessionRowsStore):
     dialect = OPENCODE
     program = "OpenCode"
     file = "opencode.db"
+    beside = "storage/session_diff"
     heads = TableOf("session", ("id",), "id")
     messages = TableOf("message", ("id",), "session_id", ("time_created", "id"))
     part = TableOf("part", ("id",), "session_id", ("message_id", "id")), "message_id"
@@ -69,6 +68,5 @@ class OpenCodeStore(SessionRowsStore):
         part = revert.get("partID")
         return found | ({first: {REVERTED: part}} if part else {})
 
-    def files_of(self, session: str) -> Iterable[Path]:
-        folder, wanted = self.place / "storage" / "session_diff", f"{session}.json"
-        return [one for one in (folder.iterdir() if folder.is_dir() else ()) if one.name == wanted]
+    def is_file_of(self, session: str, name: str) -> bool:
+        return name == f"{session}.json"

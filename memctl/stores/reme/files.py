@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -139,11 +139,26 @@ class ReMeFilesStore(FactStore):
 
     # Rewriting
 
-    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
+    def _text_rewriter(self, rewriter: Rewriter, where: Selection) -> Rewriter:  # noqa: ARG002
         return NodeRewriter(rewriter)
 
     def text_files(self) -> Iterable[Path]:
         return files_below(self.folder.path)
+
+    def selected_files(self, where: Selection) -> Iterator[Path]:
+        """Yield the files of selected facts.
+
+        Raises:
+            BadData: a fact is damaged, so its user is unknown.
+        """
+        for path in self.text_files():
+            if path.parent != self.folder.path or path.suffix != SUFFIX:
+                continue
+            one = self._loaded(path.name)
+            if one is not None and one.damage:
+                raise self.damaged_fact(one.fact.id, one.damage)
+            if one is not None and where.has_key(one.key):
+                yield path
 
     # Writing
 

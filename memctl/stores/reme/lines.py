@@ -42,7 +42,7 @@ from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
 from memctl.storekit.files import AtomicFile, sync_folder, system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
-from memctl.storekit.texts import Rewriter
+from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten
 from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes2
 
 SUFFIX = ".jsonl"
@@ -84,6 +84,24 @@ class _Workspace(Struct):
             if id in self.numbers:
                 found |= {self.numbers[id], *self.earlier.get(id, ())}
         return found
+
+
+class _OfSessions(RewriterWrapper):
+    """A rewriter of the lines of a workspace that are facts of some sessions."""
+
+    def __init__(self, rewriter: Rewriter, store: ReMeLinesStore, sessions: Set[str]) -> None:
+        super().__init__(rewriter)
+        self._store = store
+        self._sessions = sessions
+
+    def rewrite(self, text: bytes, key: str = "") -> Rewritten:
+        try:
+            memory, _, _ = self._store.form.place(text)
+        except BadNode as error:
+            raise self._store.damaged_fact("a line", str(error)) from error
+        if memory.session not in self._sessions:
+            return Rewritten(text, [], [])
+        return self._rewriter.rewrite(text, key)
 
 
 class ReMeLinesStore(FactStore):
@@ -219,11 +237,15 @@ class ReMeLinesStore(FactStore):
 
     # Rewriting
 
-    def _text_rewriter(self, rewriter: Rewriter) -> Rewriter:
-        return NodeRewriter(rewriter)
+    def _text_rewriter(self, rewriter: Rewriter, where: Selection) -> Rewriter:
+        made = NodeRewriter(rewriter)
+        return _OfSessions(made, self, where.sessions) if where.sessions else made
 
     def text_files(self) -> Iterable[Path]:
         return map(self._path, self._users())
+
+    def selected_files(self, where: Selection) -> Iterable[Path]:
+        return (self._path(one) for one in self._users() if not where.users or one in where.users)
 
     # Writing
 

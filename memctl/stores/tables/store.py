@@ -68,7 +68,9 @@ _SAMPLE = 100
 class TableStore(SqlStore):
     """A store whose memories are in a mapped table."""
 
-    features = Features(marks=frozenset(), duplicate_ids=True, cheap_windows=True)
+    features = Features(
+        marks=frozenset(), duplicate_ids=True, cheap_windows=True, selects_texts=True
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

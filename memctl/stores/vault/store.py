@@ -197,6 +197,12 @@ class VaultStore(FactStore):
     def text_files(self) -> Iterable[Path]:
         return files_below(self.folder.path)
 
+    def selected_files(self, where: Selection) -> Iterator[Path]:
+        """Yield the files of selected facts."""
+        for entry in self.markdown_files():
+            if where.has_key(self.memory_of(self.folder.name_of(entry))):
+                yield Path(entry.path)
+
     def maintenance(self) -> Maintenance:
         return VaultMaintenance(self, self)
 

@@ -11,7 +11,7 @@ import pytest
 from memctl.dialects.fact import decode_vector, embedded_text, vector_of, with_vector
 from memctl.errors import UsageError
 from memctl.model import MemoryKey, StoredMessage
-from memctl.selection import Selection
+from memctl.selection import EVERYTHING, Selection
 from memctl.store import Store
 from memctl.storekit.texts import Hit, Rewriter, Rewritten, TextResult
 from memctl.testing import samples
@@ -41,10 +41,10 @@ class Replacing(Rewriter):
         return [Hit("text", SECRET)] * text.count(SECRET)
 
 
-async def rewrite(store: Store, *, writes: bool) -> list[TextResult]:
+async def rewrite(store: Store, where: Selection = EVERYTHING, *, writes: bool) -> list[TextResult]:
     """Take the secret out of a store; skip the test if memctl does not rewrite its texts."""
     try:
-        return [one async for one in store.rewrite_texts(Replacing(), writes=writes)]
+        return [one async for one in store.rewrite_texts(Replacing(), where, writes=writes)]
     except UsageError as error:
         pytest.skip(error.message)
 
@@ -135,11 +135,13 @@ class RewriteTests:
         await write_into(place, some)
         async with place.store(create=False) as store:
             there = await read(store)
-        where = Selection(sessions=frozenset({one.key.session}))
+        where = Selection(frozenset({one.key.user}), frozenset({one.key.session}))
         async with changing(place) as store:
-            rewriting = store.rewrite_selected(Replacing(), where, writes=True)
-            done = [result async for result in rewriting]
-        assert sum(len(result.hits) for result in done) == 6
+            assert await rewrite(store, where, writes=True)
+            assert not await rewrite(store, where, writes=True)
         async with place.store(create=False) as store:
             found = _seen(await read(store))
-        assert found == _seen({one.key: _without(there[one.key]), other.key: there[other.key]})
+        if place.backend.shown_as:  # whose notes hold for one text of a message
+            del found[one.key], there[one.key]
+        expected = {key: _without(m) if key == one.key else m for key, m in there.items()}
+        assert found == _seen(expected)

@@ -451,11 +451,6 @@ class RowStore(SqlStore):
         own = (table for table in (*self.tables, *self.erased) if table.session)
         return [Named(table.name, table.session, table.owner) for table in own]
 
-    @property
-    def of_users(self) -> Sequence[Named]:
-        """The columns that name a user in rows besides those of sessions."""
-        return ()
-
     def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:  # noqa: ARG002
         """Return rows whose documents have the new names; ``rows`` have them in their columns.
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from memctl.engines.sql.chosen import Chosen, RowTest
 from memctl.engines.sql.database import is_text
+from memctl.engines.sql.renaming import Named
 from memctl.engines.sql.side_effects import ALLOW, SIDE_EFFECTS
 from memctl.engines.sql.store import SqlStore
 from memctl.engines.sql.syntax import EVERY, Condition, session_condition
@@ -59,6 +61,7 @@ class SqlMemoryStore(SqlStore):
         cheap_windows=True,
         repairs=REPAIRS,
         renames=frozenset({"user", "session", "merge"}),
+        selects_texts=True,
     )
 
     database: MemoryTables
@@ -95,6 +98,25 @@ class SqlMemoryStore(SqlStore):
     @property
     def changed_tables(self) -> Sequence[str]:
         return tuple(COLUMNS)
+
+    @property
+    def named(self) -> Sequence[Named]:
+        return [
+            Named("session", "id", "user_id"),
+            Named("message", "session_id"),
+            Named("users", user="id"),
+        ]
+
+    async def row_tests(self, chosen: Chosen) -> dict[str, RowTest]:
+        """Return the tests, with that of messages by the user at the beginning of their row ids."""
+
+        def passes(id: str, session: str) -> bool:
+            users = chosen.users(session)
+            named = [user for user in users if id.startswith(f"{user}-{session}-")]
+            return chosen.has(session, named or users)
+
+        message = RowTest(("id", "session_id"), passes)
+        return await super().row_tests(chosen) | {"message": message}
 
     async def lock(self, owner: str) -> None:
         self.database.require_keys()  # before the journal records anything
