@@ -187,7 +187,7 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("embedder")
-@pytest.mark.parametrize("store", ["qdrant", "faiss", "reme-0.2", "reme-0.3"], indirect=True)
+@pytest.mark.parametrize("store", PLACES, indirect=True)
 def test_redact_facts_again_finishes_what_was_killed(
     run: Run, store: str, servers: Servers, tmp_path: Path
 ) -> None:
