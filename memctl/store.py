@@ -386,6 +386,8 @@ class Store(ABC):
     """The format of the messages."""
     embeds: str = ""
     """The field of a fact's metadata to embed, if it holds text, instead of the fact's text."""
+    texts_stay: str = ""
+    """The reason why ``rewrite_texts`` refuses the store, with a colon before it, if it does."""
     embedding: Embedding | None = None
     """The kind of vectors of an open store of facts; None without vectors."""
 
@@ -940,7 +942,7 @@ class Store(ABC):
         files = self.text_files() if where == EVERYTHING else self.selected_files(where)
         if files is None:
             raise UsageError(
-                f"memctl does not rewrite the texts of {self.label}",
+                f"memctl does not rewrite the texts of {self.label}{self.texts_stay}",
                 "delete or erase the memories with the text; memctl search finds them",
             )
         made = self._text_rewriter(rewriter, where)

@@ -14,7 +14,7 @@ from memctl.store import OpenMode
 from memctl.testing import Style, samples
 from memctl.testing.drive import write
 from tests.support.backends import FACT_BACKENDS, mem0_key
-from tests.support.cli import Run, fails, fill, report
+from tests.support.cli import Run, contents, fails, fill, report
 from tests.support.mem0_platform import KEY, Platform
 from tests.support.servers.pool import Servers
 
@@ -152,3 +152,13 @@ def test_half_of_a_character_is_refused(platform: Platform) -> None:
     failures = [one.failure.code if one.failure else "" for one in results.values()]
     assert failures == ["refused", "refused", "refused", ""]
     assert [one["user_id"] for one in platform.memories] == ["carol"]
+
+
+def test_redact_refuses_the_platform(run: Run, platform: Platform) -> None:
+    native(platform, 2)
+    store = f"mem0://{platform.host}"
+    before = contents(store)
+    for more in ((), ("--user", "ada")):
+        result = run("redact", store, "--match", "fact", *more, "--yes")
+        fails(result, 2, "the service may keep what is replaced", "delete or erase the memories")
+    assert contents(store) == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from memctl.engines.sql.database import shown_name
@@ -21,12 +21,15 @@ class RowTest(NamedTuple):
 class Chosen:
     """The names of selected memories, among those of all memories."""
 
-    def __init__(self, where: Selection, keys: Iterable[MemoryKey]) -> None:
-        """``keys`` are those of all memories."""
+    def __init__(self, where: Selection) -> None:
         self._where = where
-        self._users: dict[str, set[str]] = {}
-        for key in keys:
-            self._users.setdefault(key.session, set()).add(key.user)
+        self._users: dict[str, tuple[str, ...]] = {}
+
+    def add(self, key: MemoryKey) -> None:
+        """Add the name of a memory; those of all memories are needed."""
+        users = self._users.get(key.session, ())
+        if key.user not in users:
+            self._users[key.session] = (*users, key.user)
 
     def users(self, session: str) -> Collection[str]:
         """Return the users who have a session of this name."""

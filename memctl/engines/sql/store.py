@@ -71,12 +71,14 @@ class SqlStore(Store):
         tables = dict.fromkeys(self.text_tables, frozenset[str]())
         for one in self.named:
             tables[one.table] |= {one.session, one.user}
-        chosen = None
+        tests = None
         if where != EVERYTHING:
+            chosen = Chosen(where)
             async with aclosing(self.names(EVERYTHING)) as names:
-                keys = [key async for key in names]
-            chosen = await self.row_tests(Chosen(where, keys))
-        texts = RowTexts(self.database, tables, self.row_versions, rewriter, chosen)
+                async for key in names:
+                    chosen.add(key)
+            tests = await self.row_tests(chosen)
+        texts = RowTexts(self.database, tables, self.row_versions, rewriter, tests)
         changed = False
         async with aclosing(texts.rewrite(writes=writes)) as results:
             async for result in results:

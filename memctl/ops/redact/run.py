@@ -246,6 +246,8 @@ class StoreRedaction:
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed
+        if run.changed:
+            await store.forget_replaced()
         for result in run.outcome():
             self._note(result, receipt)
 

@@ -160,6 +160,7 @@ class LangChainStore(FactStore):
     """
 
     kind = "langchain"
+    texts_stay = ": the application makes it, and memctl only reads it"
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)

@@ -68,6 +68,7 @@ class PlatformStore(FactStore):
 
     kind = "mem0-platform"
     features = structs.replace(FactStore.features, search=True)
+    texts_stay = ": the service may keep what is replaced"
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
