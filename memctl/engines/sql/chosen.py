@@ -7,15 +7,21 @@ from typing import Any, NamedTuple
 
 from memctl.engines.sql.database import shown_name
 from memctl.engines.sql.renaming import Named
+from memctl.engines.sql.syntax import MAX_PUSHED_VALUES
 from memctl.model import MemoryKey
 from memctl.selection import Selection
 
 
 class RowTest(NamedTuple):
-    """A test of the rows of a table: ``passes`` gets the values of ``columns``, in order."""
+    """A test of the rows of a table: ``passes`` gets the values of ``columns``, in order.
+
+    ``names`` has the values of the column ``named`` in the rows that may pass; None for any.
+    """
 
     columns: tuple[str, ...]
     passes: Callable[..., bool]
+    named: str = ""
+    names: Collection[str] | None = None
 
 
 class Chosen:
@@ -34,6 +40,14 @@ class Chosen:
     def users(self, session: str) -> Collection[str]:
         """Return the users who have a session of this name."""
         return self._users.get(session, ())
+
+    @property
+    def sessions(self) -> list[str] | None:
+        """The names of the sessions that are selected, if few; None if there are many."""
+        found = [
+            one for one, users in self._users.items() if any(self.has(one, [u]) for u in users)
+        ]
+        return found if len(found) <= MAX_PUSHED_VALUES else None
 
     def has(self, session: str, users: Collection[str]) -> bool:
         """Return whether the sessions of this name of all these users are selected."""

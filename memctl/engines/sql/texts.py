@@ -205,10 +205,16 @@ class RowTexts:
         self, table: _Table
     ) -> AsyncGenerator[tuple[tuple[Any, ...], Sequence[Any]]]:
         """Yield the key and the values of each row that the rewriter may change."""
-        keys, database = len(table.key), self._database
+        keys, database, test = len(table.key), self._database, table.test
+        sql, names = self._select(table), dict[str, Any]()
+        if test is not None and test.names is not None:
+            if not test.names:
+                return
+            sql += f" WHERE {database.syntax.quoted(test.named)} IN :names"
+            names["names"] = list(test.names)
         async with (
             database.snapshot() as connection,
-            aclosing(database.rows(connection, self._select(table), {})) as batches,
+            aclosing(database.rows(connection, sql, names)) as batches,
         ):
             async for rows in batches:
                 chosen = filter(table.passes, rows)

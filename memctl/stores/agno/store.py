@@ -353,11 +353,11 @@ class AgnoStore(RowStore):
         found = await super().row_tests(chosen)
         if not await self.database.run(lambda connection: inspect(connection).has_table(_TRACES)):
             return found
-        columns, passes = found[_TRACES]
+        of_traces = found[_TRACES]
         async with self.database.snapshot() as connection:
-            sql = f"SELECT trace_id, {', '.join(columns)} FROM {_TRACES}"
+            sql = f"SELECT trace_id, {', '.join(of_traces.columns)} FROM {_TRACES}"
             rows = await self.database.fetch_all(connection, sql, {})
-        traces = {trace for trace, *names in rows if passes(*names)}
+        traces = {trace for trace, *names in rows if of_traces.passes(*names)}
         return found | {_SPANS: RowTest(("trace_id",), traces.__contains__)}
 
     def renamed_rows(self, old: MemoryKey, new: MemoryKey, rows: Rows) -> Rows:

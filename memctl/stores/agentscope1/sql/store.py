@@ -113,9 +113,9 @@ class SqlMemoryStore(SqlStore):
         def passes(id: str, session: str) -> bool:
             users = chosen.users(session)
             named = [user for user in users if id.startswith(f"{user}-{session}-")]
-            return chosen.has(session, named or users)
+            return bool(users) and chosen.has(session, named or users)
 
-        message = RowTest(("id", "session_id"), passes)
+        message = RowTest(("id", "session_id"), passes, "session_id", chosen.sessions)
         return await super().row_tests(chosen) | {"message": message}
 
     async def lock(self, owner: str) -> None:
