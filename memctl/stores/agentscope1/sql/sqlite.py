@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
+
+import orjson
 
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import FETCH_ROWS, damage, prefetch
@@ -28,7 +30,7 @@ from memctl.engines.sql.syntax import (
 from memctl.errors import Failure
 from memctl.json import jsonio
 from memctl.location import Location
-from memctl.model import PAGE_ENTRIES, MemoryKey
+from memctl.model import PAGE_BYTES, PAGE_ENTRIES, MemoryKey
 from memctl.selection import Selection
 from memctl.shard import Shard
 from memctl.storekit.catalog import span
@@ -58,6 +60,8 @@ FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
 
 
 _STAGED_KEYS = "memctl.staged_keys"
+_PAYLOAD = 4
+"""The place of the payload in a row of ``read_ordered``."""
 
 
 def _damaged(message: bytes | None, *names: bytes) -> bool:
@@ -71,6 +75,24 @@ def _damaged(message: bytes | None, *names: bytes) -> bool:
         return message is not None and not isinstance(jsonio.outline(message), dict)
     except ValueError:
         return True
+
+
+def _unpacked(packed: bytes, texts: bytes) -> Sequence[Any]:
+    """Return the rows in ``packed``, with payloads cut from ``texts`` in place of their sizes.
+
+    Empty if a name is not UTF-8, or if the texts are not those of SQLite's payloads.
+    """
+    try:
+        rows = orjson.loads(packed)
+    except orjson.JSONDecodeError:
+        return []
+    start = 0
+    for row in rows:
+        size = row[_PAYLOAD]
+        if size is not None:
+            row[_PAYLOAD] = texts[start : start + size]
+            start += size
+    return rows if start == len(texts) else []
 
 
 def _field(message: bytes | None, name: str) -> str | None:
@@ -335,12 +357,46 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         marks = f"SELECT {self.statements.mark_array} FROM message_mark k WHERE k.msg_id = o.id"
         sql = (
             "SELECT o.session_id, o.owner, o.id, o.position, "
-            f"{self.statements.small_payload()}, ({marks}), o.session_owner "
-            "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ ORDER BY o.rowid"
+            f"{self.statements.small_payload()} AS payload, ({marks}) AS marks, o.session_owner "
+            "FROM temp.sorted o CROSS JOIN message m ON m.rowid = o.row_ "
+            "WHERE o.rowid > :low ORDER BY o.rowid"
         )
-        async with aclosing(self.rows(connection, sql, {})) as partitions:
+        low = 0
+        async with aclosing(prefetch(self._packed(connection, sql))) as partitions:
+            async for rows in partitions:
+                low += len(rows)
+                yield rows
+        async with aclosing(self.rows(connection, sql, {"low": low})) as partitions:
             async for rows in partitions:
                 yield rows
+
+    def _packed(
+        self, connection: AsyncConnection, sql: str
+    ) -> Callable[[], Coroutine[Any, Any, Sequence[Any]]]:
+        """Return a function that fetches the next rows of ``sql``, packed into one by SQLite.
+
+        The driver takes Python's lock again after each row, and waits while other threads work.
+        The function returns no rows at the end, and before rows that cannot be packed.
+        """
+        columns = "session_id, owner, id, position, LENGTH(payload), marks || '', session_owner"
+        packing = (
+            f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB), "
+            f"CAST(group_concat(payload, '') AS BLOB) FROM ({sql} LIMIT :most)"
+        )
+        low, most = 0, FETCH_ROWS
+
+        async def fetch() -> Sequence[Any]:
+            nonlocal low, most
+            statement, bound = self.compile(packing, {"low": low, "most": most})
+            [[packed, texts]] = await self.all_rows(connection, statement, bound)
+            rows = _unpacked(packed, texts or b"")
+            if rows:
+                low += len(rows)
+                average = len(texts or b"") // len(rows)
+                most = max(1, min(FETCH_ROWS, PAGE_BYTES // max(average, 1)))
+            return rows
+
+        return fetch
 
     async def read_matching(
         self, connection: AsyncConnection, memories: Condition, messages: Condition
