@@ -235,7 +235,8 @@ def message_lines(
     if max(map(len, messages), default=0) < _LARGE:
         pieces = zip(repeat(MESSAGE), messages, tails, strict=False)
         lines = b"".join(chain.from_iterable(pieces))
-        if lines.count(b"\n") == len(messages) and b"\r" not in lines:
+        broken = any(map(bytes.__contains__, messages, repeat(b"\n")))
+        if not broken and b"\r" not in lines:
             yield lines, len(messages)
             return
     del messages
