@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -838,27 +839,29 @@ async def retry_while_locked(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def prefetch(
-    fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]],
+    fetch: Callable[[], Coroutine[Any, Any, Sequence[Any]]], calls: int = 1
 ) -> AsyncGenerator[Sequence[Any]]:
     """Call ``fetch`` repeatedly and yield its lists of rows, until a list is empty.
 
-    The next call starts before the consumer asks for its rows.  Closing the stream cancels the
-    call.
+    The next ``calls`` calls start before the consumer asks for their rows.  Closing the stream
+    cancels them.
     """
-    coming = asyncio.create_task(fetch())
+    coming = deque(asyncio.create_task(fetch()) for _ in range(calls))
     try:
-        while rows := await coming:
-            coming = asyncio.create_task(fetch())
+        while rows := await coming[0]:
+            coming.popleft()
+            coming.append(asyncio.create_task(fetch()))
             # Send the statement now, not when the consumer asks for the next rows.
             await asyncio.sleep(0)
             yield rows
             del rows
     finally:
-        if not coming.done():
-            coming.cancel()
-            await asyncio.wait([coming])
-        if not coming.cancelled():
-            coming.exception()  # retrieves the exception, so that asyncio does not log it
+        for call in coming:
+            call.cancel()
+        await asyncio.wait(coming)
+        for call in coming:
+            if not call.cancelled():
+                call.exception()  # retrieves the exception, so that asyncio does not log it
 
 
 def time_limit(name: str, value: str | None) -> int | None:

@@ -362,7 +362,7 @@ class SqliteTables(MemoryTables, SqliteDatabase):
             "WHERE o.rowid > :low ORDER BY o.rowid"
         )
         low = 0
-        async with aclosing(prefetch(self._packed(connection, sql))) as partitions:
+        async with aclosing(prefetch(self._packed(connection, sql), calls=2)) as partitions:
             async for rows in partitions:
                 low += len(rows)
                 yield rows
@@ -388,10 +388,10 @@ class SqliteTables(MemoryTables, SqliteDatabase):
         async def fetch() -> Sequence[Any]:
             nonlocal low, most
             statement, bound = self.compile(packing, {"low": low, "most": most})
+            low += most
             [[packed, texts]] = await self.all_rows(connection, statement, bound)
             rows = _unpacked(packed, texts or b"")
             if rows:
-                low += len(rows)
                 average = len(texts or b"") // len(rows)
                 most = max(1, min(FETCH_ROWS, PAGE_BYTES // max(average, 1)))
             return rows
