@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from benchmarks import dataset
 from memctl.journal.lines import unsealed
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.registry import make_store, parse
@@ -135,6 +136,25 @@ def test_sql_damage_of_a_mark_spares_the_others_of_its_memory(
     ):
         fails(run(*words, "--session", "s1"), 8, "a mark of a message is not a string")
         assert dump(path) == before
+
+
+def test_sql_damage_between_many_messages_leaves_out_its_memory_alone(
+    tmp_path: Path, run: Run
+) -> None:
+    """SQLite packs hundreds of messages into a row, up to a text that is not UTF-8."""
+    path, whole, rest = (tmp_path / name for name in ("m.db", "whole.ndjson", "rest.ndjson"))
+    dataset.make(path, 1500, per_memory=50)
+    report(run("export", path, "-o", whole, "--json"))
+    with sqlite3.connect(path) as driver:
+        of_session = "SELECT id FROM message WHERE session_id = 'session_0000015' LIMIT 1"
+        mark = "CAST(x'ff41' AS TEXT)"
+        driver.execute(f"INSERT INTO message_mark VALUES (({of_session}), {mark})")
+    driver.close()
+    fails(run("export", path, "-o", rest), 7, "session_0000015")
+    expected = contents(str(whole))
+    gone = [key for key in expected if key.session == "session_0000015"]
+    assert expected.pop(*gone)
+    assert contents(str(rest)) == expected
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
