@@ -660,7 +660,7 @@ async def rename(
         UsageError: not one of them is named, or the store cannot do this.
         NotFound: there is no such user or session, or no session of the project.
         Conflict: the new name exists.
-        Loss: a session is held.
+        Loss: a session is held by a hold that cannot follow, or in a project.
         MemctlError: as ``delete``.
     """
     from memctl.ops.offload.blobs import Blobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
@@ -42,6 +42,10 @@ class Hold:
         """Return whether the last day of the hold is over."""
         return self.until is not None and self.until < today
 
+    def lasts_as_long_as(self, other: Hold) -> bool:
+        """Return whether the last day of the hold is not before that of another."""
+        return self.until is None or (other.until is not None and self.until >= other.until)
+
     @property
     def name(self) -> str:
         """The names in the hold as a text, such as ``user 'ada'``."""
@@ -67,7 +71,8 @@ def _alone(key: MemoryKey) -> Iterable[MemoryKey]:
     return (key,)
 
 
-def _one_form(name: str | None) -> str | None:
+def one_form(name: str | None) -> str | None:
+    """Return a name in the form of Unicode in which names of holds are compared."""
     return None if name is None else normalize("NFC", name)
 
 
@@ -82,7 +87,7 @@ class Holds:
         """``readings`` returns a key and all other keys that the store writes under its name."""
         self._holds: dict[tuple[str | None, str | None], Hold] = {}
         for hold in holds:
-            self._holds.setdefault((_one_form(hold.user), _one_form(hold.session)), hold)
+            self._holds.setdefault((one_form(hold.user), one_form(hold.session)), hold)
         self._failures = {id(hold): hold.failure for hold in self._holds.values()}
         self.readings = readings
 
@@ -91,14 +96,17 @@ class Holds:
 
         Names are compared as people read them: their Unicode form does not count.
         """
+        return next(self.every(key), None)
+
+    def every(self, key: MemoryKey) -> Iterator[Hold]:
+        """Yield the holds on the memory ``key``; of holds with the same names, the first."""
         if not self._holds:
-            return None
+            return
         for one in self.readings(key):
-            user, session = _one_form(one.user), _one_form(one.session)
+            user, session = one_form(one.user), one_form(one.session)
             for names in ((user, session), (user, None), (None, session), (None, None)):
                 if (hold := self._holds.get(names)) is not None:
-                    return hold
-        return None
+                    yield hold
 
     def failure(self, key: MemoryKey | None) -> Failure | None:
         """Return the failure of the memory ``key`` if there is a hold on it, else None.

@@ -71,7 +71,7 @@ class HoldSource:
         self._given = given if callable(given) else partial(iter, tuple(given))
         self._locate = locate
         self._note = note
-        self._record = record or HoldRecord()
+        self.record = record or HoldRecord()
 
     def read(self, store: Store) -> Holds:
         """Return the holds that are in force on an open store, read anew.
@@ -81,12 +81,18 @@ class HoldSource:
             UsageError: a hold is not valid, or names a store that is not known.
             Unavailable: the operating system refuses to read the record.
         """
-        holds = (self._on(hold, store.location) for hold in self._all())
-        found = [hold for hold in holds if hold is not None]
+        return Holds(self.in_force(store), names_in(store))
+
+    def in_force(self, store: Store) -> list[Hold]:
+        """Return the holds of ``read`` one by one, each as it is on the store.
+
+        Raises:
+            MemctlError: as ``read``.
+        """
+        found = [one for hold in self._all() if (one := self._on(hold, store.location)) is not None]
         today = date.today()
         self._note_ended([hold for hold in found if hold.ended(today)])
-        in_force = (hold for hold in found if not hold.ended(today))
-        return Holds(in_force, partial(_readings, store))
+        return [hold for hold in found if not hold.ended(today)]
 
     def on_file(self, file: NamedFile) -> Failure | None:
         """Return why an archive must not be replaced or removed: a hold names it as its store.
@@ -97,17 +103,21 @@ class HoldSource:
         today = date.today()
         for hold in self._all():
             if hold.store is not None and not hold.ended(today):
-                files = (file_of(one) for one in self._named(hold) if one.kind == "archive")
+                files = (file_of(one) for one in self.places(hold) if one.kind == "archive")
                 if any(one.identity == file.identity for one in files):
                     return hold.failure
         return None
 
     def _all(self) -> list[Hold]:
-        recorded = (one.hold for one in self._record.all() if one.removed is None)
+        recorded = (one.hold for one in self.record.all() if one.removed is None)
         return [*self._given(), *recorded]
 
-    def _named(self, hold: Hold) -> list[Location]:
-        """Return the locations that the store of a hold means: as it is named now, and was then."""
+    def places(self, hold: Hold) -> list[Location]:
+        """Return the locations that the store of a hold means: as it is named now, and was then.
+
+        Raises:
+            UsageError: the store is not known.
+        """
         known = []
         for locate, text in ((self._locate, hold.store), (parse, hold.place)):
             with suppress(MemctlError):
@@ -128,7 +138,7 @@ class HoldSource:
         """
         if hold.store is None:
             return hold
-        known = self._named(hold)
+        known = self.places(hold)
         if any(is_at(one, location) or _is_in(location, one) for one in known):
             return hold
         file = next((one for one in known if _is_in(one, location)), None)
@@ -165,7 +175,7 @@ async def note_nowhere(
             place = locate(text)
             async with opened(make_store(place), observer) as store:
                 some = await list_names(store, Selection())
-                if any(map(Holds([hold], partial(_readings, store)).on, some)):
+                if any(map(Holds([hold], names_in(store)).on, some)):
                     return
         except MemctlError as error:
             observer.note(f"{visible(text)} was not asked for the held names: {error.message}")
@@ -186,11 +196,15 @@ def _is_in(file: Location, folder: Location) -> bool:
     return same_file(file.path).startswith(os.path.join(same_file(folder.path), ""))
 
 
-def _readings(store: Store, key: MemoryKey) -> Iterable[MemoryKey]:
-    """Yield the keys that a memory of a store may have, as ``readings``.
+def names_in(store: Store) -> Callable[[MemoryKey], Iterable[MemoryKey]]:
+    """Return a function that yields all keys that a memory of a store may have, as ``readings``.
 
     The user may give other names to the memory of a file of sessions than the name of the file.
     """
+    return partial(_readings, store)
+
+
+def _readings(store: Store, key: MemoryKey) -> Iterable[MemoryKey]:
     yield from readings(store.kind, key)
     if store.kind in _OF_SESSIONS and store.location.path.suffix == SUFFIX:
         named = MemoryKey(*split_stem(store.location.path.stem), key.part)

@@ -23,13 +23,13 @@ from memctl.machine.concurrency import in_thread
 from memctl.model import MemoryKey, WriteResult
 from memctl.ops.change.apply import ChangeCounts
 from memctl.ops.change.change import ChangeRun
-from memctl.ops.holds import nothing_but_held
+from memctl.ops.moved_holds import MovedHolds
 from memctl.ops.names import list_names, refuse_absent_in
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import referred
 from memctl.ops.report import Total
 from memctl.ops.retry import leaving_damaged
-from memctl.ops.same_store import runs_at
+from memctl.ops.same_store import recorded_location, runs_at
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.numbers import count
@@ -53,6 +53,8 @@ class MovingRun(ChangeRun):
         """The new key of each session by its present key, once they are planned."""
         self._planned_on: Store | None = None
         """The open store that the plan was made on; after a question, the store is opened anew."""
+        self._holds = MovedHolds()
+        self._told = set[str]()
 
     @abstractmethod
     async def find_moves(self, store: Store) -> Moves:
@@ -69,7 +71,7 @@ class MovingRun(ChangeRun):
         """Find what to rename; return False if there is nothing.
 
         Raises:
-            Loss: a session is held.
+            Loss: a session is held, and its hold cannot follow.
             UsageError: the store cannot have a new name.
             MemctlError: as ``find_moves`` and ``Store.read``.
         """
@@ -79,11 +81,16 @@ class MovingRun(ChangeRun):
         await store.check_integrity(Selection())
         with self._observer.progress("planning"):
             self.moves = await self.find_moves(store)
-            self._refuse_held(store)
+            self._holds = self.find_holds(store)
+            self._holds.refuse_unheld()
             for new in self.moves.values():
                 if new.session and (failure := store.name_refusal(new)):
                     raise UsageError(f"{store.label}: {failure.message}", "choose another name")
             await leaving_damaged(partial(self._count, store))
+        for text in self._holds.notes:
+            if text not in self._told:  # a plan that is made again tells no more of the same
+                self._observer.note(text)
+                self._told.add(text)
         if self._journal is not None:
             self.record_moves()
         return self.finds_any
@@ -95,17 +102,32 @@ class MovingRun(ChangeRun):
     @property
     def finds_any(self) -> bool:
         """True if the plan has something to rename."""
-        return bool(self.moves)
+        return bool(self.moves or self._holds.old)
 
     def renaming(self, store: Store) -> AsyncGenerator[WriteResult]:
         """Rename the sessions; yield the result of each."""
         return store.rename(self.moves)
 
-    def _refuse_held(self, store: Store) -> None:
-        holds = self.options.holds.read(store)
-        keys = dict.fromkeys(key for pair in self.moves.items() for key in pair)
-        if held := [(key, failure) for key in keys if (failure := holds.failure(key))]:
-            raise nothing_but_held(held)
+    @property
+    def all_moves(self) -> Moves:
+        """The moves of the plan, and those that earlier runs of it have made."""
+        return self.moves
+
+    def find_holds(self, store: Store) -> MovedHolds:
+        """Return the holds that follow the sessions.
+
+        Raises:
+            MemctlError: as ``HoldSource.read``.
+        """
+        own = recorded_location(self.record, self.options.locate)
+        return MovedHolds.find(self.options.holds, store, self.all_moves, own)
+
+    async def _let_holds_follow(self, store: Store) -> None:
+        """Let the holds leave the old names, also those that were added during the run."""
+        self._holds = self.find_holds(store)
+        self.report.failures += self._holds.unheld
+        self._holds.follow()
+        await self._holds.leave(store)
 
     @property
     def _named(self) -> Selection:
@@ -139,12 +161,19 @@ class MovingRun(ChangeRun):
         If the user was asked meanwhile, the plan is made again.
 
         Raises:
-            Loss: a session is held since the plan; nothing was renamed.
+            Loss: a session is held since the plan, by a hold that cannot follow.
             MemctlError: as ``plan`` and ``Store.rename``.
         """
         if store is not self._planned_on and not await self.plan(store):
             return
-        self._refuse_held(store)
+        self._holds = self.find_holds(store)
+        self._holds.refuse_unheld()
+        if not self.finds_any:
+            return
+        if self._holds.old and not self.moves:  # an earlier run has renamed all
+            await self._let_holds_follow(store)
+            return
+        self._holds.follow()
         self.begin()
         report, identity = self.report, await store.identity()
         report.left = report.planned.memories
@@ -164,11 +193,17 @@ class MovingRun(ChangeRun):
             except MemctlError as error:
                 is_unknown = isinstance(error, Unavailable)  # the change may be stored
                 self._refused = not is_unknown and not report.done.memories
+                if self._refused:
+                    self._holds.stay()
                 raise
             finally:
                 await in_thread(partial(remove_of, identity))
         self._refused = bool(self.moves) and not report.done.memories
         await self.look_again(store)
+        if self._refused:
+            self._holds.stay()
+        else:
+            await self._let_holds_follow(store)
 
     async def look_again(self, store: Store) -> None:
         """Add to the failures what has an old name again, also sessions that are new."""
@@ -265,6 +300,7 @@ class RenameRun(MovingRun):
         super().__post_init__()
         self._shared = set[str]()
         """The names of the offloaded contents to which messages of the user refer."""
+        self._begun: Moves = {}
 
     @property
     def nothing(self) -> str:
@@ -281,7 +317,8 @@ class RenameRun(MovingRun):
         store.refuse_rename(self.names.what)
         found = {key._replace(part="") for key in await list_names(store, self.names.where)}
         moves = {key: self.names.renamed(key) for key in sorted(found)}
-        begun = self._begun_before(store)
+        self._begun = self._begun_before(store)
+        begun = set(self._begun.values())
         if not moves and begun:
             return {}
         await refuse_absent_in(self.names.where, len(moves), store)
@@ -325,15 +362,19 @@ class RenameRun(MovingRun):
                 await in_thread(partial(self.blobs.share, name, self.names.old, self.names.new))
         await super().carry_out(store)
 
-    def _begun_before(self, store: Store) -> set[MemoryKey]:
-        """Return the new keys of the same rename of this store, if a run of it was killed."""
+    @property
+    def all_moves(self) -> Moves:
+        return {**self._begun, **self.moves}
+
+    def _begun_before(self, store: Store) -> Moves:
+        """Return the moves of the same rename of this store, if a run of it was killed."""
         kept = runs.Runs()
-        found = set[MemoryKey]()
+        found: dict[MemoryKey, MemoryKey] = {}
         for run in runs_at(store.location, self.options.locate):
             if run.command == "rename" and not (run.ended or run.over or kept.goes_on(run)):
                 moves = kept.renamed(run)
                 if all(self.names.renamed(old) == new for old, new in moves.items()):
-                    found.update(moves.values())
+                    found |= moves
         return found
 
     def _conflict(self, store: Store, both: list[MemoryKey]) -> Conflict:
@@ -362,9 +403,17 @@ class RenameUndoRun(MovingRun):
     renamed: Moves
     """The new key that the undone run gave each session, by the old key."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._chosen = dict[MemoryKey, MemoryKey]()
+
     @property
     def nothing(self) -> str:
         return "nothing to undo"
+
+    @property
+    def all_moves(self) -> Moves:
+        return self._chosen
 
     async def find_moves(self, store: Store) -> Moves:
         """Return the selected sessions that have their new names still."""
@@ -383,6 +432,7 @@ class RenameUndoRun(MovingRun):
         for new, old in back.items():
             if not (self.where.has_key(old) or self.where.has_key(new)):
                 continue
+            self._chosen[new] = old
             if new.session and new not in names:
                 continue
             if new.session and old in names:

@@ -20,6 +20,8 @@ from memctl.journal.renames import Moves, write_project
 from memctl.location import visible
 from memctl.model import WriteResult
 from memctl.ops.change.change import RunOptions
+from memctl.ops.holds import nothing_but_held
+from memctl.ops.moved_holds import MovedHolds
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.rename import MovingRun, Names, RenameRun
 from memctl.ops.same_store import runs_at
@@ -96,6 +98,18 @@ class ProjectRun(MovingRun):
             if near
             else "list the sessions and their folders with: memctl inspect STORE",
         )
+
+    def find_holds(self, store: Store) -> MovedHolds:
+        """Refuse to change what held sessions say of the folder.
+
+        Raises:
+            Loss: a session is held.
+            MemctlError: as ``HoldSource.read``.
+        """
+        holds = self.options.holds.read(store)
+        if held := [(key, failure) for key in self.moves if (failure := holds.failure(key))]:
+            raise nothing_but_held(held)
+        return MovedHolds()
 
     def record_moves(self) -> None:
         made = replace(
