@@ -117,6 +117,19 @@ def test_undo_restores_the_rows_of_agentscope(url: str, servers: Servers, run: R
     assert values() == before
 
 
+def test_memory_of_agentscope_is_renamed(url: str, agents: Agents, run: Run) -> None:
+    new = {"user": "ada@example.com", "session": "会话 2"}
+    for what in new:
+        words = ("rename", url, f"--{what}", ADA[what], new[what], "--yes")
+        assert run(*words).exit_code == 0
+    assert agents("get", url, **new) == MESSAGES
+    assert agents("get", url, mark="会话", **new) == MESSAGES[2:4]
+    assert agents("get", url, **ADA) == []
+    agents("add", url, messages=[message("lima", 9, "More")], **new)
+    assert ids(agents("get", url, **new)) == [*ids(MESSAGES), "lima"]
+    assert agents("get", url, **BOB | {"session": new["session"]}) == MESSAGES[:2]
+
+
 def test_memory_is_written_as_agentscope_writes_it(
     url: str, servers: Servers, agents: Agents, run: Run, tmp_path: Path
 ) -> None:
@@ -190,6 +203,10 @@ def test_session_of_agentscope(servers: Servers, agents: Agents, run: Run) -> No
     )
     assert run("undo", "--store", url, "--yes").exit_code == 0
     assert agents("load", url, **ADA) == {"messages": MESSAGES, "summary": "so far"}
+    assert run("rename", url, "--user", "ada", "cleo", "--yes").exit_code == 0
+    renamed = agents("load", url, **ADA | {"user": "cleo"})
+    assert renamed == {"messages": MESSAGES, "summary": "so far"}
+    assert {key.user for key in contents(url)} == {"cleo", "default"}
 
 
 def test_session_is_written_for_agentscope(

@@ -211,6 +211,51 @@ def test_memory_whose_rows_are_refused_is_as_it_was(url: str, run: Run) -> None:
     assert [one.id for one in contents(url)[ADA]] == [one.id for one in before[ADA]]
 
 
+RENAME = ("--session", "kyoto", "uji", "--yes", "--json")
+
+
+def test_session_with_a_row_that_changes_meanwhile_keeps_its_name(
+    url: str, server: Tablestore, run: Run
+) -> None:
+    """An agent marks a message of bob after memctl has written it under the new name."""
+    plain = Tablestore._BatchWriteRow
+
+    def marked_late(self: Tablestore, instance: Any, body: bytes) -> Any:
+        rows = instance.tables["agentscope_memory"].rows
+        if ("m0000001:::uji", "bob") in rows:
+            row = rows["m0000001:::kyoto", "bob"]
+            row["marks_json"] = replace(row["marks_json"], value='["late"]')
+            patch.undo()
+        return plain(self, instance, body)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tablestore, "_BatchWriteRow", marked_late)
+        found = report(run("rename", url, *RENAME), 7)
+    assert [(one["user"], one["code"]) for one in found["failures"]] == [("bob", "changed")]
+    assert names(url) == [ADA._replace(session="uji"), BOB]
+    rows = server.dump(url)["agentscope_memory"]
+    marks = {key[0]: row["marks_json"][0] for key, row in rows.items() if key[1] == "bob"}
+    assert marks.keys() == {f"m000000{at}:::kyoto" for at in range(3)}
+    assert marks["m0000001:::kyoto"] == '["late"]'
+
+
+def test_session_with_a_row_of_another_id_keeps_its_name(
+    url: str, server: Tablestore, run: Run
+) -> None:
+    key, text = {"document_id": "y", "tenant_id": "bob"}, samples.message("y", 9).decode()
+    more = {"session_id": "kyoto", "timestamp": "2027", "marks_json": "[]", "text": text}
+    put(server, url, "agentscope_memory", key, **more)
+    before = server.dump(url)
+    found = report(run("rename", url, *RENAME), 7)
+    [failure] = found["failures"]
+    assert "the id of the row 'y' does not name the session" in failure["message"]
+    assert names(url) == [ADA._replace(session="uji"), BOB]
+    report(run("undo", found["run"], "--store", url, "--json"))
+    assert server.dump(url)["agentscope_memory"].keys() == before["agentscope_memory"].keys()
+    report(run("rename", url, "--user", "bob", "cleo", "--yes", "--json"))
+    assert ("y", "cleo") in server.dump(url)["agentscope_memory"]
+
+
 # Rows
 
 
@@ -368,7 +413,14 @@ def test_runtime_services_are_redacted(server: Tablestore, runtime: str, run: Ru
 
 
 @pytest.mark.parametrize(
-    "words", [("delete", "--all", "--yes"), ("doctor", "--repair", "--yes")], ids=" ".join
+    "words",
+    [
+        ("delete", "--all", "--yes"),
+        ("doctor", "--repair", "--yes"),
+        ("rename", "--user", "ada", "cleo", "--yes"),
+        ("rename", "--session", "kyoto", "uji", "--yes"),
+    ],
+    ids=" ".join,
 )
 def test_runtime_services_are_not_changed(
     server: Tablestore, runtime: str, run: Run, words: tuple[str, ...]

@@ -18,11 +18,16 @@ from msgspec import Struct, field
 
 from memctl.engines.tablestore.service import (
     CONDITION_FAILED,
+    Columns,
+    Delete,
+    Key,
+    Put,
     RowChange,
     RowFailure,
     TablestoreInstance,
 )
 from memctl.errors import Failure, MemctlError, Unavailable
+from memctl.location import visible
 from memctl.model import MemoryKey, StoredMessage
 from memctl.storekit.facts import decoded, encoded
 
@@ -204,6 +209,49 @@ async def _change_memories(
     if back:
         await instance.change(table, key, back, [])
     return failures
+
+
+class MovedRow(NamedTuple):
+    """A row that gets another key: ``old`` with its columns becomes ``new``.
+
+    ``where`` are columns, with their values, that change if another program writes to the row.
+    """
+
+    old: Key
+    columns: Columns
+    where: Columns
+    new: Key
+    new_columns: Columns
+
+
+async def move_rows(
+    instance: TablestoreInstance, table: str, key: Sequence[str], rows: Sequence[MovedRow]
+) -> Failure | None:
+    """Give rows other keys, all or none; return None, or why not.
+
+    All new rows are written before an old row is removed.  If the program is killed meanwhile, the
+    same call does the rest.
+
+    Raises:
+        NotFound, Unavailable: as ``change_memories``.  Rows may be there with both keys.
+    """
+    named = [list(zip(key, row.new, strict=True)) for row in rows]
+    there = await instance.get(table, named)
+    added, removed, back = MemoryChange(), MemoryChange(), MemoryChange()
+    for row, other in zip(rows, there, strict=True):
+        if other is None:
+            added.add(Put(row.new, row.new_columns), Delete(row.new))
+        elif other.columns != row.new_columns:
+            name = ", ".join(map(visible, map(str, row.new)))
+            return Failure("conflict", f"there is another row {name}")
+        removed.add(Delete(row.old, row.where), Put(row.old, row.columns, new=False))
+        back.add(Delete(row.new), Put(row.new, row.new_columns, new=False))
+    [failure] = await change_memories(instance, table, key, [added])
+    if failure is None:
+        [failure] = await change_memories(instance, table, key, [removed])
+        if failure is not None:
+            await change_memories(instance, table, key, [back])
+    return failure
 
 
 def _failure(failed: RowFailure) -> Failure:

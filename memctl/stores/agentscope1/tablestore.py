@@ -17,7 +17,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from memctl.engines.tablestore.rows import IndexedRow, MemoryChange, RowIndex, change_memories
+from memctl.engines.tablestore.rows import (
+    IndexedRow,
+    MemoryChange,
+    MovedRow,
+    RowIndex,
+    change_memories,
+    move_rows,
+)
 from memctl.engines.tablestore.service import (
     LARGEST_COLUMN,
     LARGEST_KEY,
@@ -101,7 +108,12 @@ class TablestoreMemoryStore(TablestoreStore):
     """
 
     kind = "tablestore"
-    features = Features(mark_order=True, cheap_outline=True, search=True)
+    features = Features(
+        mark_order=True,
+        cheap_outline=True,
+        search=True,
+        renames=frozenset({"user", "session", "merge"}),
+    )
 
     def __init__(self, location: Location, mode: OpenMode = OpenMode.READ) -> None:
         super().__init__(location, mode)
@@ -371,6 +383,38 @@ class TablestoreMemoryStore(TablestoreStore):
         written, deleted = matcher.written, matcher.deleted
         return WriteResult(key, written, deleted, shared_ids=matcher.shared_ids()), change
 
+    # Other names
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        try:
+            _check_key(key)
+        except Rejected as rejected:
+            return rejected.failure
+        return None
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename as ``Store.rename`` does; holds the rows of a session.
+
+        If the program is killed, some messages of a session have both names until the same rename
+        is done again.
+        """
+        for old, new in moves.items():
+            with RowIndex() as index:
+                rows = self._rows(Selection(keys=frozenset({old})), _OUTLINE, strays=True)
+                async with aclosing(rows):
+                    async for row in rows:
+                        index.add(row)
+                there = list(index.rows(old))
+            columns = await self._read_again(there)
+            try:
+                moved = [
+                    _moved(row, columns[row.name], new) for row in there if row.name in columns
+                ]
+                failure = await move_rows(self.instance, self._table, KEY, moved)
+            except Rejected as rejected:
+                failure = rejected.failure
+            yield WriteResult(old, failure=failure)
+
     # Erasing
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
@@ -550,6 +594,21 @@ def _document(key: MemoryKey, id: str) -> str:
             "refused", "an id and the name of its session have more than 1024 bytes together"
         )
     return document
+
+
+def _moved(row: IndexedRow, columns: Columns, new: MemoryKey) -> MovedRow:
+    """Return a row as that of another session; without a session, as that of another user.
+
+    Raises:
+        Rejected: the id of the row names another session, or would be too long.
+    """
+    document, new_columns, suffix = row.name, columns, _SEPARATOR + row.key.session
+    if row.key.session != new.session:
+        if not row.name.endswith(suffix):
+            raise Rejected("refused", f"the id of the row {row.name!r} does not name the session")
+        document, new_columns = _document(new, row.id), columns | {_SESSION: new.session}
+    where = {_MARKS: row.raw} if row.raw else {}
+    return MovedRow((row.name, row.key.user), columns, where, (document, new.user), new_columns)
 
 
 def _check_key(key: MemoryKey) -> None:

@@ -10,6 +10,9 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
+from memctl.engines.tablestore.rows import MovedRow, move_rows
 from memctl.engines.tablestore.service import (
     CONDITION_FAILED,
     LARGEST_COLUMN,
@@ -102,6 +105,7 @@ class TablestoreSessionStore(TablestoreStore, StateStore):
     """
 
     kind = "tablestore-session"
+    features = replace(StateStore.features, renames=frozenset({"user", "session", "merge"}))
     keys_tell = True
     clock = _TIME
 
@@ -157,11 +161,12 @@ class TablestoreSessionStore(TablestoreStore, StateStore):
 
     # Writing
 
-    def name_of(self, key: MemoryKey) -> str | Failure:
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
         text = _unfit(key)
-        if text is not None:
-            return Failure("bad-name", text)
-        return f"{key.user}{_BETWEEN}{key.session}"
+        return None if text is None else Failure("bad-name", text)
+
+    def name_of(self, key: MemoryKey) -> str | Failure:
+        return self.name_refusal(key) or f"{key.user}{_BETWEEN}{key.session}"
 
     async def document(self, name: str) -> Document | None:
         key = tuple(name.split(_BETWEEN, 1))
@@ -175,6 +180,14 @@ class TablestoreSessionStore(TablestoreStore, StateStore):
     async def remove(self, name: str, document: Document) -> None:
         assert isinstance(document, RowDocument), name
         await self._change([Delete(document.key, document.where)])
+
+    async def move(self, name: str, new: str) -> Failure | None:
+        document, names = await self.document(name), tuple(new.split(_BETWEEN, 1))
+        assert isinstance(document, RowDocument), name
+        if document.columns is None:
+            return None
+        row = MovedRow(document.key, document.columns, document.where, names, document.columns)
+        return await move_rows(self.instance, self._table, KEY, [row])
 
     async def publish(
         self,
