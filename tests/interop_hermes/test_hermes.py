@@ -76,6 +76,26 @@ def test_hermes_resumes_what_memctl_put_back(
     assert hermes("read", folder) == before
 
 
+def test_hermes_finds_the_sessions_of_a_moved_folder(
+    run: Run, hermes: Hermes, folder: Path
+) -> None:
+    store, before = f"hermes:{folder}", hermes("read", folder)
+    hermes("work", folder, session="s3", cwd="/srv/shop/app", root="/srv/shop")
+    hermes("work", folder, session="s1", cwd="/srv/shoptalk", root="/srv/shoptalk")
+    there = hermes("list", folder, cwd="/srv/shop")
+    assert there[0].keys() == {"s2", "s3"}
+    done = run("rename", store, "--project", "/srv/shop", "/home/märket 😀", "--yes", "--json")
+    new = "/home/märket 😀"
+    assert hermes("list", folder, cwd="/srv/shop")[0] == {}
+    assert hermes("list", folder, cwd=new) == [
+        {"s2": [new, None], "s3": [f"{new}/app", new]},
+        [new, f"{new}/app", "/srv/shoptalk"],
+    ]
+    assert hermes("read", folder) == before
+    assert run("undo", report(done)["run"], "--json").exit_code == 0
+    assert hermes("list", folder, cwd="/srv/shop") == there
+
+
 def test_hermes_imports_what_memctl_wrote(
     run: Run, hermes: Hermes, folder: Path, tmp_path: Path
 ) -> None:

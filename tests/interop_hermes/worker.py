@@ -6,6 +6,8 @@ Hermes, each line of stdout its answer, both JSON.
 ``write`` writes three sessions: one with a tool call, an image, a rewound prompt and a compression,
 the one in which it goes on, and one that is compacted in place.  ``read`` answers what Hermes sends
 of each session when it resumes.  ``import`` answers what ``import_sessions`` says of ``sessions``.
+``work`` lets a session go on in the folder ``cwd`` of the repository ``root``.  ``list`` answers
+the sessions of the folder ``cwd``, each with both, and all folders of sessions.
 """
 
 from __future__ import annotations
@@ -63,7 +65,17 @@ def read_in(db: SessionDB, request: dict[str, Any]) -> Any:
     return db.import_sessions(request["sessions"])
 
 
-DO = {"write": write, "read": read, "import": read_in}
+def work(db: SessionDB, request: dict[str, Any]) -> Any:
+    return db.update_session_cwd(request["session"], request["cwd"], "main", request["root"])
+
+
+def list_of(db: SessionDB, request: dict[str, Any]) -> Any:
+    found = db.list_sessions_rich(cwd_prefix=request["cwd"], include_children=True)
+    sessions = {one["id"]: [one["cwd"], one["git_repo_root"]] for one in found}
+    return [sessions, sorted(one["cwd"] for one in db.distinct_session_cwds())]
+
+
+DO = {"write": write, "read": read, "import": read_in, "work": work, "list": list_of}
 
 
 def main() -> None:
