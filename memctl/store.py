@@ -1014,7 +1014,9 @@ class Store(ABC):
             "migrate the memories to a SQLite file, rename there, migrate them back, and erase the "
             "old name"
         )
-        if self.dialect.facts or self.features.whole_memories:
+        if self.features.single_session:
+            hint = "the name of the file names its session: rename the file, or name its folder"
+        elif self.dialect.facts or self.features.whole_memories:
             hint = "they are named by the program that keeps them: use it, if it can rename"
         raise UsageError(f"{self.label}: memctl cannot rename a {what} there", hint)
 

@@ -36,6 +36,7 @@ from memctl.dialects.view import (
     renamed,
 )
 from memctl.json import jsonio
+from memctl.json.located import with_names
 
 CREATED = "created_at"
 CALL = "tool_call"
@@ -279,6 +280,11 @@ class AgentScope2(AgentScopeVersion):
         if isinstance(record, dict):
             found = found | {"record": others(record, _TIMES)}
         return jsonio.canonical(jsonio.dumps(found))
+
+    def renamed(self, extra: str, old: str, new: str) -> str:
+        text = extra.encode("utf-8", "surrogatepass")
+        named = with_names(text, [(("state", "session_id"), old, new)])
+        return named.decode("utf-8", "surrogatepass")
 
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:
         found = jsonio.loads(extra.encode("utf-8", "surrogatepass")) if extra else {}

@@ -676,6 +676,14 @@ class Dialect(ABC):
         """
         return None
 
+    def renamed(self, extra: str, old: str, new: str) -> str:  # noqa: ARG002
+        """Return ``Memory.extra`` with the new name of the session instead of the old one.
+
+        Raises:
+            ValueError: the text is not JSON, or is nested too deep.
+        """
+        return extra
+
     def without(self, extra: str, is_gone: Callable[[str], bool]) -> str:  # noqa: ARG002
         """Return ``Memory.extra`` without deleted messages.
 

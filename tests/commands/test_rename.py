@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sqlite3
@@ -29,7 +30,6 @@ from tests.support.servers.pool import Servers
 
 REFUSED = {
     "state",
-    *("archive", "archive-gz", "archive-zst", "archive-objects"),
     *(name for name in FACT_BACKENDS if not name.startswith("mem0-") or name == "mem0-platform"),
 }
 """The stores in which nothing gets another name."""
@@ -107,7 +107,9 @@ def test_rename_keeps_everything_and_undo_brings_it_back(run: Run, place: Place)
             continue
         words = ("rename", place.text, f"--{what}", old, new)
         if place.backend.name in REFUSED:
-            fails(run(*words, "--yes"), 2, f"memctl cannot rename a {what} there", "hint: ")
+            is_file = place.backend.name == "state"
+            way_out = "rename the file" if is_file else "use it, if it can rename"
+            fails(run(*words, "--yes"), 2, f"memctl cannot rename a {what} there", way_out)
             assert lines(place) == there
             continue
         dry = report(run(*words, "--dry-run", "--json"))
@@ -140,7 +142,9 @@ def one(tmp_path: Path, servers: Servers) -> Callable[[str], Place]:
 TWO_USERS = ("--user", "quokka", "bob")
 
 
-@pytest.mark.parametrize("name", ["sqlite", "sqlite-agno", "redis", "sessions", "postgresql"])
+@pytest.mark.parametrize(
+    "name", ["sqlite", "sqlite-agno", "redis", "sessions", "postgresql", "tablestore", "archive"]
+)
 def test_rename_merges_two_users_if_asked(run: Run, one: Callable[[str], Place], name: str) -> None:
     place = one(name)
     samples.use(place.backend.style)
@@ -162,6 +166,33 @@ def test_rename_merges_two_users_if_asked(run: Run, one: Callable[[str], Place],
             said = "both users have this session: 'nara'"
             fails(run("rename", place.text, *TWO_USERS, *more, "--yes"), 5, said)
         assert lines(place) == there
+    finally:
+        samples.use(samples.Style())
+
+
+@pytest.mark.parametrize("name", ["sqlite-agentscope2", "sqlite-agno", "mem0-qdrant"])
+def test_archive_with_other_names_is_imported_under_them(
+    run: Run, one: Callable[[str], Place], tmp_path: Path, name: str
+) -> None:
+    place, target, archive = one(name), one(name), tmp_path / "a.ndjson"
+    samples.use(place.backend.style)
+    try:
+        filled(place)
+        before = held(place)
+        report(run("export", place.text, "-o", archive, "--json"))
+        report(run("rename", archive, "--user", "quokka", "numbat", "--yes", "--json"))
+        assert b"quokka" not in archive.read_bytes()
+        report(run("rename", archive, "--session", "kyoto", "uji", "--yes", "--json"))
+        report(run("import", archive, target.text, "--json"))
+        new = {"quokka": "numbat", "kyoto": "uji", "": ""}
+        renamed = {
+            MemoryKey(*(new.get(name, name) for name in key)): was for key, was in before.items()
+        }
+        assert held(target) == renamed
+        if name == "sqlite-agentscope2":
+            with closing(sqlite3.connect(target.location.path)) as database:
+                [payload] = database.execute("SELECT payload FROM sessions WHERE id = 'uji'")
+            assert json.loads(payload[0])["state"]["session_id"] == "uji"
     finally:
         samples.use(samples.Style())
 
@@ -405,6 +436,7 @@ runpy.run_module("memctl", run_name="__main__")
         "mem0-qdrant",
         "tablestore",
         "tablestore-session",
+        "archive",
     ],
 )
 def test_rename_killed_at_any_step_is_ended_by_another_run(

@@ -100,6 +100,24 @@ def test_shared_sessions_are_restored_from_an_archive(
     assert again["memories"]["written"] == 0
 
 
+@pytest.mark.parametrize("shared", ["the owner comes last"], indirect=True)
+def test_shared_sessions_of_a_renamed_owner_are_restored(
+    run: Run, shared: str, empty: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "a.ndjson"
+    report(run("export", shared, "-o", archive, "--json"))
+    before = archive.read_bytes()
+    for place in archive, shared:
+        found = report(run("rename", place, "--user", "eve", "cleo", "--yes", "--json"))
+    assert b'"eve"' not in archive.read_bytes()
+    assert run("migrate", archive, empty).exit_code == 0
+    assert tables(empty)["session"] == tables(shared)["session"]
+    assert tables(empty)["users"] == tables(shared)["users"]
+    report(run("undo", found["run"], "--json"))
+    report(run("rename", archive, "--user", "cleo", "eve", "--yes", "--json"))
+    assert archive.read_bytes() == before
+
+
 def test_shared_sessions_are_undone_and_done_again(run: Run, shared: str, empty: str) -> None:
     asyncio.run(fill_text(empty, {MemoryKey("zoe", "there"): samples.entries(2)}))
     before = tables(empty)

@@ -203,6 +203,22 @@ def with_fields(line: Line, **fields: str) -> bytes:
     return _bounded(jsonio.dumps(record), read_memory(line).key)
 
 
+def with_names(line: Line, memory: Memory) -> bytes:
+    """Return ``line``, which opens a memory, with the names and the extra of ``memory``.
+
+    Raises:
+        BadData: the line is too large.
+    """
+    record = jsonio.loads(bytes(line))
+    about = record["memory"]
+    about |= {"user": memory.key.user, "session": memory.key.session}
+    if memory.owner is not None:
+        about["attributes"]["owner"] = memory.owner
+    if memory.extra:
+        about["extra"] = memory.extra
+    return _bounded(jsonio.dumps(record), memory.key)
+
+
 def _bounded(line: bytes, key: MemoryKey) -> bytes:
     """Add a line end to the line that opens a memory.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -54,6 +54,7 @@ from memctl.stores.archive.write import (
     EditedArchive,
     MergedArchive,
     NewArchive,
+    copy_renamed,
     copy_without,
     rewritten,
 )
@@ -85,6 +86,7 @@ class ArchiveStore(Store):
         commits_at_end=True,
         cheap_outline=True,
         selects_texts=True,
+        renames=frozenset({"user", "session", "merge"}),
     )
     created: str | None = None
     """The time to write into the archive, in ISO 8601; None means now."""
@@ -372,13 +374,8 @@ class ArchiveStore(Store):
         archive = await self._archive()
         if archive is None or not gone:
             return
-        self.created = self._contents.header.get("created")
-        form = self._secured(plain_name(self._contents.extension))
-        with await self._new_file(0o600) as file:
-            with self._sink(form, file) as sink:
-                old = MemorySections(archive)
-                await in_thread(partial(copy_without, self._writer(sink), old, gone.keys()))
-            await self._publish(file)
+        old = MemorySections(archive)
+        await self._copy(lambda writer: copy_without(writer, old, gone.keys()), 0o600)
         left = {key: n for key, n in self._contents.memories.items() if key not in gone}
         self._contents = replace(self._contents, memories=left)
         for key, messages in gone.items():
@@ -396,15 +393,33 @@ class ArchiveStore(Store):
             lambda: list(rewritten(None, MemorySections(archive), rewriter, where))
         )
         if writes and any(one.hits for one in found):
-            self.created = self._contents.header.get("created")
-            form = self._secured(plain_name(self._contents.extension))
-            with await self._new_file() as file:
-                with self._sink(form, file) as sink:
-                    again = rewritten(self._writer(sink), MemorySections(archive), rewriter, where)
-                    found = await in_thread(partial(list, again))
-                await self._publish(file)
+            old = MemorySections(archive)
+            found = await self._copy(lambda writer: list(rewritten(writer, old, rewriter, where)))
         for result in found:
             yield result
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Replace the archive by a copy with other names; all results come at the end."""
+        archive = await self._archive()
+        if archive is not None:
+            old, dialect = MemorySections(archive), self.dialect
+            made = await self._copy(lambda writer: copy_renamed(writer, old, moves, dialect))
+            self._contents = replace(self._contents, memories=made)
+        for key in moves:
+            yield WriteResult(key)
+
+    async def _copy(self, copy: Callable[[ArchiveWriter], T], mode: int | None = None) -> T:
+        """Replace the archive by a copy that has its time and its form; return what ``copy`` does.
+
+        ``mode`` are the permissions of the new file; None keeps those of the old one.
+        """
+        self.created = self._contents.header.get("created")
+        form = self._secured(plain_name(self._contents.extension))
+        with await self._new_file(mode) as file:
+            with self._sink(form, file) as sink:
+                found = await in_thread(partial(copy, self._writer(sink)))
+            await self._publish(file)
+        return found
 
     async def _publish(self, file: NewFile) -> None:
         """Replace the old archive by the new archive in ``file``.

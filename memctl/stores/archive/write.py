@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import IO
 
 from msgspec import Struct
 
+from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure
 from memctl.location import visible
 from memctl.machine.temporary import end, scratch
@@ -40,6 +41,7 @@ from memctl.stores.archive.format import (
     read_memory,
     text_of,
     with_fields,
+    with_names,
 )
 from memctl.stores.archive.read import ArchiveContents, MemorySections, uncut
 
@@ -450,6 +452,52 @@ def copy_without(writer: ArchiveWriter, old: MemorySections, gone: Collection[Me
             for run in old.runs():
                 writer.copy(uncut(run), len(run))
     writer.finish()
+
+
+def moved(memory: Memory, moves: Mapping[MemoryKey, MemoryKey], dialect: Dialect) -> Memory:
+    """Return a memory after moves of sessions, whose keys have no part.
+
+    Raises:
+        BadData: the extra of the memory names its session, and is nested too deep.
+    """
+    session, owner, extra = memory.key._replace(part=""), memory.owner, memory.extra
+    if owner is not None:  # of a session that users share
+        names = (MemoryKey(owner, session.session), MemoryKey(owner, ""))
+        owner = next((moves[one].user for one in names if one in moves), owner)
+    new = moves.get(session, session)
+    if extra and new.session != session.session:
+        try:
+            extra = dialect.renamed(extra, session.session, new.session)
+        except ValueError as error:
+            raise BadData(
+                f"the memory {memory.key} has an extra that is damaged: {error}"
+            ) from error
+    return replace(memory, key=new._replace(part=memory.key.part), owner=owner, extra=extra)
+
+
+def copy_renamed(
+    writer: ArchiveWriter,
+    old: MemorySections,
+    moves: Mapping[MemoryKey, MemoryKey],
+    dialect: Dialect,
+) -> dict[MemoryKey, int]:
+    """Copy an archive line by line, with other names of sessions, and complete the copy.
+
+    Return the number of messages of each memory.
+
+    Raises:
+        BadData: as ``moved``.
+    """
+    found: dict[MemoryKey, int] = {}
+    for memory in old:
+        new, before = moved(memory, moves, dialect), writer.messages
+        is_same = (new.key, new.owner) == (memory.key, memory.owner)
+        writer.section(old.line if is_same else with_names(old.line, new))
+        for run in old.runs():
+            writer.copy(uncut(run), len(run))
+        found[new.key] = writer.messages - before
+    writer.finish()
+    return found
 
 
 def rewritten(
