@@ -89,6 +89,42 @@ def test_lines_are_carried_deleted_and_brought_back(
     assert texts(lines) == before
 
 
+NEW = "Ålice@example.com 😀"
+
+
+def test_lines_of_a_renamed_workspace_are_found(run: Run, reme2: Library, lines: Path) -> None:
+    before, there = found_by_2(reme2, lines, "alice"), texts(lines)
+    kept = reme2("read", lines, workspace="alice")
+    found = report(run("rename", f"reme:{lines}", "--user", "alice", NEW, "--yes", "--json"))
+    assert found["memories"]["written"] == 1
+    assert sorted(reme2("list", lines)) == sorted([NEW, "team a"])
+    assert found_by_2(reme2, lines, NEW) == before
+    read = reme2("read", lines, workspace=NEW)
+    assert read == {id: one | {"workspace_id": NEW} for id, one in kept.items()}
+    assert b"alice" not in b"".join(texts(lines).values())
+    report(run("undo", found["run"], "--json"))
+    assert texts(lines) == there
+
+
+def test_collection_of_a_renamed_user_is_found(run: Run, reme3: Library, collection: Path) -> None:
+    before, cook = found_by_3(reme3, collection), reme3("read", collection, target=COOK)
+    there = texts(collection)
+    profile = collection / "profile" / "reme" / "alice.json"
+    profile.parent.mkdir(parents=True)
+    profile.write_text("[]")
+    done = run("rename", f"reme:{collection}", "--user", "alice", NEW, "--yes", "--json")
+    assert f"{profile} keeps the old name" in done.stderr
+    profile.unlink()
+    target = {"user_name": NEW}
+    ids = [reme3("search", collection, target=target, query=text) for text in (*TEXTS, *WHEN)]
+    assert ids == before
+    assert reme3("read", collection, target=ALICE) == {}
+    assert reme3("read", collection, target=COOK) == cook
+    report(run("undo", report(done)["run"], "--json"))
+    assert found_by_3(reme3, collection) == before
+    assert texts(collection).keys() == there.keys()
+
+
 def nearly_all(memories: Any) -> Any:
     """Return memories with vectors of floats of 32 bits."""
     return {

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from memctl.dialects.fact import FACT, dimensions, vector_of
 from memctl.dialects.view import Dialect
-from memctl.errors import UsageError
+from memctl.errors import Failure, UsageError
 from memctl.location import Location, same_file, visible
 from memctl.machine.concurrency import in_thread
-from memctl.model import Embedding, MemoryKey, StoredMessage
+from memctl.model import Embedding, MemoryKey, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.fact_texts import WHEN
@@ -29,7 +32,7 @@ from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
 from memctl.storekit.text_files import files_below
 from memctl.storekit.texts import Rewriter
-from memctl.stores.reme.layouts import collections, vectors_folder
+from memctl.stores.reme.layouts import VECTORS, collections, vectors_folder
 from memctl.stores.reme.nodes import BadNode, NodeRewriter, Nodes3
 
 SUFFIX = ".json"
@@ -42,6 +45,7 @@ class ReMeFilesStore(FactStore):
     """The facts of a collection of ReMe 0.3, a file for each fact."""
 
     kind = "reme-0.3"
+    features = replace(FactStore.features, renames=frozenset({"user"}))
     form = Nodes3()
     embeds = WHEN
 
@@ -159,6 +163,40 @@ class ReMeFilesStore(FactStore):
                 raise self.damaged_fact(one.fact.id, one.damage)
             if one is not None and where.has_key(one.key):
                 yield path
+
+    # Other names
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename users, file by file.
+
+        If the process ends early, some facts have the new name, and the same rename does the rest.
+        """
+        users = {old.user: new.user for old, new in moves.items()}
+        async with aclosing(self.entries(Selection(users=frozenset(users)))) as entries:
+            found = [(entry.id + SUFFIX, entry.key.user) async for entry in entries]
+        failures: dict[str, Failure] = {}
+        for name, user in found:
+            try:
+                await in_thread(partial(self._rename, name, user, users[user]))
+            except ValueError as error:
+                failures[user] = Failure("damaged", f"{visible(name)}: {error}")
+        await in_thread(self.folder.sync)
+        for profile in self._profiles(users):
+            self.warnings.append(
+                f"{visible(str(profile))} keeps the old name: memctl leaves profiles of ReMe alone"
+            )
+        for key in moves:
+            yield WriteResult(key, failure=failures.get(key.user))
+
+    def _profiles(self, users: Iterable[str]) -> Iterator[Path]:
+        vectors = self.folder.path.parent
+        folder = (vectors.parent if vectors.name == VECTORS else vectors) / "profile"
+        names = {user.replace(" ", "_").lower() for user in users}  # as ReMe's ProfileHandler
+        return (path for path in sorted(folder.rglob("*")) if path.stem in names and path.is_file())
+
+    def _rename(self, name: str, old: str, new: str) -> None:
+        if (file := self.folder.read(name)) is not None:
+            self.folder.write(name, self.form.renamed(file.data, old, new), mode=file.mode)
 
     # Writing
 

@@ -10,14 +10,14 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from memctl.dialects.fact import dimensions, vector_of
 from memctl.dialects.view import Dialect
@@ -39,7 +39,7 @@ from memctl.selection import Selection
 from memctl.store import Maintenance, OpenMode
 from memctl.storekit.fact_texts import WHEN
 from memctl.storekit.facts import FactEntry, FactStore, LoadedFact
-from memctl.storekit.files import AtomicFile, sync_folder, system_errors
+from memctl.storekit.files import AtomicFile, move_file, sync_folder, system_errors
 from memctl.storekit.folder import Folder
 from memctl.storekit.simple import Rejected
 from memctl.storekit.texts import Rewriter, RewriterWrapper, Rewritten
@@ -108,6 +108,7 @@ class ReMeLinesStore(FactStore):
     """The facts of all workspaces of ReMe 0.2 in a folder."""
 
     kind = "reme-0.2"
+    features = structs.replace(FactStore.features, renames=frozenset({"user"}))
     form = Nodes2()
     embeds = WHEN
 
@@ -246,6 +247,40 @@ class ReMeLinesStore(FactStore):
 
     def selected_files(self, where: Selection) -> Iterable[Path]:
         return (self._path(one) for one in self._users() if not where.users or one in where.users)
+
+    # Other names
+
+    def name_refusal(self, key: MemoryKey) -> Failure | None:
+        return _bad_workspace(key.user) or super().name_refusal(key)
+
+    async def rename(self, moves: Mapping[MemoryKey, MemoryKey]) -> AsyncGenerator[WriteResult]:
+        """Rename workspaces, each with all its facts: in the lines of its file, then the file."""
+        users = {old.user: new.user for old, new in moves.items()}
+        failures = {
+            old: await in_thread(partial(self._rename, old, new)) for old, new in users.items()
+        }
+        for key in moves:
+            yield WriteResult(key, failure=failures[key.user])
+
+    def _rename(self, old: str, new: str) -> Failure | None:
+        path, target = self._path(old), self._path(new)
+        is_other = target.exists() and not (path.exists() and path.samefile(target))
+        if is_other:
+            return Failure("conflict", f"{visible(target.name)} exists")
+        with system_errors(path, "read"):
+            held = self._held(old)
+        if not held.version:
+            return None
+        try:
+            lines = [self.form.renamed(one, old, new) if one.strip() else one for one in held.lines]
+        except ValueError as error:
+            return Failure("damaged", f"a line of {visible(path.name)} is damaged: {error}")
+        if lines != held.lines:
+            self._replace(path, held, lines)
+        with system_errors(target, "write"):
+            moved = move_file(path, target)
+        self._known.clear()
+        return None if moved else Failure("conflict", f"{visible(target.name)} exists")
 
     # Writing
 
@@ -395,11 +430,8 @@ class ReMeLinesStore(FactStore):
             Rejected: the user is not a valid name of a workspace.
             Lost: another program has changed the file meanwhile.
         """
-        fault = _bad_name(user)
-        if fault:
-            raise Rejected(
-                "bad-name", f"{visible(user)!r} is not a valid name of a workspace: {fault}"
-            )
+        if failure := _bad_workspace(user):
+            raise Rejected(failure.code, failure.message)
         path = self._path(user)
         with system_errors(path, "read"):
             held = self._held(user)
@@ -544,6 +576,12 @@ def _version(path: Path) -> tuple[int, ...]:
 
 def _made(result: WriteResult) -> WriteResult:
     return replace(result, before=_MADE)
+
+
+def _bad_workspace(user: str) -> Failure | None:
+    fault = _bad_name(user)
+    said = f"{visible(user)!r} is not a valid name of a workspace: {fault}"
+    return Failure("bad-name", said) if fault else None
 
 
 def _bad_name(user: str) -> str:

@@ -22,6 +22,7 @@ import orjson
 
 from memctl.dialects.fact import FIELDS, build, decode_vector, encode_vector
 from memctl.json import jsonio
+from memctl.json.located import with_names
 from memctl.model import MemoryKey, StoredMessage
 from memctl.storekit.fact_texts import WHEN
 from memctl.storekit.simple import Rejected
@@ -78,6 +79,17 @@ class NodeForm(ABC):
     @abstractmethod
     def frame(self, id: str, user: str) -> Json:
         """Return the fields of a node that name its id and, in ReMe 0.2, its user."""
+
+    owner_path: tuple[str, ...]
+    """The keys to the user in the JSON of a node."""
+
+    def renamed(self, text: bytes, old: str, new: str) -> bytes:
+        """Return the JSON of a node of the user ``old`` as that of another user.
+
+        Raises:
+            ValueError: the text is not JSON, or is nested too deep.
+        """
+        return with_names(text, [(self.owner_path, old, new)])
 
     # From a node to a fact
 
@@ -254,6 +266,7 @@ class Nodes2(NodeForm):
     """The format of nodes in ReMe 0.2, where the user is the workspace."""
 
     id_field = "unique_id"
+    owner_path = ("workspace_id",)
     types: ClassVar = {"task": "task", "procedural": "task", "tool": "tool"}
     needed = frozenset({_TYPE, _CONTENT, "score", _CREATED, _MODIFIED, "author"})
     _TYPES = frozenset({"task", "personal", "tool"})
@@ -293,6 +306,7 @@ class Nodes3(NodeForm):
     """The format of nodes in ReMe 0.3, where ``memory_target`` in the metadata is the user."""
 
     id_field = "vector_id"
+    owner_path = ("metadata", "memory_target")
     types: ClassVar = {
         **{one: one for one in ("identity", "procedural", "tool", "summary", "history")},
         "task": "procedural",
