@@ -544,6 +544,16 @@ class Store(ABC):
         """
         return None
 
+    async def is_alone(self) -> bool:
+        """Return whether nothing but the data of this store can be at its place.
+
+        The store must be open.  False if that is not known, as on a server.
+
+        Raises:
+            Unavailable: the store is unreachable.
+        """
+        return False
+
     # The contents
 
     async def is_empty(self) -> bool:

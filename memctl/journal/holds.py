@@ -48,6 +48,8 @@ class RecordedHold(Struct, frozen=True):
     hold: Hold
     added: HoldEvent
     removed: HoldEvent | None = None
+    follows: str = ""
+    """The id of the hold on another name that this one follows, by a rename; empty for none."""
 
 
 class HoldRecord:
@@ -76,8 +78,8 @@ class HoldRecord:
         Runs().refuse_other(self._identity)
         return list(self._parsed(self._read()).values())
 
-    def add(self, hold: Hold) -> RecordedHold:
-        """Record a new hold, durably; return it with its id.
+    def add(self, hold: Hold, follows: str = "") -> RecordedHold:
+        """Record a new hold, durably; return it with its id; ``follows`` is as in the result.
 
         Raises:
             BadData: as ``all``.
@@ -97,9 +99,10 @@ class HoldRecord:
                 "store": hold.store,
                 "place": hold.place,
                 "until": None if hold.until is None else hold.until.isoformat(),
+                **({"follows": follows} if follows else {}),
             }
             self._write(text + sealed(record))
-        return RecordedHold(hold, entry)
+        return RecordedHold(hold, entry, follows=follows)
 
     def find(self, id: str) -> RecordedHold:
         """Return the hold ``id``, which was not removed.
@@ -209,7 +212,7 @@ def _take(found: dict[str, RecordedHold], record: dict[str, Any]) -> None:
         id=id,
         place=record["place"],
     )
-    found[id] = RecordedHold(hold, entry)
+    found[id] = RecordedHold(hold, entry, follows=record.get("follows", ""))
 
 
 def _lines(numbers: Iterable[int]) -> str:

@@ -31,8 +31,8 @@ class MovedHolds:
     record: HoldRecord = field(default_factory=HoldRecord)
     notes: list[str] = field(default_factory=list)
     """A text for people about each hold that follows."""
-    _new: list[Hold] = field(default_factory=list)
-    """The holds to record before the first session moves."""
+    _new: list[tuple[Hold, str]] = field(default_factory=list)
+    """The holds to record before the first session moves, with the ids of those on old names."""
     old: list[Hold] = field(default_factory=list)
     """The holds on the store alone, to remove after the last session has moved."""
     unheld: list[tuple[MemoryKey, Failure]] = field(default_factory=list)
@@ -40,33 +40,40 @@ class MovedHolds:
     _added: list[Hold] = field(default_factory=list)
 
     @classmethod
-    def find(cls, source: HoldSource, store: Store, moves: Moves, own: Location) -> MovedHolds:
+    async def find(
+        cls, source: HoldSource, store: Store, moves: Moves, own: Location
+    ) -> MovedHolds:
         """Return what follows ``moves`` of the sessions of an open store; nothing is recorded yet.
 
         ``own`` is the location of the store as the run names it.
 
         Raises:
-            MemctlError: as ``HoldSource.read``.
+            MemctlError: as ``HoldSource.read`` and ``Store.is_alone``.
         """
         found = cls(source.record)
         holds = source.in_force(store)
-        recorded = {one.hold.id for one in source.record.all()}
+        recorded = {one.hold.id: one.follows for one in source.record.all()}
         for hold in holds:
             after = _renamed(hold, moves, names_in(store)) if hold.id in recorded else None
             if after is None:
                 continue
-            places = [*source.places(hold), own] if hold.store is not None else []
-            alone = bool(places) and all(is_at(one, own) and not one.options for one in places)
-            if alone:
-                found.old.append(hold)
-            else:
+            alone = await _is_alone(source, hold, store, own)
+            if not alone:
                 place = describe_run("hold", own.label, own).argument
                 after = replace(after, store=place, place=place)
-            if not any(_is_for(one, after) for one in (*holds, *found._new)):
-                found._new.append(after)
-            found.notes.append(_told(hold, after, stays=not alone))
-        found.unheld = _unheld(holds, [*holds, *found._new], moves, names_in(store))
+            there = [one for one in holds if _is_for(one, after)]
+            goes = alone or any(one.id == recorded[hold.id] for one in there)  # a way back
+            if goes:
+                found.old.append(hold)
+            if not any(_is_for(one, after) for one in (*there, *found._holds)):
+                found._new.append((after, hold.id))
+            found.notes.append(_told(hold, after, stays=not goes))
+        found.unheld = _unheld(holds, [*holds, *found._holds], moves, names_in(store))
         return found
+
+    @property
+    def _holds(self) -> list[Hold]:
+        return [hold for hold, _ in self._new]
 
     def refuse_unheld(self) -> None:
         """Refuse a rename after which a session would be held for a shorter time, or not at all.
@@ -87,8 +94,8 @@ class MovedHolds:
         Raises:
             MemctlError: as ``HoldRecord.add``; no session may move.
         """
-        for hold in self._new:
-            self._added.append(self.record.add(hold).hold)
+        for hold, follows in self._new:
+            self._added.append(self.record.add(hold, follows).hold)
 
     def stay(self) -> None:
         """Remove the holds on the new names again, as no session has moved.
@@ -116,6 +123,15 @@ class MovedHolds:
                 self.record.remove(hold.id, reason)
             except NotFound:  # the operator has removed it
                 continue
+
+
+async def _is_alone(source: HoldSource, hold: Hold, store: Store, own: Location) -> bool:
+    """Return whether a hold is on the open store and on nothing else; ``own`` is as in ``find``."""
+    if hold.store is None:
+        return False
+    places = [*source.places(hold), own]
+    is_here = all(is_at(one, own) and not one.options for one in places)
+    return is_here and await store.is_alone()
 
 
 def _renamed(

@@ -81,7 +81,7 @@ class MovingRun(ChangeRun):
         await store.check_integrity(Selection())
         with self._observer.progress("planning"):
             self.moves = await self.find_moves(store)
-            self._holds = self.find_holds(store)
+            self._holds = await self.find_holds(store)
             self._holds.refuse_unheld()
             for new in self.moves.values():
                 if new.session and (failure := store.name_refusal(new)):
@@ -113,18 +113,18 @@ class MovingRun(ChangeRun):
         """The moves of the plan, and those that earlier runs of it have made."""
         return self.moves
 
-    def find_holds(self, store: Store) -> MovedHolds:
+    async def find_holds(self, store: Store) -> MovedHolds:
         """Return the holds that follow the sessions.
 
         Raises:
             MemctlError: as ``HoldSource.read``.
         """
         own = recorded_location(self.record, self.options.locate)
-        return MovedHolds.find(self.options.holds, store, self.all_moves, own)
+        return await MovedHolds.find(self.options.holds, store, self.all_moves, own)
 
     async def _let_holds_follow(self, store: Store) -> None:
         """Let the holds leave the old names, also those that were added during the run."""
-        self._holds = self.find_holds(store)
+        self._holds = await self.find_holds(store)
         self.report.failures += self._holds.unheld
         self._holds.follow()
         await self._holds.leave(store)
@@ -166,7 +166,7 @@ class MovingRun(ChangeRun):
         """
         if store is not self._planned_on and not await self.plan(store):
             return
-        self._holds = self.find_holds(store)
+        self._holds = await self.find_holds(store)
         self._holds.refuse_unheld()
         if not self.finds_any:
             return

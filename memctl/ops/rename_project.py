@@ -99,7 +99,7 @@ class ProjectRun(MovingRun):
             else "list the sessions and their folders with: memctl inspect STORE",
         )
 
-    def find_holds(self, store: Store) -> MovedHolds:
+    async def find_holds(self, store: Store) -> MovedHolds:
         """Refuse to change what held sessions say of the folder.
 
         Raises:

@@ -126,7 +126,7 @@ for _make, _names in (
         _asking,
         "waits_for identity generation unrestorable side_effects missing_right keeps_summary "
         "settle_layout other_layout is_empty count other_contents window search find_places "
-        "find_project forget_replaced",
+        "find_project forget_replaced is_alone",
     ),
     (
         _streaming,

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from memctl.model import MemoryKey
-from memctl.testing import samples
+from memctl.testing import Place, samples
 from tests.commands.test_rename import KILLED
 from tests.support.cli import Run, contents, fails, fill, report
 
@@ -91,6 +92,31 @@ def test_hold_that_holds_more_than_the_renamed_stays(run: Run, store: str, tmp_p
     assert is_held(run, other, "--user", "quokka")
     report(run("undo", report(done)["run"], "--json"))
     assert [one[0] for one in holds(run)] == ["quokka", None]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_hold_on_a_database_stays_if_there_are_other_tables(
+    run: Run, one: Callable[[str], Place], engine: str, shared: bool
+) -> None:
+    place = one(engine)
+    asyncio.run(fill(place.text, {KYOTO: samples.entries(3), PARCEL: samples.entries(2)}))
+    if shared:
+        rows = f"{place.text}{'&' if '?' in place.text else '?'}layout=agno"
+        samples.use(samples.Style("agno", frozenset()))
+        try:
+            asyncio.run(fill(rows, {MemoryKey("quokka", "rome"): samples.entries(3)}))
+        finally:
+            samples.use(samples.Style())
+    hold(run, "--user", "quokka", "--store", place.text)
+    found = rename(run, place.text, *USER)
+    assert [one[0] for one in holds(run)] == (["quokka"] if shared else []) + ["numbat"]
+    assert is_held(run, place.text, "--user", "numbat")
+    if shared:
+        assert is_held(run, rows, "--user", "quokka")
+    report(run("undo", found["run"], "--store", place.text, "--json"))
+    assert [one[0] for one in holds(run)] == ["quokka"]
+    assert is_held(run, place.text, "--user", "quokka")
 
 
 def test_hold_on_a_session_and_on_a_file_follow(run: Run, store: str) -> None:

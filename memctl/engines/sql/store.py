@@ -9,6 +9,7 @@ from contextlib import aclosing
 from memctl.engines.sql.chosen import Chosen, RowTest
 from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import Database, make_database
+from memctl.engines.sql.inspector import inspect
 from memctl.engines.sql.renaming import Named
 from memctl.location import Location
 from memctl.selection import EVERYTHING, Selection
@@ -38,6 +39,10 @@ class SqlStore(Store):
         Raises:
             MemctlError: as ``Store.open``.
         """
+
+    async def is_alone(self) -> bool:
+        tables = await self.database.look(lambda link: inspect(link).get_table_names())
+        return {*tables} <= {*self.changed_tables, *self.text_tables}
 
     @property
     def text_tables(self) -> Sequence[str]:

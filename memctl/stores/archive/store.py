@@ -139,6 +139,9 @@ class ArchiveStore(Store):
     async def identity(self) -> str:
         return self._file.identity
 
+    async def is_alone(self) -> bool:
+        return True
+
     async def _open_file(self) -> OpenArchive:
         """Return the archive, and open its file if that is not open.
 

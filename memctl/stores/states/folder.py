@@ -108,6 +108,9 @@ class SessionFolderStore(StateFiles):
 
     # Reading
 
+    async def is_alone(self) -> bool:
+        return True
+
     async def documents(self, where: Selection) -> AsyncGenerator[OwnedDocument, None]:
         for stem, user, session in self._names(where):
             document = await self.document(stem)
