@@ -94,7 +94,7 @@ class _Table(NamedTuple):
     """The test of the rows to rewrite; None if all are."""
 
     def passes(self, row: Sequence[Any]) -> bool:
-        """Return whether a row is one to rewrite; it has its key, then what the test needs."""
+        """Return whether to rewrite a row: the columns of the test follow those of the key."""
         if self.test is None:
             return True
         start = len(self.key)
