@@ -365,8 +365,6 @@ class Converter(ABC):
     """The summary of the memory, if only ``end`` knows it; then before any new message."""
 
     def __init__(self) -> None:
-        self.moved = 0
-        """The number of messages that got another time (``Dialect.orders_by_time``)."""
         self._lost = 0
         self._aside: list[Entry] = []
         """The unread messages before the next message that the framework reads."""
@@ -430,6 +428,11 @@ class Converter(ABC):
     def lost(self) -> int:
         """The number of messages that lost data in the conversion."""
         return self._lost
+
+    @property
+    def moved(self) -> int:
+        """The number of messages that got another time (``Dialect.orders_by_time``)."""
+        return 0
 
     def digest(self, messages: Sequence[bytes], *, first: bool) -> tuple[_Note | None, str]:
         """Return the note of the first of some messages, and the digest that checks the note.
@@ -745,6 +748,32 @@ def _names(parts: list[Message], whole: Message) -> list[str]:
     ]
 
 
+class Times:
+    """The times of the messages of one memory in a store that may order them by their times."""
+
+    def __init__(self, dialect: Dialect, *, fills: bool) -> None:
+        """``dialect`` is that of the store; ``fills`` is True to fill in missing times."""
+        self._field = dialect.view.time_field if dialect.orders_by_time else ""
+        self._fills = fills
+        self._latest = ""
+        self.moved = 0
+        """The number of messages that got another time."""
+
+    def put_in_order(self, messages: list[Message]) -> list[Message]:
+        """Give the next messages the times by which the store orders them; return the messages.
+
+        An id may be made of the time.
+        """
+        for one in messages if self._field else ():
+            time = one.get(self._field)
+            if isinstance(time, str) and time >= self._latest:
+                self._latest = time
+            elif self._latest and (time is not None or self._fills):
+                one[self._field] = self._latest
+                self.moved += 1
+        return messages
+
+
 class Splitter(Converter):
     """Converts from the coarse to the fine dialect: splits messages, or restores them by notes."""
 
@@ -767,9 +796,7 @@ class Splitter(Converter):
         """The messages of a note that stand after further messages (``_Note.later``)."""
         self._passed = 0
         """The number of messages since that note."""
-        self._time = joint.fine.view.time_field if joint.fine.orders_by_time else ""
-        """The field with the time, if it orders the messages."""
-        self._latest = ""
+        self._times = Times(joint.fine, fills=not notes)
 
     def memory(self, memory: Memory, messages: Sequence[StoredMessage]) -> Memory:
         found = super().memory(memory, messages)
@@ -814,6 +841,10 @@ class Splitter(Converter):
         else:
             self._summary = text
 
+    @property
+    def moved(self) -> int:
+        return self._times.moved
+
     def _notes_summary(self, entry: Entry) -> bool:
         """Return whether messages in the note of the first message have the summary."""
         note = _take_note(entry.value, self.target.name)[1]
@@ -832,7 +863,7 @@ class Splitter(Converter):
         value |= {"id": self._unused(stands)} | (
             {} if text else {"role": "system", "name": "system"}
         )
-        [part] = self._in_order(_split(self._joint, value))
+        [part] = self._times.put_in_order(_split(self._joint, value))
         before = self._take_aside()
         if self._notes:
             note = _Note(extra=self._take_extra(), before=before, stands=stands)
@@ -872,14 +903,14 @@ class Splitter(Converter):
         marked = bool(entry.marks) and not self.target.holds_marks
         restored = self._restored(whole, parts, note) if note is not None else None
         if note is not None and restored is not None:
-            parts = self._in_order(restored)
+            parts = self._times.put_in_order(restored)
             ids = note.ids or [self.target.message_id(value) or entry.id for value in parts]
             self._used.update(map(hash, ids))
             new = _Note(extra=self._take_extra(), marks=[list(entry.marks)] if marked else None)
             new.before = self._take_aside()
             self._lost += (marked or bool(new.extra or new.before)) and not self._notes
         else:
-            parts = self._in_order(parts)
+            parts = self._times.put_in_order(parts)
             ids = [
                 self.target.with_id(value, self._unused(name))
                 for value, name in zip(parts, _names(parts, whole), strict=True)
@@ -921,20 +952,6 @@ class Splitter(Converter):
             StoredMessage(id, jsonio.compact(value, odd=entry.odd), some)
             for id, value, some in zip(ids, parts, marks, strict=True)
         ]
-
-    def _in_order(self, parts: list[Message]) -> list[Message]:
-        """Give new messages the times by which the store orders them.
-
-        An id may be made of the time.  Where notes tell that a time is missing, the store fills it.
-        """
-        for part in parts if self._time else ():
-            time = part.get(self._time)
-            if isinstance(time, str) and time >= self._latest:
-                self._latest = time
-            elif self._latest and (time is not None or not self._notes):
-                part[self._time] = self._latest
-                self.moved += 1
-        return parts
 
     def _restored(self, whole: Message, parts: list[Message], note: _Note) -> list[Message] | None:
         """Return the messages that were joined into ``whole``, by its note.
@@ -1093,7 +1110,6 @@ class _Chain(Converter):
                 step.summarize(self.summary)
             found = [*step.add(found), *step.end()]
             self.summary = step.summary
-            self.moved += step.moved
         return found
 
     @property
@@ -1103,3 +1119,7 @@ class _Chain(Converter):
     @property
     def lost(self) -> int:
         return max(step.lost for step in self._steps)
+
+    @property
+    def moved(self) -> int:
+        return sum(step.moved for step in self._steps)

@@ -49,7 +49,7 @@ class RecordedHold(Struct, frozen=True):
     added: HoldEvent
     removed: HoldEvent | None = None
     follows: str = ""
-    """The id of the hold on another name that this one follows, by a rename; empty for none."""
+    """The id of the hold on the former name, if a rename made this hold; else empty."""
 
 
 class HoldRecord:

@@ -84,7 +84,7 @@ class HoldSource:
         return Holds(self.in_force(store), names_in(store))
 
     def in_force(self, store: Store) -> list[Hold]:
-        """Return the holds of ``read`` one by one, each as it is on the store.
+        """Return each hold that is in force on an open store, as the store names its memories.
 
         Raises:
             MemctlError: as ``read``.

@@ -137,7 +137,7 @@ async def _is_alone(source: HoldSource, hold: Hold, store: Store, own: Location)
 def _renamed(
     hold: Hold, moves: Moves, readings: Callable[[MemoryKey], Iterable[MemoryKey]]
 ) -> Hold | None:
-    """Return a hold with the new name instead of the old one; None if no moved name is in it."""
+    """Return a hold with the new name instead of the old name; None if it names nothing moved."""
     user = _new_name(hold.user, {old.user: new.user for old, new in moves.items()})
     session = _new_name(hold.session, {old.session: new.session for old, new in moves.items()})
     if (user, session) == (hold.user, hold.session):

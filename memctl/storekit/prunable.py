@@ -1,4 +1,4 @@
-"""What policies prune in a store, beside memories, and how it comes back.
+"""Rows that policies prune in a store, beside the messages of memories, and that come back.
 
 An item is a checkpoint of LangGraph, the state of a graph after a step; or an archived memory file
 of AgentScope Java.  An item has one row or several, and belongs to a group: a thread, or the folder
@@ -83,8 +83,8 @@ class PutBack(Struct):
     """The result of putting rows back.
 
     ``rows`` counts the rows that came back, and ``items`` the items among them.  ``there`` counts
-    the items that exist already.  ``others`` counts the rows in whose place another row exists,
-    which stays.
+    the items that exist already.  ``others`` counts the rows of the archive that differ from the
+    row of the store with the same key; the row of the store stays.
     """
 
     items: int = 0
@@ -102,7 +102,7 @@ class PutBack(Struct):
 
 
 class Prunable(ABC):
-    """What policies prune in an open store."""
+    """The rows in an open store that policies prune."""
 
     engine: str
     """Where the rows fit: the database of checkpoints, such as ``sqlite``, or ``JAVA``."""

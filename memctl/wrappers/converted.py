@@ -35,6 +35,7 @@ from memctl.store import EDIT_ATTEMPTS, DamagedMemory, Features, Store
 from memctl.storekit.batching import Group, PageBuilder, Small, page_size
 from memctl.storekit.catalog import catalog
 from memctl.storekit.edits import Snapshot, apply_edit, is_same_text, whole_edits, without_summary
+from memctl.wrappers.timed import timed
 from memctl.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -54,12 +55,15 @@ def shown_as(store: Store, dialect: Dialect) -> Store:
 def in_one_dialect(source: Store, target: Store) -> tuple[Store, Store]:
     """Return both stores of a copy, each shown in the dialect of the source.
 
-    If the dialect of the target cannot hold notes, both are shown in the dialect of the target;
-    see also ``_conversations``.
+    The source has the times by which the target orders messages (``timed``).  If the dialect of the
+    target cannot hold notes, both are shown in the dialect of the target; see also
+    ``_conversations``.
 
     Raises:
         UsageError: as ``shown_as``.
     """
+    if source.dialect.name == target.dialect.name:
+        return timed(source, target), target
     if (both := _conversations(source, target)) is not None:
         return both
     if target.dialect.holds_notes:
@@ -110,7 +114,7 @@ def comparisons(left: Store, right: Store) -> Iterator[tuple[Store, Store]]:
         UsageError: as ``shown_as``.
     """
     if left.dialect.name == right.dialect.name:
-        yield left, right
+        yield timed(left, right), timed(right, left)
         return
     if (shown := _conversations(left, right)) is not None:
         yield shown

@@ -107,6 +107,29 @@ def test_times_out_of_order_are_a_loss_where_no_note_keeps_them(run: Run, tmp_pa
     assert len(contents(place)[key]) == 5
 
 
+def test_times_out_of_order_are_a_loss_within_a_dialect(run: Run, tmp_path: Path) -> None:
+    """Between tables without notes, of which the first has an order of its own."""
+    columns = "session:chat,role:role,content:body,time:at,order:"
+    places = []
+    for name, order in (("a", "nr"), ("b", "at;nr")):
+        with closing(sqlite3.connect(tmp_path / name)) as database:
+            made = "(nr INTEGER PRIMARY KEY, at TEXT, chat TEXT, role TEXT, body TEXT)"
+            database.execute(f"CREATE TABLE chats {made}")
+        url = f"sqlite:///{tmp_path / name}?layout=table&table=chats&content_encoding=text"
+        places.append(f"{url}&columns={columns}{order}")
+    with closing(sqlite3.connect(tmp_path / "a")) as database, database:
+        for at in (50, 20, 40):
+            row = (f"2026-11-20T10:00:{at}+00:00", "trip", "user", f"at {at}")
+            database.execute("INSERT INTO chats (at, chat, role, body) VALUES (?, ?, ?, ?)", row)
+    fails(run("migrate", *places), 9, "orders messages by their times")
+    for written in (3, 0):
+        done = report(run("migrate", *places, "--lossy", "--json"))
+        assert done["messages"]["written"] == written
+    assert report(run("verify", *places, "--json"))["differences"] == []
+    assert report(run("undo", "--store", places[1], "--yes", "--json"))["messages"]["deleted"] == 3
+    assert contents(places[1]) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["agentscope2", "langchain", "adk", "openai"])
 def test_numbers_that_json_lacks_come_back_out_of_notes(

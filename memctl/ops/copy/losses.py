@@ -21,6 +21,7 @@ from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.numbers import count
 from memctl.wrappers.converted import inside, losing, shown_as
+from memctl.wrappers.timed import Timed, timed
 
 
 class _LossKind(NamedTuple):
@@ -154,6 +155,11 @@ async def refuse_losses(
                 _add(found, "details", key)
                 if moved:
                     _add(found, "times", key)
+    if isinstance(shown := timed(source, inside(target)), Timed):
+        async with aclosing(shown.read(where)) as pages:
+            async for page in pages:
+                if page.last and page.memory.key in shown.moved:
+                    _add(found, "times", page.memory.key)
     if converts and source.dialect.encrypts:
         for key in await _encrypted(source, where):
             _add(found, "encrypted", key)

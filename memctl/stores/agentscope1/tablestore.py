@@ -597,7 +597,7 @@ def _document(key: MemoryKey, id: str) -> str:
 
 
 def _moved(row: IndexedRow, columns: Columns, new: MemoryKey) -> MovedRow:
-    """Return a row as that of another session; without a session, as that of another user.
+    """Return the move of a row to the session or the user ``new``.
 
     Raises:
         Rejected: the id of the row names another session, or would be too long.

@@ -1,7 +1,7 @@
-"""The archived memory files of workspaces in a database: old ones go, rows of an archive come back.
+"""The archived memory files of workspaces in a database: old files go, and come back.
 
 An agent moves the file of a day, such as ``/2026-11-20.md`` in the folder ``memory``, to
-``/archive/`` when it is old.  Nothing in the framework deletes it there, or reads it again.
+``/archive/`` when the file is old.  The framework neither deletes nor reads archived files.
 
 Source in agentscope-java of 22 August 2026: ``MemoryMaintenanceMiddleware.java`` of
 agentscope-harness.
@@ -43,8 +43,7 @@ class ArchivedFiles(Prunable):
         self._of_group, of_file = (
             f"{exact(name)} = {exact(f':{name}')}" for name in ("namespace_path", "item_key")
         )
-        self._here = f"{self._of_group} AND {of_file}"
-        self._select = f"SELECT {', '.join(_COLUMNS)} FROM {JAVA_FILES}"
+        self._delete = f"DELETE FROM {JAVA_FILES} WHERE {self._of_group} AND {of_file}"
 
     def key_of(self, group: str) -> MemoryKey:
         scope = Scope.of(group)
@@ -66,38 +65,23 @@ class ArchivedFiles(Prunable):
 
     async def old(self, where: Selection) -> AsyncGenerator[OldItems]:
         await self._prepare()
+        groups = f"SELECT DISTINCT namespace_path FROM {JAVA_FILES} ORDER BY 1"
         async with self._database.snapshot() as connection:
-            for group, files in (await self._old(connection, where.until)).items():
-                if where.has_key(self.key_of(group)):
-                    yield OldItems(group, len(files), rows=self._rows(connection, group, files))
+            for (group,) in await self._database.fetch_all(connection, groups, {}):
+                if Scope.of(group).folder != _FOLDER or not where.has_key(self.key_of(group)):
+                    continue
+                if rows := _old(await self._files(connection, group), where.until):
+                    yield OldItems(group, len(rows), rows=_lines(rows))
 
-    async def _old(
-        self, connection: AsyncConnection, until: datetime | None, group: str | None = None
-    ) -> dict[str, list[str]]:
-        """Return the names of the old files by ``namespace_path``, or of one such group."""
-        where = "1 = 1" if group is None else self._of_group
-        values = {} if group is None else {"namespace_path": group}
-        sql = f"SELECT namespace_path, item_key FROM {JAVA_FILES} WHERE {where} ORDER BY 1, 2"
-        found: dict[str, list[str]] = {}
-        for path, file in await self._database.fetch_all(connection, sql, values):
-            day = _day_of(path, file)
-            if day is not None and (until is None or day + _DAY <= until):
-                found.setdefault(path, []).append(file)
-        return found
-
-    async def _rows(
-        self, connection: AsyncConnection, group: str, files: Iterable[str]
-    ) -> AsyncGenerator[PrunedRow]:
-        for file in files:
-            for row in await self._found(connection, group, file):
-                yield PrunedRow(_line(row), True, _day_of(group, file))
-
-    async def _found(
-        self, connection: AsyncConnection, group: str, file: str, lock: str = ""
+    async def _files(
+        self, connection: AsyncConnection, group: str, lock: str = ""
     ) -> Sequence[Sequence[Any]]:
-        at = {"namespace_path": group, "item_key": file}
-        sql = f"{self._select} WHERE {self._here} {lock}"
-        return list(await self._database.execute(connection, sql, at))
+        """Return the rows of the archived files of a group, in order."""
+        sql = (
+            f"SELECT {', '.join(_COLUMNS)} FROM {JAVA_FILES} WHERE {self._of_group} "
+            f"AND item_key LIKE '{_ARCHIVE}%' ORDER BY item_key {lock}"
+        )
+        return list(await self._database.execute(connection, sql, {"namespace_path": group}))
 
     async def prune(
         self, group: str, until: datetime | None, is_archived: Callable[[bytes], bool]
@@ -106,19 +90,16 @@ class ArchivedFiles(Prunable):
         result, database = Pruned(), self._database
         try:
             async with database.connect() as connection, database.transaction(connection):
-                for file in (await self._old(connection, until, group)).get(group, ()):
-                    lock = database.syntax.row_lock
-                    for row in await self._found(connection, group, file, lock):
-                        if is_archived(_line(row)):
-                            at = {"namespace_path": group, "item_key": file}
-                            sql = f"DELETE FROM {JAVA_FILES} WHERE {self._here}"
-                            database.check_deleted(
-                                JAVA_FILES, 1, await database.change(connection, sql, at)
-                            )
-                            result.items += 1
-                            result.rows += 1
-                        else:
-                            result.left += 1
+                there = await self._files(connection, group, database.syntax.row_lock)
+                for row in _old(there, until):
+                    if not is_archived(_line(row)):
+                        result.left += 1
+                        continue
+                    names = dict(zip(_COLUMNS[:2], row, strict=False))
+                    deleted = await database.change(connection, self._delete, names)
+                    database.check_deleted(JAVA_FILES, 1, deleted)
+                    result.items += 1
+                    result.rows += 1
         except (Contended, RejectedValue) as error:
             return Pruned(failure=error.failure)
         return result
@@ -127,41 +108,65 @@ class ArchivedFiles(Prunable):
         self, group: str, lines: Sequence[bytes], *, dry_run: bool = False
     ) -> PutBack:
         await self._prepare()
-        result, database = PutBack(), self._database
+        database, result = self._database, PutBack()
+        if dry_run:
+            async with database.snapshot() as connection:
+                await self._missing(connection, group, lines, result)
+            return result
         async with database.connect() as connection, database.transaction(connection):
-            for line in lines:
-                row = self._row(group, line)
-                there = await self._found(connection, group, row[1])
-                result.there += any(_line(one) == line for one in there)
-                result.others += any(_line(one) != line for one in there)
-                if not there:
-                    result.items += 1
-                    result.rows += 1
-                    if not dry_run:
-                        await database.insert_rows(connection, JAVA_FILES, _COLUMNS, [row], {})
+            if rows := await self._missing(connection, group, lines, result):
+                await database.insert_rows(connection, JAVA_FILES, _COLUMNS, rows, {})
         return result
 
-    def _row(self, group: str, line: bytes) -> tuple[Any, ...]:
-        """Return the values of the row in a line.
+    async def _missing(
+        self, connection: AsyncConnection, group: str, lines: Iterable[bytes], result: PutBack
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of lines that the group lacks, and count all in ``result``."""
+        there = {row[1]: _line(row) for row in await self._files(connection, group)}
+        missing = []
+        for line in lines:
+            row = _row(group, line)
+            stored = there.get(row[1])
+            if stored is None:
+                missing.append(row)
+            result.there += stored == line
+            result.others += stored not in (None, line)
+        result.items = result.rows = len(missing)
+        return missing
 
-        Raises:
-            BadData: it is not the row of a file of the group.
-        """
-        match jsonio.loads(line):
-            case {"table": str() as table, "row": dict() as row} if (
-                table == JAVA_FILES and {*row} == {*_COLUMNS} and row["namespace_path"] == group
-            ):
-                return tuple(row[name] for name in _COLUMNS)
-        raise BadData(f"the archive has a row that is no file of {visible(group)!r}")
+
+def _row(group: str, line: bytes) -> tuple[Any, ...]:
+    """Return the values of the row in a line.
+
+    Raises:
+        BadData: it is not the row of a file of the group.
+    """
+    match jsonio.loads(line):
+        case {"table": str() as table, "row": dict() as row} if (
+            table == JAVA_FILES and {*row} == {*_COLUMNS} and row["namespace_path"] == group
+        ):
+            return tuple(row[name] for name in _COLUMNS)
+    raise BadData(f"the archive has a row that is no file of {visible(group)!r}")
 
 
-def _day_of(path: str, file: str) -> datetime | None:
+def _day_of(file: str) -> datetime | None:
     """Return the beginning of the day of an archived file; None for other files."""
-    if Scope.of(path).folder == _FOLDER and file.startswith(_ARCHIVE) and file.endswith(_END):
+    if file.startswith(_ARCHIVE) and file.endswith(_END):
         with suppress(ValueError):  # the framework archives files of days alone
             day = date.fromisoformat(file.removeprefix(_ARCHIVE).removesuffix(_END))
             return datetime.combine(day, time())
     return None
+
+
+def _old(rows: Iterable[Sequence[Any]], until: datetime | None) -> list[Sequence[Any]]:
+    """Return the rows of the files whose day has ended before ``until``."""
+    days = ((row, _day_of(row[1])) for row in rows)
+    return [row for row, day in days if day and (until is None or day + _DAY <= until)]
+
+
+async def _lines(rows: Iterable[Sequence[Any]]) -> AsyncGenerator[PrunedRow]:
+    for row in rows:
+        yield PrunedRow(_line(row), True, _day_of(row[1]))
 
 
 def _line(row: Sequence[Any]) -> bytes:

@@ -41,7 +41,7 @@ _FIRST_BYTES = 64 * 1024
 
 
 class Contents(Struct, frozen=True):
-    """What an archive of pruned rows holds."""
+    """The contents of an archive of pruned rows."""
 
     created: str
     source: str

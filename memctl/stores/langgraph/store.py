@@ -280,8 +280,13 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
 
     # Whole threads
 
-    def prunable(self) -> LangGraphCheckpoints:
+    @property
+    def checkpoints(self) -> LangGraphCheckpoints:
+        """The rows of the checkpointer."""
         return self.checkpoints_class(self.database)
+
+    def prunable(self) -> LangGraphCheckpoints:
+        return self.checkpoints
 
     def refuse_erase(self) -> None:
         self._takes_threads = True
@@ -292,7 +297,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
             )
 
     async def names(self, where: Selection) -> AsyncGenerator[MemoryKey]:
-        for thread in await self.prunable().threads():
+        for thread in await self.checkpoints.threads():
             if where.has_key(key := MemoryKey("", thread)):
                 yield key
 
@@ -309,7 +314,7 @@ class LangGraphStore(ReadOnlyStore, SqlStore):
         return await self.database.side_effects(rows, own=rows)
 
     async def erase(self, where: Selection) -> AsyncGenerator[WriteResult]:
-        checkpoints = self.prunable()
+        checkpoints = self.checkpoints
         async with aclosing(self.names(where)) as keys:
             found = [key async for key in keys]
         for key in found:

@@ -406,7 +406,8 @@ class Mem0Store(FactStore):
                         if one.damage:
                             raise self.damaged_fact(one.id, one.damage)
                     some = [one for one in records if _is_selected(one, where, ids)]
-                    ids.update(one.id for one in some)
+                    if where != EVERYTHING:
+                        ids.update(one.id for one in some)
                     found += await self._rewrite(collection, some, rewriter, writes=writes)
         if writes:
             await self._save()
