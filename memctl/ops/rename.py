@@ -256,7 +256,8 @@ def names_of(
     """Return what to rename: one of a user, a session and a project, with its old and new name.
 
     Raises:
-        UsageError: not one of them is named, a name is empty, or both names are the same.
+        UsageError: not one of them is named, a name is empty or an option, or both names are the
+            same.
     """
     given = {"user": user, "session": session, "project": project}
     found = [Names(what, *pair) for what, pair in given.items() if pair is not None]
@@ -270,6 +271,11 @@ def names_of(
         raise UsageError("--merge makes two users one", "name them with --user OLD NEW")
     if not (names.old and names.new):
         raise UsageError(f"a name of the {names.what} is empty", "check for an unset variable")
+    if names.new.startswith("--"):
+        raise UsageError(
+            f"--{names.what} takes two names, and the second is an option: {visible(names.new)}",
+            f"write --{names.what} OLD NEW",
+        )
     if names.what == "project":
         names = Names(names.what, *map(_absolute, names[1:]))
     if names.old == names.new:

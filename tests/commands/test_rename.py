@@ -248,6 +248,7 @@ def test_rename_refuses_what_it_cannot_mean(run: Run, one: Callable[[str], Place
         ((), 2, "nothing to rename is named"),
         (("--user", "quokka", "x", "--session", "kyoto", "y"), 2, "two things are named"),
         (("--user", "quokka", ""), 2, "a name of the user is empty"),
+        (("--user", "quokka", "--json"), 2, "the second is an option: --json"),
         (("--session", "kyoto", "kyoto"), 2, "both names are the same"),
         (("--session", "kyoto", "parcel", "--merge"), 2, "--merge makes two users one"),
         (("--user", "quoka", "x"), 4, "did you mean 'quokka'?"),
