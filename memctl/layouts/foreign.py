@@ -12,7 +12,6 @@ is a new entry of ``FORMATS``; no command or store changes::
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
@@ -26,7 +25,7 @@ from memctl.errors import BadData
 from memctl.json import jsonio
 from memctl.json.scan import BYTE_ORDER_MARK, before_last_character
 from memctl.location import visible
-from memctl.machine import system
+from memctl.storekit import files
 
 BEGINNING = 256 * 1024
 """The number of bytes of a file or value that are read to recognize a format."""
@@ -133,20 +132,8 @@ def of_file(path: Path) -> ForeignFormat | None:
 
 
 def start_of(path: Path) -> bytes:
-    """Return the first ``BEGINNING`` bytes of a file; empty if the file is unreadable.
-
-    The result is also empty for a pipe or a device, which is not opened.
-    """
-    try:
-        if not path.is_file():
-            return b""
-        handle = os.open(path, system.READ_FLAGS)
-        try:
-            return os.pread(handle, BEGINNING, 0)
-        finally:
-            os.close(handle)
-    except (OSError, ValueError):
-        return b""
+    """Return the first ``BEGINNING`` bytes of a file, as ``storekit.files.start_of``."""
+    return files.start_of(path, BEGINNING)
 
 
 def encoding_of(start: bytes) -> ForeignFormat | None:

@@ -10,9 +10,10 @@ import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from memctl import encryption
 from memctl.errors import BadData, MemctlError, NotFound, Unavailable, UsageError
@@ -29,8 +30,9 @@ _BUFFER = 256 * 1024
 _BEGINNING = 64
 _ARCHIVE = re.compile(rb'\{\s*"memctl"\s*:\s*"')
 _TRAJECTORY = re.compile(rb'\{\s*"schema_version"\s*:\s*"ATIF-v')
+_SQLITE = b"SQLite format 3\0"
 _MAGIC = {
-    b"SQLite format 3\0": ("sqlite", ".db"),
+    _SQLITE: ("sqlite", ".db"),
     b"\x1f\x8b": ("archive", ".ndjson.gz"),
     b"\x28\xb5\x2f\xfd": ("archive", ".ndjson.zst"),
     encryption.MAGIC: ("archive", ".ndjson.age"),
@@ -44,16 +46,7 @@ def recognise(path: Path) -> tuple[str, str] | None:
     None if the path is not a regular file, cannot be read, or has unknown content.  Pipes and
     devices are not opened.
     """
-    try:
-        if not path.is_file():
-            return None
-        handle = os.open(path, system.READ_FLAGS)
-        try:
-            start = os.pread(handle, _BEGINNING, 0)
-        finally:
-            os.close(handle)
-    except (OSError, ValueError):
-        return None
+    start = start_of(path, _BEGINNING)
     for magic, found in _MAGIC.items():
         if start.startswith(magic):
             return found
@@ -63,6 +56,42 @@ def recognise(path: Path) -> tuple[str, str] | None:
     if _TRAJECTORY.match(text):
         return "atif", ".jsonl"
     return ("state", ".json") if text.startswith(b"{") else None
+
+
+def start_of(path: Path, most: int) -> bytes:
+    """Return at most ``most`` first bytes of a file; empty if the file is unreadable.
+
+    The result is also empty for a pipe or a device, which is not opened.  Of a SQLite database, the
+    result is the first 16 bytes, which are the same in all databases: SQLite looks at the file.  To
+    open and close it otherwise would take the locks of all its connections in this process.
+
+    Source: https://sqlite.org/howtocorrupt.html, "Posix advisory locks canceled".
+    """
+    try:
+        if not (path.is_file() and path.stat().st_size):  # a new database is empty, and locked
+            return b""
+        if _is_sqlite(path):
+            return _SQLITE
+        handle = os.open(path, system.READ_FLAGS)
+        try:
+            return os.pread(handle, most, 0)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError):
+        return b""
+
+
+def _is_sqlite(path: Path) -> bool:
+    import sqlite3  # only for local files
+
+    # Takes no locks, and waits for none.
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            database.execute("PRAGMA schema_version").fetchall()
+    except sqlite3.Error as error:
+        return error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
+    return True
 
 
 class NewFile(ABC):

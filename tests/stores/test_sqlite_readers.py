@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -219,6 +221,28 @@ def test_sqlite_connection_that_is_closed_leaves_no_lock(path: Path) -> None:
     with closing(sqlite3.connect(path, timeout=0)) as other:
         other.execute("BEGIN EXCLUSIVE")
     driver.close()
+
+
+_WRITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('CREATE TABLE t (x)')"
+
+
+@pytest.mark.parametrize("new", [False, True])
+async def test_sqlite_program_that_uses_memctl_keeps_its_locks(
+    path: Path, tmp_path: Path, new: bool
+) -> None:
+    """A system drops all locks of a process on a file as soon as the process closes the file."""
+    file = tmp_path / "new.db" if new else path
+    with closing(sqlite3.connect(file, isolation_level=None)) as program:
+        program.execute("BEGIN IMMEDIATE")
+        program.execute("CREATE TABLE own (x)")
+        if new:
+            assert parse(str(file)).kind == "sqlite"
+        else:
+            async with opened(file) as store:
+                assert len([info async for info in store.list_memories(Selection())]) == len(KEYS)
+        done = subprocess.run([sys.executable, "-c", _WRITE, file], capture_output=True, text=True)
+        assert "database is locked" in done.stderr
+        program.execute("COMMIT")
 
 
 def threads() -> list[threading.Thread]:
