@@ -226,15 +226,6 @@ class Connection(aiosqlite.Connection):
 
         return await self._execute(fetch)  # type: ignore[no-any-return]
 
-    def check(self, *_: int) -> None:
-        """End a cancelled backup: for use as ``progress`` of ``backup``, which calls this often.
-
-        Raises:
-            sqlite3.OperationalError: the task that runs the backup was cancelled.
-        """
-        if self._conn.call.cancelled:  # type: ignore[attr-defined]
-            raise sqlite3.OperationalError("interrupted")
-
 
 async def connect(connection: Connection) -> Connection:
     """Open a connection in its thread and return it.

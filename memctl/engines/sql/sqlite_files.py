@@ -8,11 +8,13 @@ import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from urllib.parse import quote
 
 from memctl.engines.sql.sqlite_driver import Call, Connection, open_driver
 from memctl.errors import Lost, Unavailable
 from memctl.location import same_file
+from memctl.machine.concurrency import in_thread
 from memctl.store import DamagedFile
 from memctl.storekit.files import temporary_folder
 
@@ -32,8 +34,7 @@ LARGE_BYTES = 500_000_000
 COPIED_PER_SECOND = 500_000_000
 """The assumed speed of copying a file, in bytes per second."""
 
-_BACKUP_PAGES = 10_000
-"""The number of database pages to copy at a time."""
+_MAIN_FILE = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
 _COPIED_BYTES = 4 * 1024 * 1024
 _COPY_ATTEMPTS = 3
 _ENDS = "", "-wal", "-journal"
@@ -80,7 +81,8 @@ class SnapshotCopy:
 
     Outside of WAL mode, a reader blocks writers.  AgentScope's writes fail after five seconds, the
     default timeout of Python's ``sqlite3``.  The copy is made within the reading transaction and
-    holds the same snapshot.
+    holds the same snapshot.  ``cp`` takes a fifth of the time of SQLite's backup, and as a process
+    of its own, it leaves the locks of this process alone.
     """
 
     def __init__(self) -> None:
@@ -117,17 +119,13 @@ class SnapshotCopy:
         """
         driver, self._driver = self._driver, None
         assert driver is not None
-        with suppress(sqlite3.OperationalError, OSError):
+        with suppress(OSError):
             path = self._folder.enter_context(temporary_folder()) / "copy.db"
-            target = sqlite3.connect(path, check_same_thread=False)
-            try:
-                # The copy is useless after a crash and need not be synced.
-                target.execute("PRAGMA synchronous = OFF")
-                target.execute("PRAGMA journal_mode = OFF")
-                await driver.backup(target, pages=_BACKUP_PAGES, progress=driver.check)
-            finally:
-                target.close()
-            return path
+            await driver.fetch_all("SELECT 1 FROM sqlite_master LIMIT 1")  # locks until the end
+            [(source,)] = await driver.fetch_all(_MAIN_FILE)
+            copying = Popen(["cp", source, path], stderr=DEVNULL, start_new_session=True)
+            if not await in_thread(copying.wait, copying.kill):
+                return path
         self.remove()
         return None
 
