@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memctl.engines.sql import sqlite
+from memctl.engines.sql import sqlite, sqlite_files
 from memctl.engines.sql.sqlite_driver import Call, open_driver
 from memctl.engines.sql.sqlite_files import SnapshotCopy
 from memctl.model import MemoryKey
@@ -52,11 +54,11 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     make = SnapshotCopy.make
 
-    async def noted(snapshot: SnapshotCopy) -> Path | None:
-        path = await make(snapshot)
-        if path is not None:
-            found.append(path)
-        return path
+    async def noted(snapshot: SnapshotCopy, stamp: str | None) -> bool:
+        made = await make(snapshot, stamp)
+        if snapshot.path is not None:
+            found.append(snapshot.path)
+        return made
 
     monkeypatch.setattr(SnapshotCopy, "make", noted)
     return found
@@ -110,13 +112,70 @@ async def test_sqlite_large_file_is_read_from_a_copy(
     assert not any(copy.exists() for copy in copies)
 
 
-async def test_sqlite_part_of_a_large_file_is_not_copied(
+@pytest.mark.parametrize("large", [False, True])
+async def test_sqlite_nobody_waits_while_a_large_file_is_counted(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000 if large else 10**9)
+    rows, waits = tables.SqliteTables.rows, list[bool]()
+
+    async def slow(*args: Any) -> AsyncGenerator[Sequence[Any]]:
+        async for some in rows(*args):
+            if not waits:
+                try:
+                    add(path)
+                    waits.append(False)
+                except sqlite3.OperationalError:
+                    waits.append(True)
+            yield some
+
+    monkeypatch.setattr(tables.SqliteTables, "rows", slow)
+    async with opened(path) as store:
+        found = [info.messages async for info in store.list_memories(Selection())]
+        assert found == [MESSAGES, MESSAGES]
+        assert waits == [not large]
+        assert len(copies) == large
+        [_, last] = [info.messages async for info in store.list_memories(Selection())]
+        assert last == MESSAGES + large, "a file that has changed is copied again"
+    assert not any(copy.exists() for copy in copies)
+
+
+@pytest.mark.slow
+async def test_sqlite_copy_serves_as_long_as_the_file_stays_as_it_is(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
+    os.utime(path, (1, 1))
+    async with opened(path) as store:
+        for _ in range(2):
+            assert len([info async for info in store.list_memories(Selection())]) == 2
+    assert len(copies) == 1
+
+
+async def test_sqlite_reading_that_takes_long_goes_on_in_a_copy(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_files, "MAX_WAIT", 0)
+    found: list[str] = []
+    async with opened(path) as store:
+        async for page in store.read(Selection()):
+            if page.memory.key == KEYS[1] and not page.offset:
+                assert len(copies) == 1
+                add(path)
+            found += [entry.id for entry in page.messages]
+    assert len(found) == 2 * MESSAGES
+    assert "new" not in found, "what is read is of one moment"
+    assert not any(copy.exists() for copy in copies)
+
+
+async def test_sqlite_window_of_a_large_file_is_not_copied(
     path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
     async with opened(path) as store:
-        one = Selection(keys=frozenset(KEYS[:1]))
-        assert len([e async for page in store.read(one) for e in page.messages]) == MESSAGES
+        page = await store.window(KEYS[0], 0, 10)
+        assert page is not None
+        assert len(page.messages) == 10
     assert not copies
 
 
@@ -223,7 +282,9 @@ def test_sqlite_connection_that_is_closed_leaves_no_lock(path: Path) -> None:
     driver.close()
 
 
-_WRITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('CREATE TABLE t (x)')"
+_WRITE = (
+    "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('CREATE TABLE t (x)')"
+)
 
 
 @pytest.mark.parametrize("new", [False, True])
@@ -240,9 +301,14 @@ async def test_sqlite_program_that_uses_memctl_keeps_its_locks(
         else:
             async with opened(file) as store:
                 assert len([info async for info in store.list_memories(Selection())]) == len(KEYS)
-        done = subprocess.run([sys.executable, "-c", _WRITE, file], capture_output=True, text=True)
-        assert "database is locked" in done.stderr
+        assert "database is locked" in error_of_another_program(file)
         program.execute("COMMIT")
+
+
+def error_of_another_program(file: Path) -> str:
+    """Return what a program says that writes to the file."""
+    done = subprocess.run([sys.executable, "-c", _WRITE, file], capture_output=True, text=True)
+    return done.stderr
 
 
 def threads() -> list[threading.Thread]:

@@ -26,7 +26,6 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -513,19 +512,30 @@ class Database(ABC):
         return list(map(shown_name, row))
 
     @asynccontextmanager
-    async def snapshot(self, shard: Shard | None = None) -> AsyncGenerator[AsyncConnection]:
+    async def snapshot(
+        self, shard: Shard | None = None, *, long: bool = False
+    ) -> AsyncGenerator[AsyncConnection]:
         """Yield a new connection in a read-only transaction with a consistent snapshot.
 
-        ``shard`` is the shard that statements are to select; see ``prepare_shard``.
+        ``shard`` is the shard that statements are to select; see ``prepare_shard``.  ``long`` is
+        True if the statements may take seconds, as those that read whole tables.
         """
         await self.prepare_shard(shard)
         with self.errors():
-            async with self._engine.connection() as connection:
+            engine = await self.reading_engine(long=long)
+            async with engine.connection() as connection:
                 await self.begin_read(connection)
                 try:
                     yield connection
                 finally:
                     await connection.rollback()
+
+    async def reading_engine(self, *, long: bool) -> AsyncEngine:  # noqa: ARG002 - for SQLite
+        """Return the engine for a snapshot; ``long`` is as in ``snapshot``.
+
+        Only SQLite makes a copy, if reading the database would block writers for too long.
+        """
+        return self._engine
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
         """Look for a column outside ``known`` with a value that a new row may not get.
@@ -708,15 +718,11 @@ class Database(ABC):
         await self.finish_erasing(connection)
 
     def read_pages(
-        self,
-        where: Selection,
-        read: Callable[[Selection], AsyncGenerator[Page]],
-        read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],  # noqa: ARG002 - for SQLite
+        self, where: Selection, read: Callable[[Selection], AsyncGenerator[Page]]
     ) -> AsyncGenerator[Page]:
-        """Yield the pages of the memories that ``where`` selects.
+        """Yield the pages of the memories that ``where`` selects, which ``read`` reads.
 
-        ``read`` reads the database, and ``read_copy`` reads a copy of the database at a path.  Only
-        SQLite makes a copy, if reading the database would block writers for too long.
+        If that takes long, SQLite goes on in a copy, which ``read`` then reads.
         """
         return read(where)
 

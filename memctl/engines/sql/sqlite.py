@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sqlite3
@@ -16,7 +17,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from memctl.engines.sql.connection import AsyncConnection
+from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite_driver import (
@@ -47,6 +48,7 @@ from memctl.selection import Selection
 from memctl.shard import Shard, shard_hash
 from memctl.storekit.files import missing
 from memctl.storekit.locks import FileLock
+from memctl.storekit.single_file import stamp_of
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -108,13 +110,15 @@ class SqliteDatabase(Database):
     driver_errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeError)
 
     _driver: sqlite3.Connection
-    _connected: Callable[[], Awaitable[Connection]]
-    """Opens a connection of the driver."""
+    _connected: Callable[..., Awaitable[Connection]]
+    """Opens a connection of the driver, to the file or to a copy at a path."""
 
     def __init__(self, location: Location, label: str) -> None:
         super().__init__(location, label)
         self._snapshot_copy = SnapshotCopy()
         self._private_copy = PrivateCopy(location.path, label)
+        self._copying = asyncio.Lock()
+        """Held while a copy is made: several readers share it."""
         self._opening = threading.Lock()
         """Held while a connection is opened: each connection is opened in its own thread."""
         self._connections: list[Connection] = []
@@ -136,8 +140,11 @@ class SqliteDatabase(Database):
             raise missing(path, self.label, folder=True)
         mode = "rwc" if self.mode.creates else "rw" if self.mode.writes else "ro"
 
-        def connect_driver(call: Call) -> Driver:
-            self._driver = self._open_driver(path, mode, call)
+        def connect_driver(copied: Path | None, call: Call) -> Driver:
+            if copied is not None:
+                self._driver = open_driver(_uri(copied, "ro"), call)
+            else:
+                self._driver = self._open_driver(path, mode, call)
             if self.mode.writes:
                 remove_journal(self._driver, path)
             self._driver.create_function("memctl_shard", 1, _shard_hash, deterministic=True)
@@ -146,8 +153,9 @@ class SqliteDatabase(Database):
                 self._driver.text_factory = decode_name
             return self._driver
 
-        async def connected() -> Connection:
-            connection = Connection(connect_driver, FETCH_ROWS)
+        async def connected(copied: Path | None = None) -> Connection:
+            connection = Connection(partial(connect_driver, copied), FETCH_ROWS)
+            connection.reads_copy = copied is not None
             self._connections = [one for one in self._connections if not one.has_ended]
             self._connections.append(connection)
             return await connect(connection)
@@ -229,13 +237,13 @@ class SqliteDatabase(Database):
 
     async def close(self) -> None:
         self._file_lock.release()
-        self._snapshot_copy.remove()
         try:
             await super().close()
         finally:
             # aiosqlite does not wait for its threads, and their last callbacks need the event loop.
             while self._connections:
                 await self._connections.pop().end()
+            self._snapshot_copy.remove()
             self._private_copy.remove()
 
     # Errors
@@ -403,65 +411,55 @@ class SqliteDatabase(Database):
         self._decodes_all = True
         (await driver_of(connection)).text_factory = decode_name
 
+    async def reading_engine(self, *, long: bool) -> AsyncEngine:
+        copy = self._snapshot_copy
+        async with self._copying:
+            if not (copy.keeps or (long and await self._is_copied())):
+                return self._engine
+        return SqliteEngine(partial(self._connected, copy.path))
+
+    async def _is_copied(self) -> bool:
+        """Return whether there is a copy of a large file as it is; make one if it is needed."""
+        alone = self.mode.writes or self._private_copy.path is not None
+        if alone or self.location.path.stat().st_size < LARGE_BYTES:
+            return False
+        copy, stamp = self._snapshot_copy, stamp_of(self.location)
+        if copy.serves(stamp):
+            return True
+        async with self._engine.connection() as connection:
+            await self.begin_read(connection)
+            return copy.is_watching and await copy.make(stamp)
+
     async def read_pages(
-        self,
-        where: Selection,
-        read: Callable[[Selection], AsyncGenerator[Page]],
-        read_copy: Callable[[Path, Selection], AsyncGenerator[Page]],
+        self, where: Selection, read: Callable[[Selection], AsyncGenerator[Page]]
     ) -> AsyncGenerator[Page]:
-        # Agents may be kept from writing only briefly.  A source that takes longer to read is
-        # copied before or while it is read; see ``SnapshotCopy``.
         done: set[MemoryKey] = set()
-        copy = await self._copy_first(where)
-        if copy is None:
-            async with aclosing(read(where)) as pages:
+        copy, copied = self._snapshot_copy, False
+        async with aclosing(read(where)) as pages:
+            async for page in pages:
+                key, last = page.memory.key, page.last
+                yield page
+                del page  # no reference is kept while the next page is read: it may be large
+                if last and copy.is_watching:
+                    done.add(key)
+                    if copy.is_due and (copied := await copy.make(None)):
+                        break
+        if not copied:
+            return
+        copy.keeps = True
+        try:
+            async with aclosing(read(where.without(frozenset(done)))) as pages:
                 async for page in pages:
-                    key, last = page.memory.key, page.last
-                    yield page
-                    del page  # no reference is kept while the next page is read: it may be large
-                    if last and self._snapshot_copy.is_watching:
-                        done.add(key)
-                        if self._snapshot_copy.is_due:
-                            copy = await self._snapshot_copy.make()
-                            if copy is not None:
-                                break
-        if copy is not None:
-            rest = where.without(frozenset(done))
-            async with aclosing(read_copy(copy, rest)) as pages:
-                async for page in pages:
+                    copy.keeps = False  # it is open
                     yield page
                     del page
-            self._snapshot_copy.remove()
-
-    async def _copy_first(self, where: Selection) -> Path | None:
-        """Copy a large file if the selection names no users, sessions or keys; return the copy.
-
-        None means that the file itself is to be read.
-        """
-        part = where.users or where.sessions or where.keys is not None
-        if part or self.mode.creates or self.location.path.stat().st_size < LARGE_BYTES:
-            return None
-        async with self.snapshot():
-            copy = self._snapshot_copy
-            return await copy.make() if copy.is_watching else None
+        finally:
+            copy.keeps = False
 
     async def check_structure(self, warnings: list[str]) -> None:
-        work = partial(check_structure, label=self.label, warnings=warnings)
-        copy = None
-        async with super().snapshot() as connection:  # without the reads of a layout
-            large = self.location.path.stat().st_size >= LARGE_BYTES
-            if large and self._snapshot_copy.is_watching:
-                copy = await self._snapshot_copy.make()
-            if copy is None:
-                await (await driver_of(connection)).call(work)
-                return
-        try:
-            with self.errors():
-                driver = Connection(partial(open_driver, _uri(copy, "ro")), FETCH_ROWS)
-                async with driver:
-                    await driver.call(work)
-        finally:
-            self._snapshot_copy.remove()
+        async with super().snapshot(long=True) as connection:  # without the reads of a layout
+            work = partial(check_structure, label=self.label, warnings=warnings)
+            await (await driver_of(connection)).call(work)
 
     # Changing
 

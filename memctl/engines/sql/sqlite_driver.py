@@ -126,6 +126,8 @@ class Connection(aiosqlite.Connection):
         iteration fetches at a time.
         """
         self.opening = Call()
+        self.reads_copy = False
+        """True if the file is a copy that belongs to this run."""
         self._driver: Driver | None = None
 
         def open_it() -> Driver:

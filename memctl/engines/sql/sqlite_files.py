@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL
 from urllib.parse import quote
 
 from memctl.engines.sql.sqlite_driver import Call, Connection, open_driver
 from memctl.errors import Lost, Unavailable
 from memctl.location import same_file
-from memctl.machine.concurrency import in_thread
 from memctl.store import DamagedFile
 from memctl.storekit.files import temporary_folder
 
@@ -29,8 +29,8 @@ _OF_VALUES = re.compile(r"NULL value in |CHECK constraint failed |[A-Za-z-]+ val
 
 MAX_WAIT = 4.0
 """The seconds that a read may block writers of the file, including the time to copy the file."""
-LARGE_BYTES = 500_000_000
-"""The size above which a file is copied before it is read whole: sorting its rows takes long."""
+LARGE_BYTES = 100_000_000
+"""The size above which a file is copied before it is searched or read whole: that takes long."""
 COPIED_PER_SECOND = 500_000_000
 """The assumed speed of copying a file, in bytes per second."""
 
@@ -77,25 +77,32 @@ def check_structure(driver: sqlite3.Connection, label: str, warnings: list[str])
 
 
 class SnapshotCopy:
-    """A copy of a SQLite file, made while the file is read if the reading takes too long.
+    """A copy of a SQLite file to read from: outside of WAL mode, a reader blocks writers.
 
-    Outside of WAL mode, a reader blocks writers.  AgentScope's writes fail after five seconds, the
-    default timeout of Python's ``sqlite3``.  The copy is made within the reading transaction and
-    holds the same snapshot.  ``cp`` takes a fifth of the time of SQLite's backup, and as a process
-    of its own, it leaves the locks of this process alone.
+    AgentScope's writes fail after five seconds, the default timeout of Python's ``sqlite3``.  The
+    copy is made within a reading transaction and holds the same snapshot.  ``cp`` takes a fifth of
+    the time of SQLite's backup, and as a process of its own, it leaves the locks of this process
+    alone.
     """
 
     def __init__(self) -> None:
         self._folder = ExitStack()
         self._driver: Connection | None = None
         self._due = 0.0
+        self._stamp: str | None = None
+        self.path: Path | None = None
+        """The path of the copy; None if there is no copy."""
+        self.keeps = False
+        """True if the next reader needs this copy, which holds the rest of what was begun."""
 
     async def watch(self, driver: Connection, size: int) -> None:
         """Start the time limit of a reading transaction on a file of ``size`` bytes.
 
-        In WAL mode there is no limit: the transaction blocks no writer.
+        In WAL mode and in a copy, there is no limit: the transaction blocks no writer.
         """
         self._driver = None
+        if driver.reads_copy:
+            return
         [(journal,)] = await driver.fetch_all("PRAGMA journal_mode")
         if journal != "wal":
             self._driver = driver
@@ -112,26 +119,50 @@ class SnapshotCopy:
         """True if the reading transaction has exceeded its time limit."""
         return self._driver is not None and time.monotonic() > self._due
 
-    async def make(self) -> Path | None:
-        """Copy the watched file to a private temporary folder; return the path of the copy.
+    def serves(self, stamp: str | None) -> bool:
+        """Return whether there is a copy of the file as it is, with the stamp ``stamp``."""
+        return self.path is not None and stamp is not None and stamp == self._stamp
 
-        None means that the copy failed, for example because the disk is full.
+    async def make(self, stamp: str | None) -> bool:
+        """Copy the watched file to a private temporary folder; return whether that succeeded.
+
+        ``stamp`` is the stamp of the file (``stamp_of``).  The copy fails, for example, if the disk
+        is full.
         """
         driver, self._driver = self._driver, None
         assert driver is not None
+        self.remove()
         with suppress(OSError):
             path = self._folder.enter_context(temporary_folder()) / "copy.db"
             await driver.fetch_all("SELECT 1 FROM sqlite_master LIMIT 1")  # locks until the end
             [(source,)] = await driver.fetch_all(_MAIN_FILE)
-            copying = Popen(["cp", source, path], stderr=DEVNULL, start_new_session=True)
-            if not await in_thread(copying.wait, copying.kill):
-                return path
+            if await _copied(source, path):
+                self.path, self._stamp = path, stamp
+                return True
         self.remove()
-        return None
+        return False
 
     def remove(self) -> None:
         """Remove the copy, if there is one."""
+        self.path = None
         self._folder.close()
+
+
+async def _copied(source: bytes, target: Path) -> bool:
+    """Copy a file by ``cp``; return whether that succeeded.
+
+    Raises:
+        OSError: there is no ``cp``.
+    """
+    copying = await asyncio.create_subprocess_exec(
+        *("cp", source, target), stderr=DEVNULL, start_new_session=True
+    )
+    try:
+        return await copying.wait() == 0
+    finally:
+        if copying.returncode is None:  # the task was cancelled
+            copying.kill()
+            await copying.wait()
 
 
 class PrivateCopy:

@@ -15,7 +15,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -361,7 +360,7 @@ class TableStore(SqlStore):
     # Reading
 
     def read(self, where: Selection) -> AsyncGenerator[Page]:
-        pages = self.database.read_pages(where, self._pages, self._pages_of_copy)
+        pages = self.database.read_pages(where, self._pages)
         return where.apply(pages, self.dialect)
 
     async def count(self, where: Selection) -> tuple[int, int] | None:
@@ -414,26 +413,15 @@ class TableStore(SqlStore):
         """Return whether a memory without messages exists."""
         return self.mapping.keeps_state and key in await self._sessions.names(connection)
 
-    async def _pages_of_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
-        copy = TableStore(replace(self.location, path=path))
-        copy.skips_damage, copy.damage, copy.left_out = (
-            self.skips_damage,
-            self.damage,
-            self.left_out,
-        )
-        async with copy, aclosing(copy._pages(where)) as pages:
-            async for page in pages:
-                yield page
-                del page
-
     async def _pages(self, where: Selection) -> AsyncGenerator[Page]:
         database, codec = self.database, self._codec
         failures = self.left_out.failures
         builder: PageBuilder | None = None
         current: MemoryKey | None = None
         out = False
+        part = where.named or where.keys is not None
         async with (
-            database.snapshot(where.shard) as connection,
+            database.snapshot(where.shard, long=not part) as connection,
             database.second_connection(connection) as second,
         ):
             condition, values = codec.condition(where)

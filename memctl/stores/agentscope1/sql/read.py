@@ -111,7 +111,7 @@ class SqlReader:
         Does not look for unsound rows before it finds a damaged row in the window.
         """
         database = self._database
-        async with database.snapshot(find_unsound=False) as connection:
+        async with database.snapshot(long=False) as connection:
             if database.is_damaged(key):
                 return None
             places, first, last = await database.places(connection, key, start, count)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -185,26 +184,10 @@ class SqlMemoryStore(SqlStore):
         return self._proving(where, self._read(where)) if self.skips_damage else self._read(where)
 
     def _read(self, where: Selection) -> AsyncGenerator[Page]:
-        return self.database.read_pages(where, self._read_here, self._read_copy)
+        return self.database.read_pages(where, self._read_here)
 
     def _read_here(self, where: Selection) -> AsyncGenerator[Page]:
         return where.apply(self._pages(where, ReadMode.FULL), self.dialect)
-
-    async def _read_copy(self, path: Path, where: Selection) -> AsyncGenerator[Page]:
-        database = make_tables(replace(self.location, path=path), self.label)
-        await database.open(OpenMode.READ)
-        try:
-            reader = SqlReader(database, where, ReadMode.FULL, skip_damage=self.skips_damage)
-            async with aclosing(where.apply(reader.pages(), self.dialect)) as pages:
-                async for page in pages:
-                    self.left_out.others |= page.last
-                    yield page
-                    del page
-        finally:
-            self.database.doubts += database.doubts + database.statements.has_unsound
-            self.database.damaged |= database.damaged
-            with self._noting_damage(where):
-                await database.close()
 
     async def _proving(self, where: Selection, pages: AsyncGenerator[Page]) -> AsyncGenerator[Page]:
         database = self.database
@@ -265,7 +248,7 @@ class SqlMemoryStore(SqlStore):
         owned = partial(self.database.sessions, shard=where.shard)
         for find in owned, partial(self.database.shared_sessions, where):
             async with (
-                self.database.snapshot(where.shard, find_unsound=False) as connection,
+                self.database.snapshot(where.shard, long=False) as connection,
                 aclosing(find(connection)) as keys,
             ):
                 found = [key async for key in keys if where.has_key(key)]

@@ -141,15 +141,16 @@ class MemoryTables(Database):
 
     @asynccontextmanager
     async def snapshot(
-        self, shard: Shard | None = None, *, find_huge: bool = False, find_unsound: bool = True
+        self, shard: Shard | None = None, *, long: bool = True, find_huge: bool = False
     ) -> AsyncGenerator[AsyncConnection]:
         """Open a connection in a read-only transaction; ``shard`` is as in ``Database``.
 
-        With ``find_unsound``, first look for unsound rows, once in a run.  With ``find_huge``,
-        first search for huge messages, as statements that parse messages need.
+        Most statements are ``long``, as the tables have no index by session; before these, look for
+        unsound rows, once in a run.  With ``find_huge``, first search for huge messages, as
+        statements that parse messages need.
         """
-        async with super().snapshot(shard) as connection:
-            if find_unsound:
+        async with super().snapshot(shard, long=long) as connection:
+            if long:
                 await self.find_unsound(connection)
             if find_huge and not self._searched:
                 await self._find_huge(connection)
