@@ -213,7 +213,7 @@ class RowTexts:
             sql += f" WHERE {database.syntax.quoted(test.named)} IN :names"
             names["names"] = list(test.names)
         async with (
-            database.snapshot() as connection,
+            database.snapshot(long=True) as connection,
             aclosing(database.rows(connection, sql, names)) as batches,
         ):
             async for rows in batches:

@@ -184,7 +184,7 @@ class Agentscope2Maintenance(Maintenance):
 
     async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         store = self.store
-        async with store.database.snapshot(where.shard) as connection:
+        async with store.database.snapshot(where.shard, long=True) as connection:
             async with aclosing(store.listed(connection, where)) as listed:
                 async for one in listed:
                     if one.is_named and where.has_key(one.key):

@@ -93,7 +93,7 @@ class SqlJavaMaintenance(Maintenance):
     async def _further(self, where: Selection) -> AsyncGenerator[Finding]:
         store = self.store
         async with (
-            store.database.snapshot() as connection,
+            store.database.snapshot(long=True) as connection,
             aclosing(store.listed(connection, where)) as listed,
         ):
             limit = await store.limit(connection)

@@ -529,7 +529,7 @@ class BranchStore(RowStore):
             f"SELECT m.session_id, COUNT(*) FROM {messages} m WHERE NOT EXISTS "
             f"(SELECT 1 FROM {STRUCTURE} s WHERE s.message_id = m.id) GROUP BY m.session_id"
         )
-        async with self.database.snapshot() as connection:
+        async with self.database.snapshot(long=True) as connection:
             rows = await self.database.fetch_all(connection, sql, {})
         return {self._key(session): count for session, count in rows}
 
