@@ -161,7 +161,7 @@ class SqlMemoryStore(SqlStore):
 
     async def is_empty(self) -> bool:
         shard, statements = self.shard, self.database.statements
-        async with self.database.snapshot(shard) as connection:
+        async with self.database.snapshot(shard, long=False) as connection:
             # An empty memory is only a session.
             for table, session in ("session", "m.id"), ("message", "m.session_id"):
                 condition = statements.in_shard(shard, session)
@@ -173,7 +173,7 @@ class SqlMemoryStore(SqlStore):
     async def count(self, where: Selection) -> tuple[int, int] | None:
         if where != Selection():  # a selection needs the users of all messages
             return None
-        async with self.database.snapshot() as connection:
+        async with self.database.snapshot(long=False) as connection:
             memories, messages = [
                 (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}")).scalar()
                 for table in ("session", "message")
