@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -138,6 +139,21 @@ async def test_sqlite_nobody_waits_while_a_large_file_is_counted(
         [_, last] = [info.messages async for info in store.list_memories(Selection())]
         assert last == MESSAGES + large, "a file that has changed is copied again"
     assert not any(copy.exists() for copy in copies)
+
+
+@pytest.mark.parametrize("lacks", ["room", "cp"])
+async def test_sqlite_file_that_cannot_be_copied_is_read_itself(
+    path: Path, copies: list[Path], monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    monkeypatch.setattr(sqlite, "LARGE_BYTES", 1000)
+    if lacks == "cp":
+        monkeypatch.setenv("PATH", "")
+    else:
+        monkeypatch.setattr(sqlite_files.shutil, "disk_usage", lambda _: Mock(free=1000))
+    async with opened(path) as store:
+        pages = [page async for page in store.read(Selection())]
+    assert sum(len(page.messages) for page in pages) == 2 * MESSAGES
+    assert not copies
 
 
 @pytest.mark.slow

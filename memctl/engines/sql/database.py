@@ -22,7 +22,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from importlib import import_module
@@ -522,20 +528,23 @@ class Database(ABC):
         """
         await self.prepare_shard(shard)
         with self.errors():
-            engine = await self.reading_engine(long=long)
-            async with engine.connection() as connection:
+            async with self.reading(long=long) as connection:
                 await self.begin_read(connection)
                 try:
                     yield connection
                 finally:
                     await connection.rollback()
 
-    async def reading_engine(self, *, long: bool) -> AsyncEngine:  # noqa: ARG002 - for SQLite
-        """Return the engine for a snapshot; ``long`` is as in ``snapshot``.
+    def reading(
+        self,
+        *,
+        long: bool,  # noqa: ARG002 - for SQLite
+    ) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Open a connection for a snapshot; ``long`` is as in ``snapshot``.
 
-        Only SQLite makes a copy, if reading the database would block writers for too long.
+        SQLite opens a copy of the file, if reading the file would block writers for too long.
         """
-        return self._engine
+        return self._engine.connection()
 
     async def find_other_values(self, table: str, known: Collection[str], where: Condition) -> str:
         """Look for a column outside ``known`` with a value that a new row may not get.

@@ -8,7 +8,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from memctl.engines.sql.connection import AsyncConnection, AsyncEngine
+from memctl.engines.sql.connection import AsyncConnection
 from memctl.engines.sql.database import FETCH_ROWS, Database, first_line, prefetch, shown_name
 from memctl.engines.sql.side_effects import Trigger
 from memctl.engines.sql.sqlite_driver import (
@@ -411,19 +411,22 @@ class SqliteDatabase(Database):
         self._decodes_all = True
         (await driver_of(connection)).text_factory = decode_name
 
-    async def reading_engine(self, *, long: bool) -> AsyncEngine:
-        copy = self._snapshot_copy
-        async with self._copying:
-            if not (copy.keeps or (long and await self._is_copied())):
-                return self._engine
-        return SqliteEngine(partial(self._connected, copy.path))
+    @asynccontextmanager
+    async def reading(self, *, long: bool) -> AsyncGenerator[AsyncConnection]:
+        copy, engine = self._snapshot_copy, self._engine
+        async with AsyncExitStack() as stack:
+            async with self._copying:  # until it is open, since a newer copy takes its place
+                if copy.keeps or (long and await self._is_copied()):
+                    engine = SqliteEngine(partial(self._connected, copy.path))
+                connection = await stack.enter_async_context(engine.connection())
+            yield connection
 
     async def _is_copied(self) -> bool:
         """Return whether there is a copy of a large file as it is; make one if it is needed."""
-        alone = self.mode.writes or self._private_copy.path is not None
-        if alone or self.location.path.stat().st_size < LARGE_BYTES:
-            return False
         copy, stamp = self._snapshot_copy, stamp_of(self.location)
+        alone = self.mode.writes or self._private_copy.path is not None
+        if alone or copy.failed or self.location.path.stat().st_size < LARGE_BYTES:
+            return False
         if copy.serves(stamp):
             return True
         async with self._engine.connection() as connection:
@@ -442,8 +445,11 @@ class SqliteDatabase(Database):
                 del page  # no reference is kept while the next page is read: it may be large
                 if last and copy.is_watching:
                     done.add(key)
-                    if copy.is_due and (copied := await copy.make(None)):
-                        break
+                    if copy.is_due:
+                        async with self._copying:
+                            copied = await copy.make(None)
+                        if copied:
+                            break
         if not copied:
             return
         copy.keeps = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
@@ -92,6 +93,8 @@ class SnapshotCopy:
         self._stamp: str | None = None
         self.path: Path | None = None
         """The path of the copy; None if there is no copy."""
+        self.failed = False
+        """True if a copy could not be made."""
         self.keeps = False
         """True if the next reader needs this copy, which holds the rest of what was begun."""
 
@@ -126,8 +129,8 @@ class SnapshotCopy:
     async def make(self, stamp: str | None) -> bool:
         """Copy the watched file to a private temporary folder; return whether that succeeded.
 
-        ``stamp`` is the stamp of the file (``stamp_of``).  The copy fails, for example, if the disk
-        is full.
+        ``stamp`` is the stamp of the file (``stamp_of``).  No copy is made where it would take more
+        than half of the room on the disk.
         """
         driver, self._driver = self._driver, None
         assert driver is not None
@@ -136,10 +139,12 @@ class SnapshotCopy:
             path = self._folder.enter_context(temporary_folder()) / "copy.db"
             await driver.fetch_all("SELECT 1 FROM sqlite_master LIMIT 1")  # locks until the end
             [(source,)] = await driver.fetch_all(_MAIN_FILE)
-            if await _copied(source, path):
+            has_room = shutil.disk_usage(path.parent).free > 2 * os.stat(source).st_size
+            if has_room and await _copied(source, path):
                 self.path, self._stamp = path, stamp
                 return True
         self.remove()
+        self.failed = True
         return False
 
     def remove(self) -> None:
