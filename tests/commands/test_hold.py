@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from typer import Context
 from typer.main import get_command
 
@@ -693,17 +694,17 @@ def test_every_command_that_changes_a_store_is_tried_on_held_memories() -> None:
     assert {name.partition("_")[0] for name in REMOVALS} == changing - follows
 
 
-def test_rows_of_a_held_memory_are_not_moved(run: Run, store: str, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "agents.db")) as database, database:
-        database.execute("UPDATE message SET msg = 'x' WHERE id LIKE '%kyoto-m0000001'")
-        database.execute("UPDATE message SET msg = 'x' WHERE id LIKE '%rome-m0000001'")
+def test_ids_of_a_held_memory_are_not_moved(run: Run, client: redis.Redis, redis_url: str) -> None:
+    asyncio.run(fill(redis_url, dict.fromkeys((KYOTO, ROME), samples.entries(ENTRIES))))
+    for user, session, _ in (KYOTO, ROME):
+        client.delete(f"user_id:{user}:session:{session}:msg:m0000001")
     added = hold(run, "--user", "quokka")
-    words = ("doctor", store, "--repair", "--ignore", "leftover-hint", "--json")
+    words = ("doctor", redis_url, "id-without-payload", "--repair", "--json")
     for more in ("--dry-run", "--yes"):
         found = report(run(*words, more), 7)
         assert left(found) == KYOTO_IS_HELD
-        assert "damaged-row" in {row["code"] for row in found["repaired"]}
-    assert "rome-m0000001" in quarantined(found["quarantine"])
+        assert [one["count"] for one in found["repaired"]] == [1]
+    assert "rome" in quarantined(found["quarantine"])
     assert "kyoto" not in quarantined(found["quarantine"])
     assert left(report(run(*words, "--yes"), 9)) == KYOTO_IS_HELD
     assert run("hold", "remove", added["id"], "--yes").exit_code == 0

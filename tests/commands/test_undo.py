@@ -580,11 +580,13 @@ def test_undo_record_in_which_a_letter_was_changed(
     asyncio.run(fill_text(source, {MemoryKey("zoe", "new"): samples.entries(3)}))
     with sqlite3.connect(path) as driver:
         driver.execute("DELETE FROM users")
+        two = "SELECT id FROM message ORDER BY session_id, id LIMIT 2"
+        driver.execute(f'UPDATE message SET "index" = 1 WHERE id IN ({two})')
     driver.close()
     if name == "before.ndjson":
         assert run("migrate", source, filled).exit_code == 0
     else:
-        assert run("doctor", filled, "user-row-missing", "--repair", "--yes").exit_code == 0
+        assert run("doctor", filled, "duplicate-index", "--repair", "--yes").exit_code == 0
     [file] = runs_folder().rglob(name)
     text = file.read_text()
     for number, letter in enumerate(text):

@@ -195,46 +195,7 @@ def stale_index(client: redis.Redis) -> None:
     client.rpush(f"{BASE}:mark:b", "m1")
 
 
-def damaged(client: redis.Redis) -> None:
-    """Damage payloads of marked and unmarked messages, one so that it is no string at all."""
-    put(client, BASE, ["x1", "x2", "x3"], b=["x2", "x1"])
-    client.sadd(f"{BASE}:marks_index", "b")
-    client.set(f"{BASE}:msg:m1", b'{"id": "\xff"}', ex=1000)
-    client.set(f"{BASE}:msg:x1", "[]")
-    client.delete(f"{BASE}:msg:x2")
-    client.rpush(f"{BASE}:msg:x2", "a", b"\xff")
-    client.expire(f"{BASE}:msg:x2", 1000)
-    client.delete(f"{BASE}:msg:x3")
-    client.hset(f"{BASE}:msg:x3", "f", "v")
-
-
-def all_damaged(client: redis.Redis) -> None:
-    for id in ("m1", "m3"):
-        client.set(f"{BASE}:msg:{id}", "5")
-    put(client, GONE, ["a", "b"], hint=["a"])
-    client.sadd(f"{GONE}:marks_index", "hint")
-    for id in ("a", "b"):
-        client.set(f"{GONE}:msg:{id}", "a/b")
-    for key in client.scan_iter(f"{GONE}:*"):
-        client.expire(key, 1000)
-
-
-def wrong_types(client: redis.Redis) -> None:
-    put(client, BASE, ["w1"], w=["w1"], v=["w1"])
-    client.sadd(f"{BASE}:marks_index", "w", "v")
-    client.delete(f"{BASE}:mark:w")
-    client.set(f"{BASE}:mark:w", b"\xff", ex=1000)
-    odd = "user_id:v:session:odd"
-    put_intact(client, odd)
-    client.delete(f"{odd}:messages", f"{odd}:marks_index")
-    client.hset(f"{odd}:messages", "f", "v")
-    client.rpush(f"{odd}:marks_index", "a")
-    client.set(f"{odd}:mark:w:state", "{}")  # the state of a session that has such a name
-
-
 FAULTS = {
-    "wrong-key-type": [wrong_types],
-    "payload-not-json": [damaged, all_damaged],
     "id-without-payload": [without_payload, many_without_payload],
     "payload-without-id": [without_id],
     "orphan-mark": [orphan_marks],

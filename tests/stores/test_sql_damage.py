@@ -14,7 +14,6 @@ import pytest
 from typer.testing import Result
 
 from benchmarks import dataset
-from memctl.journal.lines import unsealed
 from memctl.model import PAGE_ENTRIES, MemoryKey
 from memctl.registry import make_store, parse
 from memctl.selection import Selection
@@ -233,51 +232,23 @@ def test_sql_damage_is_left_out_and_the_rest_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_sql_damage_is_moved(tmp_path: Path, good: Path, run: Run, damage: str) -> None:
+def test_sql_damage_is_named_and_stays(tmp_path: Path, good: Path, run: Run, damage: str) -> None:
     path = tmp_path / "m.db"
     shutil.copy(good, path)
     with sqlite3.connect(path) as driver:
         driver.execute(DAMAGE[damage])
     driver.close()
     before = dump(path)
-    found = run("doctor", path, "damaged-row", "--json")
-    assert found.exit_code == 6
-    [finding] = json.loads(found.stdout)["findings"]
-    assert finding["code"] == "damaged-row"
-    refused = run("doctor", path, "damaged-row", "--repair", "--yes", "--no-backup")
-    assert (refused.exit_code, dump(path)) == (2, before)
-    repaired = report(run("doctor", path, "damaged-row", "--repair", "--yes", "--json"))
-    after = dump(path)
-    assert after != before
-    for table, rows in after.items():  # nothing is new, and what is in order stays
-        assert set(rows) <= set(before[table])
-    gone = sum(len(rows) - len(after[table]) for table, rows in before.items())
-    assert gone == finding["count"] <= 2
-    lines = Path(repaired["quarantine"]).read_bytes().splitlines()
-    assert sum(len(unsealed(line)["rows"]) for line in lines) >= gone
-    assert run("inspect", path, "--messages", "--json").exit_code == 0
-    undone = run("undo", "--yes")
-    assert (undone.exit_code, dump(path)) == (0, after)
-    assert repaired["quarantine"] in undone.stderr
-
-
-def test_sql_damage_is_moved_where_states_hold_the_summaries(
-    tmp_path: Path, good: Path, run: Run
-) -> None:
-    path = tmp_path / "m.db"
-    shutil.copy(good, path)
-    with sqlite3.connect(path) as driver:
-        driver.execute(DAMAGE['"index" text'])
-    driver.close()
-    before = dump(path)
-    (tmp_path / "states").mkdir()
-    url = f"sqlite:///{path}?state={tmp_path / 'states'}"
-    repaired = run("doctor", url, "--repair", "--yes", "--json")
-    assert (repaired.exit_code, json.loads(repaired.stdout)["failures"]) == (0, [])
-    after = dump(path)
-    assert len(after["message"]) == len(before["message"]) - 1
-    assert run("undo", "--yes").exit_code == 0
-    assert dump(path)["message"] == after["message"]
+    for words in ((), ("--repair", "--yes")):
+        found = report(run("doctor", path, "damaged-row", "--json", *words), 6)
+        [finding] = found["findings"]
+        assert (finding["code"], finding["count"], finding["repairable"]) == (
+            "damaged-row",
+            1,
+            False,
+        )
+        assert not found.get("repaired")
+    assert dump(path) == before
 
 
 @pytest.mark.slow
@@ -414,20 +385,8 @@ def test_sql_damage_on_a_server(served: Database, run: Run, tmp_path: Path, dama
     found = json.loads(check((6,), "doctor", url, "damaged-row", "--json").stdout)
     [finding] = found["findings"]
     assert finding["code"] == "damaged-row"
-    repaired = check((0, 6), "doctor", url, "damaged-row", "--repair", "--yes")
-    after = asyncio.run(rows_of(served))
-    if damage.startswith("UPDATE session"):  # its messages stay, and the row with them
-        assert after == before
-        return
-    assert repaired.exit_code == 0, repaired.stdout
-    gone = {table: set(rows) - set(after[table]) for table, rows in before.items()}
-    assert {table: len(rows) for table, rows in gone.items() if rows} == {
-        "message": 1,
-        "message_mark": 1,
-    }
-    check((0,), "inspect", url)
-    check((0,), "undo", "--yes", "--store", url)
-    assert asyncio.run(rows_of(served)) == after
+    check((6,), "doctor", url, "damaged-row", "--repair", "--yes")
+    assert asyncio.run(rows_of(served)) == before
 
 
 @pytest.mark.slow

@@ -19,9 +19,7 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData, Failure, Lost
 from memctl.json import jsonio
-from memctl.layouts.redis.arrays import REPAIRS
-from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore, moved
+from memctl.layouts.redis.whole import Held, MemoryPlace, WholeMemoryStore, moved
 from memctl.location import Location, visible
 from memctl.model import Memory, MemoryKey, Page, StoredMessage
 from memctl.selection import Selection
@@ -49,7 +47,6 @@ class ListStore(WholeMemoryStore):
         session_owners=True,
         parallel=True,
         cheap_windows=True,
-        repairs=REPAIRS,
         renames=frozenset({"session"}),
     )
     rows: ClassVar[RowDialect]
@@ -93,9 +90,6 @@ class ListStore(WholeMemoryStore):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return (place.key,)
-
-    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        return (MessageArray(place.key, newest_first=self.newest_first),)
 
     # Values
 

@@ -7,16 +7,17 @@ memory, parses their values and makes new values.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from msgspec import Struct
+
 from memctl.engines.redis.pipeline import Command, Pipeline, in_thread
 from memctl.errors import BadData, Failure
-from memctl.layouts.redis.arrays import WholeMaintenance, damage_of
-from memctl.layouts.redis.places import Held, MemoryPlace, MemoryPlaces
+from memctl.layouts.redis.store import RedisStore
 from memctl.model import (
     Edit,
     Finding,
@@ -28,7 +29,7 @@ from memctl.model import (
     WriteResult,
 )
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Maintenance
+from memctl.store import EDIT_ATTEMPTS
 from memctl.storekit.edits import Snapshot, apply_edit, whole_edits, without_summary
 from memctl.storekit.simple import CHANGED, MADE, Rejected, VersionChanged, written
 
@@ -38,8 +39,92 @@ _TOGETHER = 1000
 """The largest number of keys in one command."""
 
 
-class WholeMemoryReader(MemoryPlaces):
-    """A store in Redis that reads and erases each memory as a whole."""
+class MemoryPlace(Struct, frozen=True):
+    """The place of a memory in Redis: the first of its keys, and the name of the memory."""
+
+    key: bytes
+    memory: MemoryKey
+    field: bytes | None = None
+    """The field that holds the memory if the key is a hash; None for any other key."""
+    asked: bool = False
+    """True if the caller named the memory; False if its name was parsed from the key."""
+
+    @property
+    def order(self) -> tuple[bytes, bytes]:
+        """A key by which to sort places; the order is the same in each run."""
+        return self.key, self.field or b""
+
+
+class Held(Snapshot, frozen=True):
+    """A memory as read from Redis.
+
+    ``kept`` is further data that a layout needs in order to write the memory again.
+    """
+
+    kept: object = None
+
+
+class WholeMemoryReader(RedisStore):
+    """A store in Redis that reads and erases each memory as a whole.
+
+    A layout overrides the methods about places and values, which are called in a thread.
+    """
+
+    # What each layout defines
+
+    @abstractmethod
+    def places(self, pipeline: Pipeline, where: Selection) -> list[MemoryPlace]:
+        """Return the places of the selected memories, sorted.
+
+        A place may be without a memory, for example if ``where.keys`` names a memory that does not
+        exist.
+        """
+
+    @abstractmethod
+    def place_of(self, key: MemoryKey) -> MemoryPlace:
+        """Return the place of a memory; the memory need not exist.
+
+        Raises:
+            Rejected: the layout cannot hold a memory of this name.
+        """
+
+    @abstractmethod
+    def watched(self, place: MemoryPlace) -> Sequence[bytes]:
+        """Return all Redis keys of the memory at a place."""
+
+    @abstractmethod
+    def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
+        """Return the memory at a place, with its ``Memory.version``; None if it does not exist.
+
+        Raises:
+            BadData: the memory is damaged.
+            Rejected: the caller named the memory, but the key belongs to another memory.
+        """
+
+    @abstractmethod
+    def erasing(
+        self, pipeline: Pipeline, place: MemoryPlace, owner: MemoryKey, old: Held | None
+    ) -> list[Command]:
+        """Return the commands that erase a memory and everything that refers to it.
+
+        ``owner`` is the memory, ``old`` its contents; None if the memory is damaged.
+        """
+
+    @abstractmethod
+    def users(self, pipeline: Pipeline) -> Iterator[str]:
+        """Yield users about whom the layout may keep data besides their memories."""
+
+    @abstractmethod
+    def forgetting(self, pipeline: Pipeline, user: str) -> list[Command]:
+        """Return the commands that erase the data about a user who has no memories."""
+
+    def named(self, keys: Iterable[MemoryKey]) -> list[MemoryPlace]:
+        """Return the places of memories; leave out names that the layout cannot hold."""
+        found = []
+        for key in keys:
+            with suppress(Rejected):
+                found.append(self.place_of(key))
+        return found
 
     # Reading
 
@@ -73,8 +158,7 @@ class WholeMemoryReader(MemoryPlaces):
             key = place.memory
             if where.has_key(key):
                 if self.skips_damage:
-                    find = partial(damage_of, self, pipeline, place, error)
-                    self.damage += await in_thread(pipeline, find)
+                    self.damage.append(Finding("damaged-state", key, detail=error.message))
                 else:
                     self.left_out.failures[key] = Failure("damaged", error.message)
             return None
@@ -300,9 +384,6 @@ class WholeMemoryStore(WholeMemoryReader):
             if pipeline.commit(self.moving(pipeline, place, target, held)):
                 return WriteResult(old)
         return WriteResult(old, failure=CHANGED)
-
-    def maintenance(self) -> Maintenance:
-        return WholeMaintenance(self)
 
 
 def _result(pipeline: Pipeline, memory: Memory, call: Callable[[], WriteResult]) -> WriteResult:

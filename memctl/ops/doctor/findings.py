@@ -269,7 +269,8 @@ _KINDS = (
     FindingKind(
         "damaged-state",
         Severity.ERROR,
-        "sessions whose JSON is truncated, not valid, or not in UTF-8",
+        "sessions whose JSON is truncated, not valid, or not in UTF-8, or that hold anything but "
+        "messages where the framework keeps messages",
         "the framework cannot load the session: the agent fails to start",
         "restore it from a backup; a crash of the framework during a write truncates a file",
     ),
@@ -279,14 +280,6 @@ _KINDS = (
         "session states that are whole documents with more bytes after their end",
         "the framework cannot load the session: the agent fails to start",
         "--repair moves what follows into a quarantine file",
-        RepairMethod.QUARANTINE,
-    ),
-    FindingKind(
-        "damaged-message",
-        Severity.ERROR,
-        "messages that are no messages of the framework, or whose marks are no list of texts",
-        "the framework fails to load the whole memory; memctl leaves it out",
-        "restore them from a backup; --repair moves them into a quarantine file",
         RepairMethod.QUARANTINE,
     ),
     FindingKind(
@@ -435,8 +428,7 @@ _KINDS = (
         Severity.ERROR,
         "rows without a valid message, name, mark or position",
         "the framework fails to load the whole memory; memctl leaves it out",
-        "restore them from a backup; --repair moves them into a quarantine file",
-        RepairMethod.QUARANTINE,
+        "restore them from a backup, or delete them with the tools of their system",
     ),
     FindingKind(
         "wrong-key-type",
@@ -444,8 +436,7 @@ _KINDS = (
         "keys of a memory that hold another type of value than AgentScope writes",
         "AgentScope fails when it reads the memory, its marks or their index; memctl takes them "
         "for empty, and does not change the memory",
-        "restore them from a backup; --repair moves them into a quarantine file",
-        RepairMethod.QUARANTINE,
+        "restore them from a backup, or delete them: redis-cli DEL KEY",
     ),
     FindingKind(
         "orphan-mark",
@@ -494,8 +485,8 @@ _KINDS = (
         Severity.WARNING,
         "sessions whose user has no row",
         "joins with the table of users omit them, and a database with foreign keys refuses them",
-        "--repair inserts the users",
-        RepairMethod.STORE,
+        "insert them: INSERT INTO users SELECT DISTINCT user_id FROM session WHERE user_id NOT IN "
+        "(SELECT id FROM users)",
     ),
     FindingKind(
         "no-session-index",
@@ -528,9 +519,8 @@ _KINDS = (
         Severity.ERROR,
         "message texts that are not valid JSON objects",
         "AgentScope fails to load the whole memory",
-        "restore them from a backup; --repair moves them, with their ids and marks, into a "
-        "quarantine file",
-        RepairMethod.QUARANTINE,
+        "restore them from a backup, or delete them: redis-cli DEL KEY; --repair then removes "
+        "their ids and marks",
     ),
     FindingKind(
         "expires-early",
@@ -677,7 +667,6 @@ UNREAD = frozenset(
     {
         "damaged-state",
         "trailing-data",
-        "damaged-message",
         "damaged-fact",
         "damaged-row",
         "unreadable-checkpoint",

@@ -72,7 +72,7 @@ QUARANTINED = frozenset(
 )
 """The codes of the findings whose repair moves damaged data into the quarantine file of the run."""
 
-_ADDING = frozenset({"user-row-missing", "no-session-index"})
+_ADDING = frozenset({"no-session-index"})
 """The codes of the findings whose repair by the store removes and replaces nothing."""
 
 _AFTER = timedelta(microseconds=1)

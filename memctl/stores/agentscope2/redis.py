@@ -33,14 +33,11 @@ from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData, Failure
 from memctl.json import jsonio
 from memctl.json.located import with_names
-from memctl.layouts.redis.arrays import REPAIRS, WholeMaintenance, holds_object
-from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore, moved
+from memctl.layouts.redis.whole import Held, MemoryPlace, WholeMemoryStore, moved
 from memctl.location import Location, visible
 from memctl.model import Edit, Finding, Memory, MemoryKey, StoredMessage, WriteResult
 from memctl.selection import Selection
 from memctl.store import Features, Maintenance, OpenMode
-from memctl.storekit import quarantine
 from memctl.storekit.edits import Snapshot
 from memctl.storekit.simple import CHANGED, MADE, Rejected
 from memctl.stores.agentscope2.session import (
@@ -69,7 +66,6 @@ PREFIX = "agentscope:"
 """The beginning of all keys, unless ``?prefix=`` gives another."""
 MESSAGES, IDS = b":messages", b":message_ids"
 
-_REPAIRS = REPAIRS | {quarantine.WRONG_KEY}
 _SESSION = b":session:"
 _TIMES = ("created_at", "updated_at")
 _IDENTITY = ("id", "user_id")
@@ -117,7 +113,6 @@ class RedisAgentScope2Store(WholeMemoryStore):
         empty=True,
         parallel=True,
         marks=MARKS,
-        repairs=_REPAIRS,
         renames=frozenset({"user", "session"}),
     )
 
@@ -158,7 +153,7 @@ class RedisAgentScope2Store(WholeMemoryStore):
             bases.update(key.removesuffix(MESSAGES) for key in lists)
             suffixed = {key + suffix for key in bases for suffix in (MESSAGES, IDS)} & bases
             # A key with such a suffix is a session only if it holds a JSON object.
-            bases -= {key for key in suffixed if not holds_object(pipeline, key)}
+            bases -= {key for key in suffixed if not _holds_object(pipeline, key)}
             found = [MemoryPlace(base, self._split(base)) for base in bases]
         return sorted(found, key=lambda place: place.order)
 
@@ -187,13 +182,6 @@ class RedisAgentScope2Store(WholeMemoryStore):
             )
         ]
 
-    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        context = MessageArray(place.key, path=("state", "context"))
-        return MessageArray(place.key + MESSAGES), context
-
-    def types(self, place: MemoryPlace) -> Mapping[bytes, bytes]:
-        return dict(zip(self.watched(place), (b"string", b"list", b"set"), strict=True))
-
     # Reading
 
     def fetch(self, pipeline: Pipeline, place: MemoryPlace) -> Held | None:
@@ -203,11 +191,16 @@ class RedisAgentScope2Store(WholeMemoryStore):
             *((b"PTTL", key) for key in keys),
         ]
         text, log, indexed, *expiries = pipeline.execute(commands, tolerate=WRONG_TYPE)
-        wrong = isinstance(text, ResponseError) or isinstance(log, ResponseError)
-        if wrong or indexed not in (b"set", b"none"):
-            if place.asked and any(holds_object(pipeline, key) for key in keys[1:]):
+        wrong = (
+            isinstance(text, ResponseError),
+            isinstance(log, ResponseError),
+            indexed not in (b"set", b"none"),
+        )
+        if any(wrong):
+            if place.asked and any(_holds_object(pipeline, key) for key in keys[1:]):
                 raise Rejected("bad-name", f"a key of {place.memory} is that of another session")
-            raise BadData(f"a key of {place.memory} holds another kind of value")
+            key = visible(decode(next(compress(keys, wrong))))
+            raise BadData(f"the key {key} holds another type of value than AgentScope writes")
         if text is None and not log:
             return None
         name = f"the session {visible(decode(place.key))}"
@@ -691,13 +684,19 @@ def _expiring(base: bytes, stored: StoredSession | None, ttl: int | None) -> Ite
                 yield (b"PEXPIRE", key, b"%d" % left)
 
 
+def _holds_object(pipeline: Pipeline, key: bytes) -> bool:
+    """Return whether the value of a key is a JSON object, as text."""
+    [text] = pipeline.execute([(b"GET", key)], tolerate=WRONG_TYPE)
+    return isinstance(text, bytes) and jsonio.is_object(text)
+
+
 # Findings
 
 _APART = 60_000
 """The tolerated difference between the TTLs of a session, in milliseconds."""
 
 
-class SessionMaintenance(WholeMaintenance):
+class SessionMaintenance(Maintenance):
     """The checks of sessions in Redis: records, message logs, contexts, expiries and index sets."""
 
     store: RedisAgentScope2Store

@@ -20,10 +20,8 @@ from memctl.dialects.agentscope_java import AGENTSCOPE_JAVA
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.text import decode, encode, escape
 from memctl.errors import BadData
-from memctl.layouts.redis.arrays import WholeMaintenance
 from memctl.layouts.redis.keyspace import JAVA_PREFIX
-from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryStore, moved
+from memctl.layouts.redis.whole import Held, MemoryPlace, WholeMemoryStore, moved
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
@@ -101,9 +99,6 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return tuple(place.key + end for end in (_STATE, _STATE + _VERSION, _KEYS, _MESSAGES))
-
-    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:  # noqa: ARG002
-        return ()  # a state is repaired by its framework alone: each change has a version
 
     def members(self, pipeline: Pipeline, place: MemoryPlace) -> list[bytes]:
         """Return the keys of a session in its set; a list has ``:list`` behind its key."""
@@ -214,7 +209,7 @@ class RedisAgentScopeJavaStore(WholeMemoryStore):
         return []
 
 
-class JavaMaintenance(WholeMaintenance):
+class JavaMaintenance(Maintenance):
     """The checks of the sets of keys."""
 
     store: RedisAgentScopeJavaStore

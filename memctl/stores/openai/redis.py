@@ -8,7 +8,7 @@ from memctl.dialects.openai_agents import OpenAIAgents
 from memctl.engines.redis.pipeline import Command, Pipeline
 from memctl.engines.redis.text import encode
 from memctl.layouts.redis.lists import ListStore
-from memctl.layouts.redis.places import Held, MemoryPlace
+from memctl.layouts.redis.whole import Held, MemoryPlace
 from memctl.location import Location
 from memctl.store import OpenMode
 

@@ -16,8 +16,7 @@ from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thre
 from memctl.engines.redis.text import decode, encode, encode_or_none, escape
 from memctl.errors import BadData
 from memctl.json import jsonio
-from memctl.layouts.redis.places import Held, MemoryPlace, MessageArray
-from memctl.layouts.redis.whole import WholeMemoryReader, expiring_unread
+from memctl.layouts.redis.whole import Held, MemoryPlace, WholeMemoryReader, expiring_unread
 from memctl.location import Location, visible
 from memctl.model import Finding, Memory, MemoryKey, StoredMessage
 from memctl.selection import Selection
@@ -114,10 +113,6 @@ class RuntimeStore(RetiredStore, WholeMemoryReader):
 
     def watched(self, place: MemoryPlace) -> Sequence[bytes]:
         return (place.key,)
-
-    def arrays(self, place: MemoryPlace) -> Sequence[MessageArray]:
-        path = ("messages",) if place.field is None else ()
-        return (MessageArray(place.key, place.field, path),)
 
     # Values
 

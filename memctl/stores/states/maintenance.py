@@ -1,65 +1,90 @@
-"""The repair of documents: damaged bytes move into quarantine."""
+"""Damaged documents: what ``doctor`` finds, and the repair of bytes after a document."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import NamedTuple
 
 from memctl.errors import BadData, Failure, Lost, UsageError
-from memctl.json.document import TAIL
-from memctl.model import MemoryKey
+from memctl.json import jsonio
+from memctl.json.document import LARGE, TAIL, TrailingData
+from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
-from memctl.store import EDIT_ATTEMPTS, Maintenance, Note, Record
+from memctl.store import EDIT_ATTEMPTS, Maintenance, Note
 from memctl.storekit import quarantine
-from memctl.stores.states.damage import damaged_contents, tail_of
 from memctl.stores.states.document import Document, DocumentChanged
+from memctl.stores.states.memories import find
 from memctl.stores.states.place import DocumentPlace
 from memctl.stores.states.splices import Splice
 
-REPAIRS = frozenset({quarantine.CODE, TAIL})
 
+def finding_of(
+    owner: tuple[str, str], document: Document, error: BadData, chosen: str | None
+) -> Finding:
+    """Return the finding for a damaged document, of which reading raised ``error``.
 
-_Noted = tuple[str, int, int, str]
-"""The path of a list of messages, the number of sound messages before damaged ones, the number of
-damaged ones, and their text."""
-
-
-class _Plan(NamedTuple):
-    """A planned repair of a document.
-
-    ``record`` goes into the quarantine.  ``messages`` is the number of damaged messages.
+    ``owner`` is the user and session of the document.  ``chosen`` is the path of the only memory to
+    examine; None examines all memories.
     """
+    is_tail = isinstance(error, TrailingData) and _may_be_cut(document, error, chosen)
+    return Finding(TAIL if is_tail else "damaged-state", MemoryKey(*owner), detail=error.message)
 
-    splices: list[Splice]
-    record: Record
-    messages: int
+
+def _tail_of(document: Document, chosen: str | None) -> int | None:
+    """Return the position at which the complete JSON ends, if bytes after it may be cut off.
+
+    Returns None if no bytes follow, if ``_may_be_cut`` is False, or if the JSON itself is damaged.
+    ``chosen`` is as in ``_may_be_cut``.
+    """
+    try:
+        find(document)
+    except TrailingData as tail:
+        return tail.end if _may_be_cut(document, tail, chosen) else None
+    except BadData:
+        return None
+    return None
+
+
+def _may_be_cut(document: Document, tail: TrailingData, chosen: str | None) -> bool:
+    """Return whether the bytes ``tail`` after the complete JSON of a document may be cut off.
+
+    True if the JSON contains a memory and ``tail`` is not JSON.  If ``tail`` is JSON, too, nobody
+    can tell which of the two is right.  ``chosen`` is the path at which the JSON must have a
+    memory; None accepts a memory at any path.
+    """
+    held = tail.paths if chosen is None else tail.paths & {chosen, ""}
+    if not held or len(document.data) - tail.end > LARGE:
+        return False
+    try:
+        jsonio.loads(document.data[tail.end :])
+    except ValueError:
+        return True
+    return False
 
 
 class StateMaintenance(Maintenance):
-    """The repair of session documents.
+    """The repair of session documents: cuts off bytes after the complete JSON.
 
-    A repair cuts out damaged messages with their marks, and cuts off bytes after the complete JSON.
-    Other damage hides the ends of messages, and stays.
+    Other damage stays.
     """
 
     store: DocumentPlace
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
-        if code not in REPAIRS:
-            raise UsageError(f"{code} cannot be repaired in a state", f"known: {sorted(REPAIRS)}")
+        if code != TAIL:
+            raise UsageError(f"{code} cannot be repaired in a state", f"known: {TAIL}")
         async with aclosing(self.store.documents(where)) as documents:
             found = [
                 MemoryKey(*owned.owner)
                 async for owned in documents
-                if where.has_key(MemoryKey(*owned.owner)) and self._plan(owned.document, code)
+                if where.has_key(MemoryKey(*owned.owner))
+                and _tail_of(owned.document, self.store.path) is not None
             ]
-        return sum([await self._change(owner, code, note) for owner in found])
+        return sum([await self._trim(owner, note) for owner in found])
 
-    async def _change(self, owner: MemoryKey, code: str, note: Note) -> int:
-        """Repair one finding in a document, and return the number of damaged messages it had.
+    async def _trim(self, owner: MemoryKey, note: Note) -> int:
+        """Cut off the bytes after a document; return 1, or 0 if there are none to cut off any more.
 
-        ``code`` is the code of the finding.  ``note`` stores the cut bytes before the document
-        changes.
+        ``note`` stores the cut bytes before the document changes.
 
         Raises:
             Lost: another program changed the document during each attempt.
@@ -72,63 +97,24 @@ class StateMaintenance(Maintenance):
             document = None
             try:
                 document = await self.store.document(name)
-                plan = None if document is None else self._plan(document, code)
-                if document is None or plan is None:
+                end = None if document is None else _tail_of(document, self.store.path)
+                if document is None or end is None:
                     return 0
-                more = plan.record | {"document": owner.session}
-                await note(quarantine.record_of(owner, code, **more))
-                failure = await self.store.splice(name, document, plan.splices)
+                tail = quarantine.to_text(document.data[end:])
+                record = quarantine.record_of(owner, TAIL, tail=tail, document=owner.session)
+                await note(record)
+                splices = [Splice(end, len(document.data), b"")]
+                failure = await self.store.splice(name, document, splices)
             except DocumentChanged:
                 continue
             finally:
                 if document is not None:
                     await document.close()
             if failure is None:
-                return plan.messages
+                return 1
             if failure.code != "changed":
                 raise BadData(f"{document.name} cannot be written: {failure.message}")
         raise Lost(
             f"another program keeps writing to the state of {owner}",
             "run again for the rest; what was repaired is complete",
         )
-
-    def _plan(self, document: Document, code: str) -> _Plan | None:
-        if not document.exists:
-            return None
-        if code == TAIL:
-            return _trimming(document, self.store.path)
-        try:
-            return _taking(document, self.store.path)
-        except BadData:
-            return None
-
-
-def _trimming(document: Document, chosen: str | None) -> _Plan | None:
-    """Plan to cut off the bytes after the complete JSON; None if nothing may be cut off.
-
-    ``chosen`` is as in ``tail_of``.
-    """
-    end = tail_of(document, chosen)
-    if end is None:
-        return None
-    tail = quarantine.to_text(document.data[end:])
-    return _Plan([Splice(end, len(document.data), b"")], {"tail": tail}, 1)
-
-
-def _taking(document: Document, chosen: str | None) -> _Plan | None:
-    """Plan to cut out the damaged messages of a document; None if no message is damaged.
-
-    ``chosen`` is the path of the only memory to repair; None repairs all memories.
-
-    Raises:
-        BadData: the document is damaged outside of messages.
-    """
-    splices = []
-    cuts: list[_Noted] = []
-    for path, scan in damaged_contents(document, chosen).items():
-        for cut in scan.cuts:
-            splices.append(Splice(cut.start, cut.end, b""))
-            text = quarantine.to_text(document.data[cut.start : cut.end])
-            cuts.append((path, cut.sound, cut.items, text))
-    messages = sum(items for _, _, items, _ in cuts)
-    return _Plan(splices, {"cuts": cuts}, messages) if splices else None

@@ -17,7 +17,6 @@ from memctl.json.document import DEPTH, LARGE, Cursor, TrailingData
 from memctl.json.scan import BYTE_ORDER_MARK
 from memctl.model import MemoryInfo
 from memctl.storekit.paths import Steps, join, split
-from memctl.storekit.quarantine import ItemScan
 from memctl.stores.states.document import Document, Span
 from memctl.stores.states.messages import AUTHOR, Messages, MessageScan
 
@@ -100,19 +99,6 @@ def find(document: Document, *, wanted: str = "") -> DocumentIndex:
     return finder.index
 
 
-def scan_damage(document: Document) -> dict[str, ItemScan]:
-    """Find the damaged messages in a document, grouped by the path of their memory.
-
-    The result lacks memories without damaged messages.
-
-    Raises:
-        BadData: the document is damaged outside of messages.
-    """
-    finder = _MemoryFinder(document, wanted=(), tolerant=True)
-    finder.run()
-    return finder.damage
-
-
 def member_span(document: Document, steps: Steps) -> Span | None:
     """Return the bytes to cut out of a document to remove the member at the path ``steps``.
 
@@ -159,7 +145,6 @@ class _OpenObject(Struct):
     text: str = ""
     fault: BadData | None = None
     """The reason why ``content`` is not a list of messages."""
-    damage: ItemScan | None = None
 
     def is_memory(self) -> bool:
         if self.summary is not None:
@@ -173,15 +158,12 @@ class _OpenObject(Struct):
 class _MemoryFinder:
     """A search for the memories of a document, in one pass.
 
-    ``wanted`` is the path at which a memory is to be inserted.  With ``tolerant``, the pass notes
-    damaged messages and continues.
+    ``wanted`` is the path at which a memory is to be inserted.
     """
 
-    def __init__(self, document: Document, *, wanted: Steps, tolerant: bool = False) -> None:
+    def __init__(self, document: Document, *, wanted: Steps) -> None:
         self.index = DocumentIndex({}, None)
-        self.damage: dict[str, ItemScan] = {}
         self._name = document.name
-        self._tolerant = tolerant
         self._cursor = Cursor(document.data, document.name)
         self._wanted = wanted
         self._marker = -1
@@ -198,8 +180,7 @@ class _MemoryFinder:
             cursor.check()
         end, size = cursor.at, len(cursor.text)
         if cursor.start() < size:
-            paths = frozenset((*self.index.parts, *self.damage))
-            raise TrailingData(self._name, end, size, paths)
+            raise TrailingData(self._name, end, size, frozenset(self.index.parts))
 
     def _object(self, steps: Steps) -> None:
         cursor = self._cursor
@@ -230,10 +211,7 @@ class _MemoryFinder:
         path = join(here.steps)
         # Of a key that is given twice only the last value counts.
         self.index.parts.pop(path, None)
-        self.damage.pop(path, None)
-        if here.damage is not None and (here.summary is not None or here.scan.messages):
-            self.damage[path] = here.damage
-        elif here.is_memory():
+        if here.is_memory():
             if here.fault:
                 raise here.fault
             info = here.scan.counts.info()
@@ -277,18 +255,14 @@ class _MemoryFinder:
     def _content(self, here: _OpenObject) -> None:
         cursor = self._cursor
         start = cursor.at
-        here.fault = here.damage = None
+        here.fault = None
         here.scan = MessageScan(cursor)
         try:
             here.scan.run(is_memory=here.summary is not None)
         except BadData as error:
-            if not self._tolerant and (here.summary is not None or here.scan.messages):
+            if here.summary is not None or here.scan.messages:
                 raise
             here.fault = error
             cursor.at = start
-            if self._tolerant:
-                damage = MessageScan(cursor).damage()
-                here.damage = damage if damage.cuts else None
-            else:
-                cursor.check()
+            cursor.check()
         here.content = Span(start, cursor.at)

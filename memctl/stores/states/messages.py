@@ -19,13 +19,11 @@ import orjson
 
 from memctl.dialects.agentscope import ID, NAME, ROLE
 from memctl.dialects.agentscope1 import TIMESTAMP
-from memctl.errors import BadData
 from memctl.json import jsonio
 from memctl.json.document import LARGE, Cursor
 from memctl.json.scan import SPACE, match_end
 from memctl.model import PAGE_BYTES, PAGE_ENTRIES, MemoryInfo, MemoryKey, StoredMessage
 from memctl.storekit.edits import is_same_text
-from memctl.storekit.quarantine import ItemScan
 from memctl.stores.states.document import Span
 
 AUTHOR = frozenset({ROLE, NAME})
@@ -211,26 +209,6 @@ class MessageScan:
                     self._delimiter()
         finally:
             self._count()
-
-    def damage(self) -> ItemScan:
-        """Read an array ``content``, and return the spans of the items that are not messages.
-
-        Raises:
-            BadData: the end of an item cannot be found.
-        """
-        cursor = self._cursor
-        scan = ItemScan()
-        for _ in cursor.items():
-            start = cursor.start()
-            try:
-                self._item()
-                is_sound = True
-            except BadData:
-                cursor.at = start
-                cursor.skip()
-                is_sound = False
-            scan.take(start, cursor.at, is_sound=is_sound)
-        return scan.finish()
 
     def _usual_items(self) -> None:
         """Read pairs in the form that AgentScope writes, up to the first item in another form.

@@ -10,14 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memctl.errors import BadData, Failure
+from memctl.json.document import TAIL
 from memctl.layouts import foreign
 from memctl.layouts.foreign import ForeignFormat
 from memctl.model import Edit, Memory, MemoryInfo, MemoryKey, Page, WriteMode, WriteResult
 from memctl.selection import Selection
 from memctl.store import EDIT_ATTEMPTS, Features, Maintenance
-from memctl.stores.states.damage import finding_of
 from memctl.stores.states.document import Document
-from memctl.stores.states.maintenance import REPAIRS, StateMaintenance
+from memctl.stores.states.maintenance import StateMaintenance, finding_of
 from memctl.stores.states.memories import DocumentIndex, MemoryPart, find
 from memctl.stores.states.place import DocumentPlace, DocumentReader, OwnedDocument
 from memctl.stores.states.write import StateWriter
@@ -178,7 +178,7 @@ class StateStore(StateReader, DocumentPlace):
         duplicate_ids=True,
         mark_order=True,
         parts=True,
-        repairs=REPAIRS,
+        repairs=frozenset({TAIL}),
     )
 
     def write(

@@ -20,13 +20,11 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
-from redis.exceptions import ResponseError
 
 from memctl.engines.redis.pipeline import (
     ABSENT,
     WRONG_TYPE,
     Command,
-    Pacer,
     Pipeline,
     in_thread,
     items_in_thread,
@@ -52,7 +50,6 @@ from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
 from memctl.storekit.catalog import IdSet
 from memctl.stores.agentscope1.redis.edit import removal_commands
-from memctl.stores.agentscope1.redis.read import Reader, as_message
 from memctl.stores.agentscope1.redis.scan import LISTS, Catalogue, MemoryRef
 from memctl.stores.agentscope1.redis.snapshot import (
     IdList,
@@ -68,13 +65,11 @@ REPAIRS = frozenset(
     {
         "id-without-payload",
         "payload-without-id",
-        "payload-not-json",
         "orphan-mark",
         "expires-early",
         "never-expires",
         "marks-index-missing",
         "marks-index-stale",
-        "wrong-key-type",
     }
 )
 
@@ -145,16 +140,6 @@ class Checker:
         """The keys of all payloads that a list names."""
         self.gaps: list[MemoryKey] = []
         """The memories whose list had an id without payload when ``findings`` read the list."""
-        self.wrong: dict[MemoryKey, list[bytes]] = {}
-        """For each memory, the keys with a value of the wrong type."""
-
-    def damaged(self) -> list[MemoryKey]:
-        """Read all messages; return the memories with a payload that is not a message."""
-        reader = Reader(self._pipeline, self.marks, self._where)
-        for _ in reader.pages(self._memories):
-            pass
-        found = reader.damage()
-        return [one.key for one in found if one.code == "payload-not-json" and one.key is not None]
 
     def findings(self) -> Iterator[list[Finding]]:
         """Yield the findings of all checks, in lists."""
@@ -214,6 +199,7 @@ class Checker:
 
         Payloads of the wrong type are found when they are read.
         """
+        wrong: dict[MemoryKey, list[bytes]] = {}
         found = scan(self._pipeline, self._keys.pattern(self._where, LISTS))
         while some := list(islice(found, _KEYS)):
             some = [key for key in dict.fromkeys(some) if _types_of(key)]
@@ -222,9 +208,9 @@ class Checker:
                 if kind in (*_types_of(key), b"none"):
                     continue
                 memory = self._key(_list_owner(key))
-                if memory is not None and key not in self.wrong.get(memory, ()):
-                    self.wrong.setdefault(memory, []).append(key)
-        for memory, keys in self.wrong.items():
+                if memory is not None and key not in wrong.get(memory, ()):
+                    wrong.setdefault(memory, []).append(key)
+        for memory, keys in wrong.items():
             base = self._keys.base(memory)
             names = tuple(decode(key.removeprefix(base + b":")) for key in sorted(keys))
             yield Finding("wrong-key-type", memory, len(keys), names[:_EXAMPLES])
@@ -438,8 +424,7 @@ class Repairer:
             if code in ("expires-early", "never-expires"):
                 count += await self._repair_expiries(memory, code, note)
             else:
-                keys = checker.wrong.get(key, [])
-                count += await self._carry_out(key, partial(memory.plan, code, keys), note)
+                count += await self._carry_out(key, partial(memory.plan, code), note)
         return count
 
     async def _carry_out(
@@ -473,7 +458,7 @@ class Repairer:
                 by_memory.setdefault(key, []).append(payload)
             for key, payloads in by_memory.items():
                 memory = MemoryRepair(self._pipeline, self._keys, key, {})
-                plan = partial(memory.plan, "payload-without-id", payloads)
+                plan = partial(memory.without_strays, payloads)
                 count += await self._carry_out(key, plan, note)
         return count
 
@@ -505,8 +490,6 @@ class Repairer:
 
 
 def _affected(checker: Checker, code: str) -> list[MemoryKey]:
-    if code == "payload-not-json":
-        return checker.damaged()
     found = [
         finding.key
         for some in checker.findings()
@@ -536,16 +519,11 @@ class MemoryRepair:
         """Return a record of the repair ``code`` of the memory, with the values ``more``."""
         return {"code": code, "user": self.key.user, "session": self.key.session, **more}
 
-    def plan(self, code: str, keys: Sequence[bytes], files: ExitStack) -> RepairPlan:
+    def plan(self, code: str, files: ExitStack) -> RepairPlan:
         """Watch what it depends on, and plan the repair of the memory's findings with this code.
 
-        ``keys`` are those to delete if the code is of single keys.  ``files`` closes the temporary
-        files of lists.
+        ``files`` closes the temporary files of lists.
         """
-        if code == "payload-without-id":
-            return self._without_strays(keys)
-        if code == "wrong-key-type":
-            return self._without_keys(keys)
         snapshot = self._watch(files)
         messages, marks = snapshot.messages, snapshot.marks
         lists = [messages, *marks.values()]
@@ -554,11 +532,6 @@ class MemoryRepair:
                 gone = self._without_payload(messages)
                 count = sum(id in gone for id in messages)
                 return self._removal(code, count, lists, gone.__contains__)
-            case "payload-not-json":
-                broken = self._broken(messages)
-                ids = frozenset(broken)
-                texts = [self.base + PAYLOAD + id for id in broken]
-                return self._removal(code, len(ids), lists if ids else [], ids.__contains__, texts)
             case "orphan-mark":
                 count, seen = 0, dict[bytes, IdSet]()
                 for mark, one in marks.items():
@@ -577,9 +550,8 @@ class MemoryRepair:
         count: int,
         lists: Sequence[IdList],
         drops: Callable[[bytes], bool],
-        payloads: Sequence[bytes] = (),
     ) -> RepairPlan:
-        """Plan to remove the ids for which ``drops`` is true from lists, and to delete payloads."""
+        """Plan to remove the ids for which ``drops`` is true from lists."""
 
         def records() -> Iterator[Record]:
             for listed in lists:
@@ -587,10 +559,9 @@ class MemoryRepair:
                 removed = map(decode, filter(drops, listed))
                 while some := list(islice(removed, _LISTED)):
                     yield self.record(code, list=name, ids=some)
-            yield from self.payload_records(code, payloads)
 
         removals = chain.from_iterable(removal_commands(listed, drops) for listed in lists)
-        return RepairPlan(count, records(), chain(removals, _unlinking(payloads)))
+        return RepairPlan(count, records(), removals)
 
     def _indexing(self, code: str, marks: list[bytes], owner: bytes) -> RepairPlan:
         """Plan to add marks to ``marks_index``, which expires as the list ``owner`` does."""
@@ -616,77 +587,35 @@ class MemoryRepair:
             gone.add(id for id, exists in zip(ids, found, strict=True) if not exists)
         return gone
 
-    def _broken(self, messages: IdList) -> list[bytes]:
-        """Watch and return the ids whose payload is not a message."""
-        broken: dict[bytes, None] = {}
-        pacer = Pacer()
-        for ids in messages.chunks():
-            at = 0
-            for values in self._pipeline.values([self.base + PAYLOAD + id for id in ids], pacer):
-                for id, value in zip(ids[at : at + len(values)], values, strict=True):
-                    if value is not None and as_message(value) is None:
-                        broken[id] = None
-                at += len(values)
-        if broken:
-            self._pipeline.execute([(b"WATCH", *(self.base + PAYLOAD + id for id in broken))])
-        return list(broken)
-
     # Payloads
 
-    def _without_strays(self, some: Sequence[bytes]) -> RepairPlan:
+    def without_strays(self, some: Sequence[bytes], _: ExitStack) -> RepairPlan:
         """Watch the list of messages; plan to delete payloads whose ids the list lacks.
 
         ``some`` are Redis keys of payloads.  Keys that no longer exist are left out.
         """
         self._pipeline.execute([(b"WATCH", self.base + MESSAGES)])
         keys = list(unlisted(self._pipeline, self.base, some))
-        records = self.payload_records("payload-without-id", keys)
-        return RepairPlan(len(keys), records, _unlinking(keys))
+        commands = ((b"UNLINK", key) for key in keys)
+        return RepairPlan(len(keys), self._payload_records(keys), commands)
 
-    def payload_records(self, code: str, keys: Iterable[bytes]) -> Iterator[Record]:
-        """Yield records of the payloads under ``keys``; a record has about the size of a page.
-
-        A payload that is not a string is recorded as the reply of the Redis command DUMP.
-        """
+    def _payload_records(self, keys: Iterable[bytes]) -> Iterator[Record]:
+        """Yield records of the payloads under ``keys``; a record has about the size of a page."""
+        code = "payload-without-id"
         some: list[list[Any]] = []
         size = 0
         for key in keys:
-            commands = [(b"GET", key), (b"PTTL", key)]
-            value, ttl = self._pipeline.execute(commands, tolerate=WRONG_TYPE)
-            dumped = isinstance(value, ResponseError)
-            if dumped:
-                [value] = self._pipeline.execute([(b"DUMP", key)])
+            value, ttl = self._pipeline.execute([(b"GET", key), (b"PTTL", key)])
             if value is None or ttl == ABSENT:  # the payload has expired meanwhile
                 continue
             id = decode(key[len(self.base) + len(PAYLOAD) :])
-            some.append([id, {"dump": value.hex()} if dumped else decode(value), _deadline(ttl)])
+            some.append([id, decode(value), _deadline(ttl)])
             size += len(value)
             if size >= PAGE_BYTES or len(some) >= _NOTED:
                 yield self.record(code, payloads=some)
                 some, size = [], 0
         if some:
             yield self.record(code, payloads=some)
-
-    # Keys of another type
-
-    def _without_keys(self, keys: Sequence[bytes]) -> RepairPlan:
-        """Watch Redis keys; plan to delete those that have the wrong type.
-
-        The record has the name, the DUMP and the expiry of each key.
-        """
-        self._pipeline.execute([(b"WATCH", *keys)])
-        kinds = self._pipeline.execute((b"TYPE", key) for key in keys)
-        keys = [
-            key
-            for key, kind in zip(keys, kinds, strict=True)
-            if kind not in (*_types_of(key), b"none")
-        ]
-        dumps = dict(zip(keys, self._pipeline.execute((b"DUMP", key) for key in keys), strict=True))
-        ends = dict(self._ends(keys))
-        keys = [key for key in keys if dumps[key] is not None and key in ends]  # the rest expired
-        values = [[decode(key[len(self.base) :]), dumps[key].hex(), ends[key]] for key in keys]
-        records = [self.record("wrong-key-type", values=values)] if values else []
-        return RepairPlan(len(keys), iter(records), _unlinking(keys))
 
     # Expiry
 
@@ -761,7 +690,3 @@ def _deadline(ttl: int) -> int | None:
 
 def _expire_at(key: bytes, end: int | None) -> Command:
     return (b"PERSIST", key) if end is None else (b"PEXPIREAT", key, b"%d" % end)
-
-
-def _unlinking(keys: Iterable[bytes]) -> Iterator[Command]:
-    return ((b"UNLINK", key) for key in keys)

@@ -87,7 +87,7 @@ async def lock_sessions(
     user must own the session.  ``given`` has the owners of sessions of other users, by session.
     ``filled`` are the sessions with messages; None if unknown.  With ``owners_only``, a missing row
     of a user is created only for the owners of new sessions and for ``guests``.  A user with
-    sessions and without a row gets none: doctor repairs that.
+    sessions and without a row gets none: doctor names that.
 
     Agents and other runs may write to an existing session until it is locked.
 

@@ -18,7 +18,6 @@ from memctl.json import jsonio
 from memctl.model import Finding, MemoryKey
 from memctl.selection import Selection
 from memctl.store import Maintenance, Note, Record, Store
-from memctl.stores.agentscope1.sql.locks import lock_rows
 from memctl.stores.agentscope1.sql.schema import REPAIRS
 from memctl.stores.agentscope1.sql.statements import COLUMNS
 from memctl.stores.agentscope1.sql.tables import MemoryTables, name_of
@@ -67,14 +66,10 @@ class SqlMaintenance(Maintenance):
 
     async def repair(self, code: str, where: Selection, note: Note) -> int:
         match code:
-            case "damaged-row":
-                return await self._set_aside(where, note)
             case "orphan-mark":
                 return 0 if where.named else await self._delete_orphan_marks(note)
             case "duplicate-index":
                 return await self._renumber(where, note)
-            case "user-row-missing":
-                return await self._insert_users(where, note)
             case "no-session-index":
                 return 0 if where.named else await self._create_index(note)
         raise UsageError(f"{code} cannot be repaired in a database", f"known: {sorted(REPAIRS)}")
@@ -91,45 +86,6 @@ class SqlMaintenance(Maintenance):
         return undone
 
     # Repairs
-
-    async def _set_aside(self, where: Selection, note: Note) -> int:
-        count = 0
-        async with self._transaction() as connection:
-            checks = _Checks(self._database, connection, where)
-            if self._statements.row_lock:
-                # Until the transaction ends, agents cannot add a mark that the repair would miss.
-                async with aclosing(checks.damaged("message", where)) as pages:
-                    row_ids = [str(place) async for page in pages for _, place, _ in page]
-                if row_ids:
-                    await lock_rows(self._database, connection, row_ids, self._statements.row_lock)
-            for table in COLUMNS:
-                places: list[Any] = []
-                async with aclosing(checks.damaged(table, where)) as pages:
-                    async for page in pages:
-                        rows = [[place, *cells] for _, place, cells in page]
-                        await note({"code": "damaged-row", "table": table, "rows": rows})
-                        places += [place for _, place, _ in page]
-                deleted = [await self._take_out(connection, table, place) for place in places]
-                count += len(deleted) if table == "message_mark" else sum(deleted)
-        return count
-
-    async def _take_out(self, connection: AsyncConnection, table: str, place: int | str) -> int:
-        """Delete a damaged row, or all marks of a message; return the number of deleted rows.
-
-        ``place`` is the first column of ``Statements.damaged_rows``.
-        """
-        if not self._statements.typed:
-            return await self._run(connection, f"DELETE FROM {table} WHERE rowid = {int(place)}")
-        column = COLUMNS[table][0]
-        sql = f"DELETE FROM {table} WHERE {self._same(column)}"
-        if table == "session":  # messages need a session with an owner
-            inner = self._same("c.session_id")
-            sql += f" AND NOT EXISTS (SELECT 1 FROM message c WHERE {inner})"
-        return (await connection.execute(sql, {"place": place})).rowcount
-
-    def _same(self, column: str) -> str:
-        exact = f"{self._statements.exact(column)} = {self._statements.exact(':place')}"
-        return f"{column} = :place AND {exact}"
 
     async def _delete_orphan_marks(self, note: Note) -> int:
         async with self._transaction() as connection:
@@ -210,23 +166,6 @@ class SqlMaintenance(Maintenance):
         sql = f"SELECT id FROM session WHERE id IN :sessions ORDER BY id {lock}"
         await connection.execute(sql, self._statements.bound(sql, values))
 
-    async def _insert_users(self, where: Selection, note: Note) -> int:
-        async with self._transaction() as connection:
-            condition, values = "", {}
-            for name, column in (("users", "s.user_id"), ("sessions", "s.id")):
-                chosen = sorted(getattr(where, name))
-                if chosen:
-                    condition += f" AND {column} IN :{name}"
-                    values[name] = chosen
-            rows = (
-                f"SELECT DISTINCT s.user_id AS id FROM {self._statements.session_table} s "
-                f"LEFT JOIN users u ON u.id = s.user_id WHERE u.id IS NULL{condition}"
-            )
-            count = await self._collect(connection, rows, values)
-            await self._note(connection, note, "user-row-missing", "id")
-            await self._run(connection, f"INSERT INTO users (id) SELECT id FROM {self._table}")
-            return count
-
     async def _create_index(self, note: Note) -> int:
         async with self._database.snapshot() as connection:
             if not await lacks_index(self._database, connection):
@@ -247,22 +186,17 @@ class SqlMaintenance(Maintenance):
     # Undo
 
     async def _revert(self, connection: AsyncConnection, record: Record) -> int:
+        if record["code"] != "duplicate-index":
+            raise UsageError(f"{record['code']!r} is not a repair of a database", "")
         index = self._statements.index_column
-        match record["code"]:
-            case "duplicate-index":
-                empty = f"SELECT id, {index} AS old_index, {index} AS new_index FROM message"
-                columns = ("id", "old_index", "new_index")
-                await self._fill(connection, f"{empty} WHERE 1 = 0", columns, record["rows"])
-                update = self._statements.update_index(self._table, "new_index", "old_index")
-                return await self._run(connection, update)
-            case "user-row-missing":
-                empty = "SELECT id FROM users WHERE 1 = 0"
-                await self._fill(connection, empty, ("id",), record["rows"])
-                return await self._run(
-                    connection,
-                    f"DELETE FROM users WHERE id IN (SELECT t.id FROM {self._table} t)",
-                )
-        raise UsageError(f"{record['code']!r} is not a repair of a database", "")
+        empty = f"SELECT id, {index} AS old_index, {index} AS new_index FROM message"
+        await self._collect(connection, f"{empty} WHERE 1 = 0", {})
+        columns = ("id", "old_index", "new_index")
+        found = [dict(zip(columns, row, strict=True)) for row in record["rows"]]
+        sql = f"INSERT INTO {self._table} VALUES (:id, :old_index, :new_index)"
+        await connection.execute(sql, found)
+        update = self._statements.update_index(self._table, "new_index", "old_index")
+        return await self._run(connection, update)
 
     # Steps
 
@@ -294,21 +228,6 @@ class SqlMaintenance(Maintenance):
         await connection.execute(sql, self._statements.bound(sql, values))
         found = await connection.execute(f"SELECT COUNT(*) FROM {self._table}")
         return int(found.scalar())
-
-    async def _fill(
-        self, connection: AsyncConnection, empty: str, columns: Sequence[str], rows: list[Any]
-    ) -> None:
-        """Fill the temporary table with recorded rows.
-
-        ``empty`` is a SELECT without rows, whose columns become those of the table.
-        """
-        await self._collect(connection, empty, {})
-        names = ", ".join(columns)
-        values = ", ".join(f":{name}" for name in columns)
-        sql = f"INSERT INTO {self._table} ({names}) VALUES ({values})"
-        if rows:
-            found = [dict(zip(columns, row, strict=True)) for row in rows]
-            await connection.execute(sql, found)
 
     async def _note(self, connection: AsyncConnection, note: Note, code: str, columns: str) -> None:
         sql = f"SELECT {columns} FROM {self._table}"
@@ -428,47 +347,31 @@ class _Checks:
             async for user, session in rows:
                 yield Finding("user-row-missing", MemoryKey(user, session))
 
-    async def damaged(
-        self, table: str, where: Selection, *, proved: bool = False
-    ) -> AsyncGenerator[list[tuple[MemoryKey | None, int | str, list[Any]]]]:
-        """Yield pages of the damaged rows of a table, for the selected memories.
+    async def damaged_rows(self) -> AsyncGenerator[Finding]:
+        """Find rows that memctl and AgentScope cannot read.
 
-        A row is the memory (None if unknown), the row id and the cells.  A cell is a
-        pair of a type and a value; the value of a blob is hexadecimal.  Rows of an unknown memory
-        are left out if the selection names memories.  ``proved`` is True if the rows of the table
-        ``message`` are known to be undamaged.
+        Rows of an unknown memory are left out if the selection names memories.
         """
-        sql = self._database.statements.damaged_rows(table, proved=proved)
-        if not sql:
-            return
-        async with aclosing(self._database.rows(self._connection, sql, {})) as partitions:
-            async for rows in partitions:
-                page = []
-                for place, user, session, message, *values in rows:
+        found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
+        proved = self._database.proved == self._where
+        for table in COLUMNS:
+            sql = self._database.statements.damaged_rows(table, proved=proved)
+            if not sql:
+                continue
+            async with aclosing(self._rows(sql)) as rows:
+                async for place, user, session, message in rows:
                     if message is not None and jsonio.is_object(message):
                         continue
                     names = [name_of(user), name_of(session)]
                     key = MemoryKey(*names) if any(names) else None
-                    if where.has_key(key) if key else where.leads and not where.named:
-                        pairs = zip(values[::2], values[1::2], strict=True)
-                        page.append((key, place, [_cell(*pair) for pair in pairs]))
-                if page:
-                    yield page
-
-    async def damaged_rows(self) -> AsyncGenerator[Finding]:
-        """Find rows that memctl and AgentScope cannot read."""
-        found: dict[MemoryKey | None, tuple[int, list[str]]] = {}
-        proved = self._database.proved == self._where
-        for table in COLUMNS:
-            async with aclosing(self.damaged(table, self._where, proved=proved)) as pages:
-                async for page in pages:
-                    for key, place, _ in page:
-                        count, names = found.get(key, (0, []))
-                        if len(names) < EXAMPLES:
-                            names.append(f"{table}:{place}")
-                        found[key] = count + 1, names
-        for key, (count, names) in found.items():
-            yield Finding("damaged-row", key, count, tuple(names))
+                    if key is None and not (self._where.leads and not self._where.named):
+                        continue
+                    count, examples = found.get(key, (0, []))
+                    if len(examples) < EXAMPLES:
+                        examples.append(f"{table}:{place}")
+                    found[key] = count + 1, examples
+        for key, (count, examples) in found.items():
+            yield Finding("damaged-row", key, count, tuple(examples))
 
     async def orphan_marks(self) -> AsyncGenerator[Finding]:
         """Find marks of messages that do not exist.
@@ -511,12 +414,6 @@ class _Checks:
                 found[key] = (count + 1, ids)
         for key, (count, ids) in found.items():
             yield Finding(code, key, count, tuple(ids))
-
-
-def _cell(kind: str, value: bytes | float | None) -> list[Any]:
-    if isinstance(value, bytes):
-        return [kind, value.hex() if kind == "blob" else name_of(value)]
-    return [kind, value]
 
 
 def _shared(session: list[Sequence[Any]]) -> Iterable[Finding]:

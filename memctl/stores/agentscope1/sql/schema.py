@@ -26,9 +26,7 @@ PRIMARY_KEYS = {
     "message": ("id",),
     "message_mark": ("msg_id", "mark"),
 }
-REPAIRS = frozenset(
-    {"damaged-row", "orphan-mark", "duplicate-index", "user-row-missing", "no-session-index"}
-)
+REPAIRS = frozenset({"orphan-mark", "duplicate-index", "no-session-index"})
 
 
 class Schema(NamedTuple):

@@ -205,9 +205,6 @@ class SqliteStatements(Statements, SqliteSyntax):
                     "typeof(msg_id) <> 'text' OR typeof(mark) <> 'text' OR "
                     "memctl_damaged(NULL, CAST(msg_id AS BLOB), CAST(mark AS BLOB))"
                 )
-                if not proved:
-                    damaged = f"SELECT id FROM message WHERE {self._damaged_message()}"
-                    fault += f" OR msg_id IN ({damaged})"
                 user, session = f"CASE WHEN m.id IS NOT NULL THEN {self._owner} END", "m.session_id"
                 source = (
                     f"(SELECT rowid, * FROM message_mark WHERE {fault}) t "
@@ -222,17 +219,12 @@ class SqliteStatements(Statements, SqliteSyntax):
                     f"OR memctl_damaged(NULL, {texts})) t"
                 )
         row = "m" if table == "message" else "t"
-        cells = ", ".join(
-            f'typeof({row}."{name}"), CASE typeof({row}."{name}") WHEN \'text\' '
-            f'THEN CAST({row}."{name}" AS BLOB) ELSE {row}."{name}" END'
-            for name in COLUMNS[table]
-        )
         key = ", ".join(
             f"CASE typeof({of}) WHEN 'text' THEN CAST({of} AS BLOB) "
             f"WHEN 'null' THEN NULL ELSE CAST(quote({of}) AS BLOB) END"
             for of in (user, session)
         )
-        return f"SELECT {row}.rowid, {key}, NULL, {cells} FROM {source}"
+        return f"SELECT {row}.rowid, {key}, NULL FROM {source}"
 
     def _damaged_message(self) -> str:
         small = (

@@ -255,47 +255,30 @@ class Statements(Syntax):
 
         ``proved`` is True if the rows of the table ``message`` are known to be undamaged.
 
-        The columns of the result are the row id, the user and the session (as bytes or NULL), the
-        message, and the type and the value of each of ``COLUMNS``, with texts as bytes.  The
-        message is NULL if the row is certainly damaged.  If not, the row is damaged unless the
-        message is a JSON object, which the caller must check.
+        The columns of the result are the row id, the user and the session (as bytes or NULL), and
+        the message.  The message is NULL if the row is certainly damaged.  If not, the row is
+        damaged unless the message is a JSON object, which the caller must check.
         """
-        unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
         key = f"{self.as_bytes(self.user)}, {self.as_bytes('m.session_id')}"
-        whole = "m.msg"
-        if self.huge:  # ``source`` has stubs instead of huge messages
-            whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
-        proof = f"CASE WHEN {self._filled('message', 'm.')} THEN {self.as_bytes(whole)} END"
-        match table:
-            case "message" if proved:
+        if table == "message":
+            if proved:
                 return ""
-            case "message_mark" if proved and table not in self.nullable:
-                return ""
-            case "message":
-                cells = self._cells(table, "m", whole)
-                return f"SELECT m.id, {key}, {proof}, {cells} FROM {self.source(unsound)}"
-            case "message_mark":  # also the marks of deleted messages
-                cells = self._cells(table, "t")
-                return (
-                    f"SELECT t.msg_id, {key}, {proof}, {cells} FROM message_mark t "
-                    f"LEFT JOIN ({self.source(unsound)}) ON m.id = t.msg_id "
-                    f"WHERE m.id IS NOT NULL OR NOT ({self._filled(table, 't.')})"
-                )
+            whole = "m.msg"
+            if self.huge:  # ``source`` has stubs instead of huge messages
+                whole = "(SELECT w.msg FROM message w WHERE w.id = m.id)"
+            proof = f"CASE WHEN {self._filled(table, 'm.')} THEN {self.as_bytes(whole)} END"
+            unsound = f"NOT ({self.is_sound}) OR {self.no_object()}"
+            return f"SELECT m.id, {key}, {proof} FROM {self.source(unsound)}"
         if table not in self.nullable:
             return ""
-        user, session = ("user_id", "id") if table == "session" else ("id", "NULL")
-        return (
-            f"SELECT id, {self.as_bytes(user)}, {self.as_bytes(session)}, NULL, "
-            f"{self._cells(table, 't')} FROM {table} t WHERE NOT ({self._filled(table)})"
-        )
-
-    def _cells(self, table: str, row: str, message: str = "") -> str:
-        cells = []
-        for name in COLUMNS[table]:
-            of = message if name == "msg" else f"{row}.{self.quote}{name}{self.quote}"
-            kind, value = ("integer", of) if name == "index" else ("text", self.as_bytes(of))
-            cells.append(f"CASE WHEN {of} IS NULL THEN 'null' ELSE '{kind}' END, {value}")
-        return ", ".join(cells)
+        id, source = "t.id", f"{table} t"
+        if table == "message_mark":  # also the marks of deleted messages
+            id, source = "t.msg_id", f"{source} LEFT JOIN ({self.source()}) ON m.id = t.msg_id"
+        elif table == "session":
+            key = f"{self.as_bytes('t.user_id')}, {self.as_bytes('t.id')}"
+        else:
+            key = f"{self.as_bytes('t.id')}, NULL"
+        return f"SELECT {id}, {key}, NULL FROM {source} WHERE NOT ({self._filled(table, 't.')})"
 
     def no_object(self) -> str:
         """Return SQL that finds messages that may not be JSON objects.
