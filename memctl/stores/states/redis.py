@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from io import BytesIO
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 from redis.exceptions import ResponseError
@@ -15,8 +12,8 @@ from redis.exceptions import ResponseError
 from memctl.engines.redis.pipeline import WRONG_TYPE, Command, Pipeline, in_thread, scan
 from memctl.engines.redis.server import RedisServer
 from memctl.engines.redis.text import decode, encode
-from memctl.errors import Failure, MemctlError
-from memctl.layouts.redis.keys import LEASE, STATE, Keys
+from memctl.errors import Failure
+from memctl.layouts.redis.keys import STATE, Keys
 from memctl.layouts.redis.store import RedisStore
 from memctl.layouts.redis.whole import moved
 from memctl.location import Location, visible
@@ -24,14 +21,11 @@ from memctl.model import LARGEST_MESSAGE, PAGE_BYTES, MemoryKey
 from memctl.selection import Selection
 from memctl.store import OpenMode
 from memctl.storekit.simple import CHANGED, Rejected
-from memctl.stores.states.document import Document, DocumentChanged
+from memctl.stores.states.document import Document
 from memctl.stores.states.place import OwnedDocument
 from memctl.stores.states.rewrite import Draft, HeldDraft
 from memctl.stores.states.store import StateStore
 
-_WINDOW = 4 * 1024 * 1024
-"""The bytes of a value that one command reads or writes."""
-_STAGE_BYTES = 1024 * 1024
 _TOGETHER = 128
 """The number of keys of which one request asks the sizes."""
 
@@ -65,14 +59,9 @@ class WatchedKey(Document):
         return self
 
     def _load(self, pipeline: Pipeline) -> bytes | None:
-        commands = [(b"WATCH", self.key), (b"STRLEN", self.key), (b"EXISTS", self.key)]
-        _, size, exists = pipeline.execute(commands)
-        return _value(pipeline, self.key, size) if exists else None
-
-    async def execute(self, commands: Iterable[Command]) -> list[Any]:
-        """Send the commands on the watching connection, and return the replies."""
-        assert self._pipeline is not None
-        return await in_thread(self._pipeline, partial(self._pipeline.execute, commands))
+        data: bytes | None
+        _, data = pipeline.execute([(b"WATCH", self.key), (b"GET", self.key)])
+        return data
 
     async def replace(self, commands: Sequence[Command]) -> bool:
         """Run the commands in a transaction, unless another program has changed the watched key.
@@ -98,36 +87,14 @@ class WatchedKey(Document):
 
 
 class KeyDraft(HeldDraft):
-    """A draft of a new value of a Redis key.
-
-    The bytes of a large value are appended to a temporary key, which is finally renamed to the key.
-    """
+    """A draft of a new value of a Redis key."""
 
     largest = LARGEST_MESSAGE
     too_large = "Redis holds no value of more than 512 MiB"
 
-    def __init__(self, server: RedisServer, watched: WatchedKey) -> None:
+    def __init__(self, watched: WatchedKey) -> None:
         super().__init__()
         self.watched = watched
-        self._server = server
-        self._staged = encode(server.prefix) + b"memctl:" + secrets.token_hex(8).encode()
-        self._held = 0
-        self._is_staged = False
-
-    async def write(self, data: bytes | memoryview) -> None:
-        await super().write(data)
-        self._held += len(data)
-        if self._held >= _STAGE_BYTES:
-            await self.watched.execute(self._appending())
-
-    def _appending(self) -> Iterator[Command]:
-        pieces, self.pieces, self._held = self.pieces, [], 0
-        for piece in _cut(pieces):
-            if self._is_staged:
-                yield (b"APPEND", self._staged, piece)
-            else:
-                self._is_staged = True
-                yield (b"SET", self._staged, piece, b"PX", LEASE)
 
     async def publish(self, ttl: int | None) -> Failure | None:
         """Replace the stored document by this draft.
@@ -138,63 +105,10 @@ class KeyDraft(HeldDraft):
         Raises:
             Unavailable: the connection broke, or the server refuses a command.
         """
-        if await self._replace(ttl):
+        life = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
+        if await self.watched.replace([(b"SET", self.watched.key, self.data(), *life)]):
             return None
         return Failure("changed", f"{self.watched.name} was changed meanwhile")
-
-    async def _replace(self, ttl: int | None) -> bool:
-        key = self.watched.key
-        if not self._is_staged:
-            life = (b"KEEPTTL",) if ttl is None else (b"PX", b"%d" % ttl)
-            return await self.watched.replace([(b"SET", key, self.data(), *life)])
-        await self.watched.execute(self._appending())
-        [left] = await self.watched.execute([(b"PTTL", key)])
-        expire = _expire(self._staged, left if ttl is None else ttl)
-        self._is_staged = not await self.watched.replace([expire, (b"RENAME", self._staged, key)])
-        return not self._is_staged
-
-    async def discard(self) -> None:
-        await super().discard()
-        if not self._is_staged:
-            return
-        self._is_staged = False
-        with suppress(MemctlError):  # a key that cannot be removed expires
-            async with self._server.pipeline() as pipeline:
-                await in_thread(pipeline, partial(pipeline.execute, [(b"UNLINK", self._staged)]))
-
-
-def _expire(key: bytes, ttl: int) -> Command:
-    """Return the command that sets the expiry of a key; a negative ``ttl`` removes the expiry.
-
-    ``ttl`` is in milliseconds.
-    """
-    return (b"PEXPIRE", key, b"%d" % max(ttl, 1)) if ttl >= 0 else (b"PERSIST", key)
-
-
-def _value(pipeline: Pipeline, key: bytes, size: int) -> bytes:
-    found = BytesIO()
-    commands = (
-        (b"GETRANGE", key, b"%d" % at, b"%d" % (min(at + _WINDOW, size) - 1))
-        for at in range(0, size, _WINDOW)
-    )
-    for data in pipeline.stream(commands, ahead=lambda: 2):
-        found.write(data)
-    return found.getvalue()
-
-
-def _cut(pieces: list[bytes | memoryview]) -> Iterator[bytes]:
-    small: list[bytes | memoryview] = []
-    for piece in pieces:
-        if len(piece) < _WINDOW:
-            small.append(piece)
-            continue
-        if small:
-            yield b"".join(small)
-            small = []
-        for start in range(0, len(piece), _WINDOW):
-            yield bytes(piece[start : start + _WINDOW])
-    if small:
-        yield b"".join(small)
 
 
 class _StateKey(NamedTuple):
@@ -291,7 +205,7 @@ class RedisSessionStore(RedisStore, StateStore):
 
     async def draft(self, name: str, old: Document | None) -> Draft:
         assert isinstance(old, WatchedKey), name
-        return KeyDraft(self.server, old)
+        return KeyDraft(old)
 
     async def publish(
         self, drafts: list[tuple[Draft, float | None]], *, keep: bool = False
@@ -323,7 +237,7 @@ class RedisSessionStore(RedisStore, StateStore):
 def _states(
     pipeline: Pipeline, names: list[_StateKey]
 ) -> Iterator[list[tuple[_StateKey, Document]]]:
-    """Yield lists of the existing states: small states together, a large state alone."""
+    """Yield the existing states in lists of about the size of a page."""
     looks = ((command, name.key) for name in names for command in (b"STRLEN", b"PTTL"))
     replies = iter(pipeline.execute(looks, tolerate=WRONG_TYPE))
     some: list[tuple[_StateKey, int]] = []
@@ -331,19 +245,16 @@ def _states(
     for name, size, ttl in zip(names, replies, replies, strict=True):
         if isinstance(size, ResponseError) or not size:
             continue
-        if size > PAGE_BYTES:
-            yield [(name, _large_state(pipeline, name.key, ttl))]
-            continue
+        if held and held + size > PAGE_BYTES:
+            yield _documents(pipeline, some)
+            some, held = [], 0
         some.append((name, ttl))
         held += size
-        if held >= PAGE_BYTES:
-            yield _small_states(pipeline, some)
-            some, held = [], 0
     if some:
-        yield _small_states(pipeline, some)
+        yield _documents(pipeline, some)
 
 
-def _small_states(
+def _documents(
     pipeline: Pipeline, some: list[tuple[_StateKey, int]]
 ) -> list[tuple[_StateKey, Document]]:
     values = pipeline.execute((b"GET", name.key) for name, _ in some)
@@ -352,15 +263,6 @@ def _small_states(
         for (name, ttl), data in zip(some, values, strict=True)
         if data is not None
     ]
-
-
-def _large_state(pipeline: Pipeline, key: bytes, ttl: int) -> Document:
-    _, size = pipeline.execute([(b"WATCH", key), (b"STRLEN", key)])
-    document = Document(key_name(key), _value(pipeline, key, size), seconds(ttl))
-    # An empty transaction fails if another program touched the watched key.
-    if not pipeline.commit([]):
-        raise DocumentChanged(document.name)
-    return document
 
 
 def key_name(key: bytes) -> str:
