@@ -41,8 +41,19 @@ from memctl.ops.retry import leaving_damaged
 from memctl.registry import title_of
 from memctl.reports import statistics as rows
 from memctl.reports.history import RunRow
-from memctl.reports.report import named
-from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
+from memctl.reports.report import OfMemory, named
+from memctl.reports.statistics import (
+    Bin,
+    Day,
+    Facts,
+    FoundRow,
+    LargeMessage,
+    MemoryTokens,
+    OwnerRow,
+    Sent,
+    ToolRow,
+    UserRow,
+)
 from memctl.selection import Selection
 from memctl.store import Store
 
@@ -56,54 +67,6 @@ _EARLIEST = date(2000, 1, 1)
 """The first day in a report: an earlier time is that of a wrong clock."""
 _NAMES = 10_000
 """The largest number of names of tools, of keys of metadata, and of calls to remember."""
-
-
-class MemoryRow(Struct, frozen=True):
-    """A memory in a list of a report: ``tokens`` is the size of its context, ``last`` the time of
-    its last message, None without a time.  ``ttl`` is the time to expiry in seconds."""
-
-    key: MemoryKey
-    messages: int
-    tokens: int
-    last: str | None = None
-    ttl: float | None = None
-
-
-class MessageRow(Struct, frozen=True):
-    """A message in a list of a report."""
-
-    key: MemoryKey
-    id: str
-    role: str
-    bytes: int
-
-
-class FindingRow(Struct, frozen=True):
-    """The findings of one code: affected messages or other data, and affected memories.
-
-    ``remedy`` is as in ``Finding``: what the user can do, if the text of the code does not fit.
-    """
-
-    code: str
-    count: int
-    memories: int
-    remedy: str = ""
-
-
-class FactStatistics(Struct):
-    """The statistics that only stores of facts have.
-
-    ``owners`` has the ``top`` scopes with the most facts; the ``session`` of a key is the name of
-    the agent or run.  ``lengths`` is a histogram of the numbers of characters.  ``metadata`` counts
-    facts by the ``top`` most frequent keys of their metadata.  ``expiring`` is the number of facts
-    with an expiration date, ``expired`` the number of facts whose date has passed.
-    """
-
-    owners: list[tuple[MemoryKey, int]] = field(default_factory=list)
-    lengths: list[Bin] = field(default_factory=list)
-    metadata: dict[str, int] = field(default_factory=dict)
-    expiring: int = 0
-    expired: int = 0
 
 
 class Statistics(Struct):
@@ -148,10 +111,10 @@ class Statistics(Struct):
     """The tokens of a context that 95 % of the memories do not exceed."""
     over_limit: int | None = None
     """The number of memories whose context exceeds the limit; None without a limit."""
-    largest_contexts: list[MemoryRow] = field(default_factory=list)
+    largest_contexts: list[MemoryTokens] = field(default_factory=list)
     size_bins: list[Bin] = field(default_factory=list)
     """The messages by their sizes in bytes."""
-    largest_messages: list[MessageRow] = field(default_factory=list)
+    largest_messages: list[LargeMessage] = field(default_factory=list)
     user_rows: list[UserRow] = field(default_factory=list)
     """The users with the most messages, at most 200; a user without a name has the name ''."""
     other_users: UserRow | None = None
@@ -162,15 +125,15 @@ class Statistics(Struct):
     unread: dict[str, int] = field(default_factory=dict)
     ages: list[int] = field(default_factory=list)
     """The numbers of messages by age: up to 7, 30, 90, 365 days, and older."""
-    idle: list[MemoryRow] = field(default_factory=list)
+    idle: list[MemoryTokens] = field(default_factory=list)
     """The memories that are longest without a message."""
-    expiring: list[MemoryRow] = field(default_factory=list)
+    expiring: list[MemoryTokens] = field(default_factory=list)
     """The memories that expire first."""
     hours: list[list[int]] = field(default_factory=list)
     """For each weekday from Monday, the numbers of messages in its 24 hours, in local time."""
-    findings: list[FindingRow] | None = None
+    findings: list[FoundRow] | None = None
     """None if messages were selected, or if no findings are wanted."""
-    facts: FactStatistics | None = None
+    facts: Facts | None = None
     """None for messages.  For facts, ``hours``, ``tools`` and all tokens are empty or 0."""
     damaged: dict[MemoryKey, str] = field(default_factory=dict)
     """The memories that were left out, wholly or in part, each with the reason."""
@@ -243,11 +206,11 @@ class _Counts:
         self.options = options
         about = store.kind, title_of(store.location), store.dialect.noun
         self.found = found = Statistics(*about, summaries=0 if store.features.summaries else None)
-        self.largest_messages: _Top[MessageRow] = _Top(options.top)
-        self._largest_contexts: _Top[MemoryRow] = _Top(options.top)
-        self._idle: _Top[MemoryRow] = _Top(options.top)
-        self._expiring: _Top[MemoryRow] = _Top(options.top)
-        self.owners: _Top[tuple[MemoryKey, int]] = _Top(options.top)
+        self.largest_messages: _Top[LargeMessage] = _Top(options.top)
+        self._largest_contexts: _Top[MemoryTokens] = _Top(options.top)
+        self._idle: _Top[MemoryTokens] = _Top(options.top)
+        self._expiring: _Top[MemoryTokens] = _Top(options.top)
+        self.owners: _Top[OwnerRow] = _Top(options.top)
         self.tools: dict[str, ToolRow] = {}
         self.metadata: Counter[str] = Counter()
         self.lengths = [0] * _SIZES
@@ -260,7 +223,7 @@ class _Counts:
         self._findings: dict[str, _FindingCount] | None = {} if findings else None
         found.ages = [0] * (len(AGES) + 1)
         if store.dialect.facts:
-            found.facts = FactStatistics()
+            found.facts = Facts([], [], {}, 0, 0)
         else:
             found.hours = [[0] * 24 for _ in range(7)]
 
@@ -282,7 +245,8 @@ class _Counts:
         found.bytes += size
         self._sizes[size.bit_length()] += 1
         if self.largest_messages.admits(size):
-            self.largest_messages.add(size, MessageRow(key, entry.id, role or "", size))
+            large = LargeMessage(**named(key), id=entry.id, role=role or "", bytes=size)
+            self.largest_messages.add(size, large)
         if role is not None:
             found.roles[role] = found.roles.get(role, 0) + 1
         for mark in entry.marks:
@@ -332,7 +296,9 @@ class _Counts:
         user.tokens += tokens
         user.first = _earlier(user.first, one.first)
         user.last = _later(user.last, one.last)
-        row = MemoryRow(key, one.messages, tokens, one.last, memory.ttl)
+        row = MemoryTokens(
+            **named(key), messages=one.messages, tokens=tokens, last=one.last, ttl=memory.ttl
+        )
         if found.facts is None:
             self._contexts.append(tokens)
             self._largest_contexts.add(tokens, row)
@@ -420,9 +386,11 @@ class _Counts:
             for at, (low, high) in enumerate(zip(_CONTEXTS, (*_CONTEXTS[1:], None), strict=True))
         ]
 
-    def _finding_row(self, code: str, found: _FindingCount) -> FindingRow:
+    def _finding_row(self, code: str, found: _FindingCount) -> FoundRow:
         remedy = fitting(Finding(code, None), self.store).remedy
-        return FindingRow(code, found.count, found.memories, remedy)
+        kind = KINDS[code]
+        about = code, kind.severity.value, found.count, found.memories
+        return FoundRow(*about, kind.what, kind.meaning, remedy or kind.remedy)
 
 
 _SIZES = 65
@@ -606,7 +574,7 @@ class _FactCounts(_MemoryCounts):
     def __init__(
         self,
         whole: _Counts,
-        facts: FactStatistics,
+        facts: Facts,
         memory: Memory,
         examining: MemoryExaminer | FactExaminer | None,
     ) -> None:
@@ -643,11 +611,12 @@ class _FactCounts(_MemoryCounts):
     def end(self) -> None:
         """Count the scope after its last fact."""
         key = self.memory.key
-        self.whole.owners.add(self.messages, (key, self.messages))
+        self.whole.owners.add(self.messages, OwnerRow(**named(key), facts=self.messages))
         self.whole.end(self, 0)
 
 
 T = TypeVar("T")
+R = TypeVar("R", bound=OfMemory)
 
 
 class _Top(Generic[T]):
@@ -730,14 +699,13 @@ def pseudonymous(found: Statistics) -> Statistics:
     def renamed(key: MemoryKey) -> MemoryKey:
         return MemoryKey(user(key.user), session(key.session), part(key.part))
 
+    def memories(rows: list[R]) -> list[R]:
+        return [replace(row, **named(renamed(row.key))) for row in rows]
+
     users = [replace(row, user=user(row.user)) for row in found.user_rows]
-
-    def memories(rows: list[MemoryRow]) -> list[MemoryRow]:
-        return [replace(row, key=renamed(row.key)) for row in rows]
-
     facts = found.facts
     if facts is not None:
-        facts = replace(facts, owners=[(renamed(key), number) for key, number in facts.owners])
+        facts = replace(facts, owners=memories(facts.owners))
     return replace(
         found,
         user_rows=users,
@@ -745,11 +713,14 @@ def pseudonymous(found: Statistics) -> Statistics:
         idle=memories(found.idle),
         expiring=memories(found.expiring),
         largest_messages=[
-            replace(row, key=renamed(row.key), id=message(row.id)) for row in found.largest_messages
+            replace(row, id=message(row.id)) for row in memories(found.largest_messages)
         ],
         facts=facts,
         damaged={renamed(key): "its data cannot be read" for key in found.damaged},
     )
+
+
+_TOTALS = {*rows.StoreTotals.__struct_fields__} - {"without_time"}
 
 
 def report_of(
@@ -782,60 +753,27 @@ def report_of(
         selection=selection,
         pseudonyms=pseudonyms,
         totals=rows.StoreTotals(
-            users=has.users,
-            without_user=has.without_user,
-            memories=has.memories,
-            messages=has.messages,
-            bytes=has.bytes,
-            marks=has.marks,
-            roles=has.roles,
-            unread=has.unread,
-            first=has.first,
-            last=has.last,
-            summaries=has.summaries,
-            without_time=has.untimed,
-            odd_times=has.odd_times,
+            **{name: getattr(has, name) for name in _TOTALS}, without_time=has.untimed
         ),
         days=has.days,
-        sizes=rows.MessageSizes(
-            has.size_bins,
-            [
-                rows.LargeMessage(**named(row.key), id=row.id, role=row.role, bytes=row.bytes)
-                for row in has.largest_messages
-            ],
-        ),
+        sizes=rows.MessageSizes(has.size_bins, has.largest_messages),
         by_user=has.user_rows,
         other_users=None if has.other_users is None else rows.Users(*astuple(has.other_users)[1:]),
         ages=[rows.AgeRow(*one) for one in zip((*AGES, None), has.ages, strict=True)],
-        idle=[_memory(row) for row in has.idle],
-        expiring=[_memory(row) for row in has.expiring],
+        idle=has.idle,
+        expiring=has.expiring,
         damaged=[rows.DamagedRow(**named(key), message=why) for key, why in has.damaged.items()],
         runs=runs,
-        findings=UNSET if has.findings is None else [_finding(row) for row in has.findings],
+        findings=UNSET if has.findings is None else has.findings,
     )
-    if (facts := has.facts) is not None:
-        owners = [rows.OwnerRow(**named(key), facts=number) for key, number in facts.owners]
-        report.facts = rows.Facts(
-            owners, facts.lengths, facts.metadata, facts.expiring, facts.expired
-        )
+    if has.facts is not None:
+        report.facts = has.facts
         return report
     cost = UNSET if price is None else has.sent.total * price / 1e6
     report.tokens = rows.Tokens(counted_by, has.tokens_stored, has.sent.total, has.sent, cost)
     report.contexts = rows.Contexts(
         *(has.context_bins, has.median, has.percentile95, context_limit, has.over_limit),
-        [_memory(row) for row in has.largest_contexts],
+        has.largest_contexts,
     )
     report.tools, report.hours = has.tools, has.hours
     return report
-
-
-def _memory(row: MemoryRow) -> rows.MemoryTokens:
-    return rows.MemoryTokens(
-        **named(row.key), messages=row.messages, tokens=row.tokens, last=row.last, ttl=row.ttl
-    )
-
-
-def _finding(row: FindingRow) -> rows.FoundRow:
-    kind = KINDS[row.code]
-    about = row.code, kind.severity.value, row.count, row.memories
-    return rows.FoundRow(*about, kind.what, kind.meaning, row.remedy or kind.remedy)

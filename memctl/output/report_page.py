@@ -20,7 +20,8 @@ from msgspec import UNSET, Struct, field
 
 from memctl.model import MemoryKey
 from memctl.ops.doctor.findings import KINDS, ORDER, Severity
-from memctl.ops.statistics import AGES, MemoryRow, MessageRow, Statistics
+from memctl.ops.statistics import AGES, Statistics
+from memctl.reports.report import OfMemory
 from memctl.reports.statistics import Bin, Day, Since
 from memctl.text.numbers import count, duration, local_time, size
 
@@ -206,7 +207,7 @@ def _of_store(about: About, found: Statistics) -> dict[str, Any]:
     some = [one for one in Severity if numbers[one]]
     heads = ("user", "session", "path") if facts is None else ("user", "run", "agent")
 
-    def names_of(rows: Sequence[MemoryRow | MessageRow]) -> dict[str, str]:
+    def names_of(rows: Sequence[OfMemory]) -> dict[str, str]:
         """Return the heads of the columns that name memories, and the fields of their keys."""
         named = zip(heads, MemoryKey._fields, strict=True)
         return {head: name for head, name in named if any(getattr(row.key, name) for row in rows)}
@@ -239,10 +240,7 @@ def _of_store(about: About, found: Statistics) -> dict[str, Any]:
         ],
         "sent_parts": [(css, n, f"{_SENT[css]}: {count(n, 'token')}") for css, n in sent.items()],
         "tools": sorted(found.tools, key=lambda row: (-row.tokens, row.name)),
-        "owners": [
-            MemoryRow(key, number, 0)
-            for key, number in sorted(facts.owners if facts else (), key=lambda one: -one[1])
-        ],
+        "owners": facts.owners if facts else (),
         "ages": [
             {
                 "place": place,

@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from memctl.model import MemoryKey
-from memctl.ops.statistics import (
-    FactStatistics,
-    FindingRow,
-    MemoryRow,
-    MessageRow,
-    Statistics,
-)
+from memctl.ops.doctor.findings import KINDS
+from memctl.ops.statistics import Statistics
 from memctl.output.report_page import About, write
-from memctl.reports.statistics import Bin, Day, Sent, ToolRow, UserRow
+from memctl.reports.report import named
+from memctl.reports.statistics import (
+    Bin,
+    Day,
+    Facts,
+    FoundRow,
+    LargeMessage,
+    MemoryTokens,
+    OwnerRow,
+    Sent,
+    ToolRow,
+    UserRow,
+)
 
 NOW = datetime(2026, 11, 24, 18, 0, tzinfo=timezone(timedelta(hours=1), "CET"))
 NAMES = ["ada", "bob", "chen.wei", "jürgen", "ליאור", "ada@a-company-with-a-long-name.example.com"]
@@ -86,6 +93,20 @@ def text(statistics: Statistics, runs: Sequence[dict[str, Any]] = (RUN,), **more
     return file.getvalue()
 
 
+def memory(
+    key: MemoryKey, messages: int, tokens: int, last: str | None = None, ttl: float | None = None
+) -> MemoryTokens:
+    """A row about a memory."""
+    return MemoryTokens(**named(key), messages=messages, tokens=tokens, last=last, ttl=ttl)
+
+
+def finding(code: str, count: int, memories: int, remedy: str = "") -> FoundRow:
+    """A row about the findings of one code."""
+    kind = KINDS[code]
+    about = code, kind.severity.value, count, memories
+    return FoundRow(*about, kind.what, kind.meaning, remedy or kind.remedy)
+
+
 def days(number: int, last: date = NOW.date()) -> Iterator[Day]:
     """Yield days up to the last, with more messages on each, and fewer at weekends."""
     for place in range(number):
@@ -110,11 +131,11 @@ def messages(number: int = 31, users: int = 20, names: Sequence[str] = NAMES) ->
     found.context_bins += [Bin(4000, 8000, 2), Bin(8000, 16000, 0), Bin(16000, None, 0)]
     found.median, found.percentile95, found.over_limit = 900, 3900, 1
     found.largest_contexts = [
-        MemoryRow(one, 40 - place, 6100 - 500 * place) for place, one in enumerate(key)
+        memory(one, 40 - place, 6100 - 500 * place) for place, one in enumerate(key)
     ]
     found.size_bins = [Bin(0, 64, 0), Bin(64, 128, 40), Bin(128, 256, 1500), Bin(256, None, 4)]
     found.largest_messages = [
-        MessageRow(one, f"{next(turn)}-{place}", next(turn), 9000 - place)
+        LargeMessage(**named(one), id=f"{next(turn)}-{place}", role=next(turn), bytes=9000 - place)
         for place, one in enumerate(key)
     ]
     first, last = found.first, found.last
@@ -128,16 +149,16 @@ def messages(number: int = 31, users: int = 20, names: Sequence[str] = NAMES) ->
     found.marks |= dict.fromkeys(names, 4) if names is not NAMES else {}
     found.roles = {"user": 700, "assistant": 1000, "system": 100, next(turn): 1}
     found.ages = [700, 1000, 90, 0, 6]
-    found.idle = [MemoryRow(one, 12, 900, "2026-10-26T10:11:12") for one in key]
-    found.expiring = [MemoryRow(one, 12, 900, None, 3600.0 * n) for n, one in enumerate(key[:3])]
+    found.idle = [memory(one, 12, 900, "2026-10-26T10:11:12") for one in key]
+    found.expiring = [memory(one, 12, 900, None, 3600.0 * n) for n, one in enumerate(key[:3])]
     found.hours = [
         [hour * (24 - hour) * (1 if day < 5 else 0) for hour in range(24)] for day in range(7)
     ]
     found.findings = [
-        FindingRow("no-session-index", 1, 0),
-        FindingRow("leftover-hint", 12, 4),
-        FindingRow("tool-call-without-result", 3, 2),
-        FindingRow("tool-result-apart", 1, 1, f"delete them: {next(turn)}"),
+        finding("no-session-index", 1, 0),
+        finding("leftover-hint", 12, 4),
+        finding("tool-call-without-result", 3, 2),
+        finding("tool-result-apart", 1, 1, f"delete them: {next(turn)}"),
     ]
     return found
 
@@ -153,12 +174,15 @@ def facts(names: Sequence[str] = NAMES) -> Statistics:
         Day(day.day, 0, 0, day.user + day.assistant + day.other, day.bytes) for day in made.days
     ]
     turn = cycle(names)
-    found.facts = FactStatistics(
-        [(MemoryKey(next(turn), "", next(turn)), 400 - number) for number in range(8)],
+    found.facts = Facts(
+        [
+            OwnerRow(**named(MemoryKey(next(turn), "", next(turn))), facts=400 - number)
+            for number in range(8)
+        ],
         [Bin(0, 32, 20), Bin(32, 64, 900), Bin(64, 128, 12), Bin(128, None, 1)],
         {f"{next(turn)}{number}": 90 - number for number in range(10)},
         44,
         7,
     )
-    found.findings = [FindingRow("duplicate-fact", 12, 3), FindingRow("fact-without-vector", 5, 1)]
+    found.findings = [finding("duplicate-fact", 12, 3), finding("fact-without-vector", 5, 1)]
     return found
