@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -30,11 +30,18 @@ class ItemSpool(Generic[T]):
     Several iterations may run at once, also while items are added.  Each iteration yields the items
     present at its start.
 
+    ``refusals`` turns the errors of the operating system into those of memctl.
+
     Raises:
         Unavailable: the disk has no room for the file.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        refusals: Callable[[], AbstractContextManager[None]] = _refusals,
+    ) -> None:
+        self._refusals = refusals
         self._file = tempfile.TemporaryFile(dir=folder or scratch())  # noqa: SIM115 - closed by close()
         self._starts: list[int] = []
         self._end = 0
@@ -44,12 +51,20 @@ class ItemSpool(Generic[T]):
 
     def add(self, item: T) -> None:
         """Append an item to the list."""
-        with _refusals():
+        with self._refusals():
             self._file.seek(self._end)
             pickle.dump(item, self._file)
             self._file.flush()
         self._starts.append(self._end)
         self._end = self._file.tell()
+
+    def cut(self, length: int) -> None:
+        """Remove all items but the first ``length``."""
+        if length < len(self._starts):
+            self._end = self._starts[length]
+            del self._starts[length:]
+            with self._refusals():
+                self._file.truncate(self._end)
 
     def __getitem__(self, index: int) -> T:
         self._file.seek(self._starts[index])

@@ -92,8 +92,7 @@ def test_compress_spool_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
                 spool.keep(case("7"))
             else:
                 spool.drop()
-            spool._lines.flush()
-            sizes.append(os.fstat(spool._lines.fileno()).st_size)
+            sizes.append(os.fstat(spool._pieces._file.fileno()).st_size)
         assert sizes[:7] == [0] * 7
         assert len(set(sizes[7:])) == 1, "the file is as long as what is kept"
         [kept] = taken(spool)
@@ -150,9 +149,10 @@ def test_compress_spool_two_readers_take_turns(tmp_path: Path) -> None:
 
 def test_compress_spool_disk_that_is_full(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        os.close(spool._lines.fileno())
+        file = spool._pieces._file
+        os.close(file.fileno())
         full = os.open("/dev/full", os.O_RDWR)
-        os.dup2(full, spool._lines.fileno())
+        os.dup2(full, file.fileno())
         whole = PlannedMessage(MessageStatus.SELECTED, "m", (), 0, 0, None, os.urandom(1_000_000))
         with pytest.raises(Unavailable, match=os.strerror(errno.ENOSPC)):
             spool.add(whole)
