@@ -72,6 +72,8 @@ class Summarizer(Model):
     """The tokens of one request: excerpt, prompt and reply together."""
     overhead: int
     """The tokens of the window for the prompt and the reply."""
+    max_retries: int = 0
+    """The maximum number of retries of a request."""
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text, exact or estimated; see ``counted_by``."""

@@ -50,6 +50,7 @@ class Command(Summarizer):
         self._counter = TokenCounter(path_of(table.tokenizer))
         self.window = table.context_window
         self.concurrency = table.concurrency or Summarizer.concurrency
+        self.max_retries = table.max_retries
         self.prices = Prices.configured(table.input_price, table.output_price)
         self.overhead = self.count(self._input(Excerpt([], earlier=" "))[0]) + REPLY
         if self.window <= self.overhead:

@@ -45,6 +45,7 @@ class OpenAI(Summarizer):
         self._format = FormatNegotiator(table.structured)
         self.window = table.context_window
         self.concurrency = table.concurrency or Summarizer.concurrency
+        self.max_retries = table.max_retries
         self.prices = Prices.configured(table.input_price, table.output_price)
         self._reply = table.max_tokens or min(MAX_REPLY_TOKENS, self.window // 4)
         empty = prompts.build_prompt(Excerpt([], earlier=" "), prompt)

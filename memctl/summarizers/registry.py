@@ -25,8 +25,7 @@ def make_summarizer(
     """
     from memctl.inference.tables import SUMMARIZERS, Requests  # slow to load
 
-    table = settings.read(*SUMMARIZERS)
-    if not isinstance(table, Requests):
+    if not isinstance(settings.read(*SUMMARIZERS), Requests):
         if prompt is not None:
             raise UsageError(
                 "--prompt-file cannot be used with the extractive summarizer",
@@ -35,12 +34,10 @@ def make_summarizer(
         from memctl.summarizers.extractive import Extractive
 
         return Extractive(settings.name)
-    from memctl.summarizers.retrying import RetryingSummarizer
-
     if settings.kind == "command":
         from memctl.summarizers.command import Command
 
-        return RetryingSummarizer(Command(settings, prompt), table.max_retries)
+        return Command(settings, prompt)
     try:
         from memctl.summarizers.openai import OpenAI
     except ModuleNotFoundError as error:
@@ -50,4 +47,4 @@ def make_summarizer(
             f"summarizers of kind openai need {error.name}, which is not installed",
             install_command("openai"),
         ) from error
-    return RetryingSummarizer(OpenAI(settings, secret, prompt), table.max_retries)
+    return OpenAI(settings, secret, prompt)

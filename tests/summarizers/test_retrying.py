@@ -10,9 +10,9 @@ import pytest
 
 from memctl.errors import Unavailable
 from memctl.inference.errors import ModelError, TooLong, Unauthorised, Unreachable
+from memctl.inference.retrying import RequestRetries
 from memctl.inference.settings import Usage
 from memctl.summarizer import Answer, Excerpt, Summarizer
-from memctl.summarizers.retrying import RetryingSummarizer
 
 PAID = Usage(100, 10, exact=True)
 DONE = Answer("done", PAID)
@@ -41,14 +41,26 @@ def failed(code: str = "server-error", after: float | None = None) -> ModelError
     return ModelError(code, f"it is {code}", retry=True, after=after, usage=PAID)
 
 
-def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, RetryingSummarizer]:
+class Asked:
+    """Requests to a summarizer, with retries."""
+
+    def __init__(self, inner: Summarizer, retries: int) -> None:
+        self.retries = RequestRetries(retries, first_pause=0.001)
+        self._inner = inner
+
+    async def __call__(self) -> Answer:
+        answer, spent, _ = await self.retries.run(lambda: self._inner.summarize(Excerpt([])))
+        return Answer(answer.summary, spent.plus(answer.usage))
+
+
+def patient(*errors: Exception, retries: int = 4) -> tuple[Scripted, Asked]:
     inner = Scripted(errors)
-    return inner, RetryingSummarizer(inner, retries, first_pause=0.001)
+    return inner, Asked(inner, retries)
 
 
 async def test_retries_go_on_until_an_answer_and_add_usage() -> None:
     inner, asked = patient(*[failed() for _ in range(4)])
-    answer = await asked.summarize(Excerpt([]))
+    answer = await asked()
     assert inner.calls == 5
     assert answer.usage == Usage(500, 50, exact=True)
 
@@ -56,7 +68,7 @@ async def test_retries_go_on_until_an_answer_and_add_usage() -> None:
 async def test_error_has_the_number_of_attempts() -> None:
     inner, asked = patient(*[failed() for _ in range(9)])
     with pytest.raises(ModelError) as caught:
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert inner.calls == 5
     assert caught.value.message == "it is server-error (given up after 5 attempts)"
     assert caught.value.usage == Usage(500, 50, exact=True)
@@ -66,7 +78,7 @@ async def test_error_has_the_number_of_attempts() -> None:
 async def test_paid_failure_is_retried_twice(code: str) -> None:
     inner, asked = patient(*[failed(code) for _ in range(9)])
     with pytest.raises(ModelError):
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert inner.calls == 3
 
 
@@ -83,14 +95,14 @@ async def test_paid_failure_is_retried_twice(code: str) -> None:
 async def test_permanent_error_is_not_retried(error: Exception) -> None:
     inner, asked = patient(error)
     with pytest.raises(type(error)):
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert inner.calls == 1
 
 
 async def test_max_retries_of_zero_disables_retries() -> None:
     inner, asked = patient(failed(), retries=0)
     with pytest.raises(ModelError) as caught:
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert inner.calls == 1
     assert caught.value.message == "it is server-error"
 
@@ -98,23 +110,23 @@ async def test_max_retries_of_zero_disables_retries() -> None:
 async def test_unreachable_address_is_not_retried() -> None:
     inner, asked = patient(Unreachable("nobody"))
     with pytest.raises(Unreachable):
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert inner.calls == 1
 
 
 async def test_address_that_answered_before_is_retried() -> None:
     inner, asked = patient(failed(), Unreachable("nobody"), Unreachable("nobody"))
-    assert (await asked.summarize(Excerpt([]))).summary == "done"
+    assert (await asked()).summary == "done"
     assert inner.calls == 4
     inner._errors = [Unreachable("nobody") for _ in range(9)]
     with pytest.raises(Unreachable) as caught:
-        await asked.summarize(Excerpt([]))
+        await asked()
     assert caught.value.message == "nobody (given up after 5 attempts)"
 
 
 async def test_pauses_grow() -> None:
     _, asked = patient()
-    pauses = [asked._retries._pause(failures, None) for failures in range(1, 40)]
+    pauses = [asked.retries._pause(failures, None) for failures in range(1, 40)]
     for number, pause in enumerate(pauses):
         longest = min(60.0, 0.001 * 2**number)
         assert 0.75 * longest <= pause <= longest
@@ -123,9 +135,9 @@ async def test_pauses_grow() -> None:
 async def test_every_request_waits_for_retry_after() -> None:
     inner, asked = patient(failed("rate-limited", after=0.3))
     begun = time.monotonic()
-    first = asyncio.create_task(asked.summarize(Excerpt([])))
+    first = asyncio.create_task(asked())
     await asyncio.sleep(0.05)
-    await asked.summarize(Excerpt([]))
+    await asked()
     assert time.monotonic() - begun >= 0.3
     assert (await first).summary == "done"
     assert inner.calls == 3
@@ -134,19 +146,6 @@ async def test_every_request_waits_for_retry_after() -> None:
 async def test_retry_after_of_an_hour_is_not_waited() -> None:
     inner, asked = patient(failed("rate-limited", after=3600))
     with pytest.raises(ModelError) as caught:
-        await asyncio.wait_for(asked.summarize(Excerpt([])), 1)
+        await asyncio.wait_for(asked(), 1)
     assert "3600 s" in caught.value.message
     assert inner.calls == 1
-
-
-async def test_retrying_summarizer_has_the_inner_properties() -> None:
-    _, asked = patient()
-    async with asked as opened:
-        assert (opened.kind, opened.name, opened.window, opened.overhead) == (
-            "scripted",
-            "scripted",
-            1000,
-            10,
-        )
-        assert opened.count("four") == 1
-        assert opened.counted_by == "estimate"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 
 from memctl.errors import UsageError
 from memctl.inference.errors import ModelError, TooLong, Unreachable
+from memctl.inference.retrying import RequestRetries
 from memctl.inference.settings import Usage
 from memctl.inference.summary import Summary
 from memctl.ops.compress.plan import PER_MESSAGE
@@ -32,6 +34,7 @@ class ChunkedSummarizer:
         """
         self._summarizer = summarizer
         self._spend = spend
+        self._retries = RequestRetries(summarizer.max_retries)
         self._room = summarizer.window - summarizer.overhead
         if self._room < LEAST_ROOM:
             raise UsageError(
@@ -127,7 +130,8 @@ class ChunkedSummarizer:
 
     async def _ask(self, excerpt: Excerpt, depth: int = 0) -> Summary | str:
         try:
-            answer = await self._summarizer.summarize(excerpt)
+            request = partial(self._summarizer.summarize, excerpt)
+            answer, spent, failed = await self._retries.run(request)
         except TooLong as error:
             self._spend(error.usage, error.calls)
             halves = _halves(excerpt.turns)
@@ -140,7 +144,7 @@ class ChunkedSummarizer:
             self._spend(error.usage, error.calls)
             raise
         else:
-            self._spend(answer.usage, answer.calls)
+            self._spend(spent.plus(answer.usage), failed + answer.calls)
             return answer.summary
         found = [await self._ask(Excerpt(half), depth + 1) for half in halves]
         turns = list(map(self._cut, _as_turns(found)))
