@@ -699,7 +699,7 @@ async def offload(
     from memctl.ops.offload.slim import Rule
 
     rule, record = rule or Rule(), _record("offload", store.location)
-    offloading = OffloadRun(record, where, rule, Blobs(str(to)), _options(run))
+    offloading = OffloadRun(record, where, rule, Blobs(str(to)), options=_options(run))
     return await _change(store, offloading)
 
 
@@ -721,7 +721,7 @@ async def rehydrate(
     from memctl.ops.offload.run import RehydrateRun
 
     record, blobs = _record("rehydrate", store.location), Blobs(str(source))
-    return await _change(store, RehydrateRun(record, where, blobs.get, _options(run)))
+    return await _change(store, RehydrateRun(record, where, blobs.get, options=_options(run)))
 
 
 async def repair(

@@ -200,8 +200,12 @@ async def _offload(at: Operation, where: Selection, to: str) -> list[str]:
     if not settings.to:
         raise UsageError("no folder is named", 'type one, or configure [offload] with to = "DIR"')
     rule = Rule(settings.larger, settings.keep, settings.url_prefix)
-    about = at.writing.record("offload"), where, rule, Blobs(_path(settings.to))
-    run = OffloadRun(*about, at.options, at.writing.limit, at.writing.limit_name)
+    run = OffloadRun(
+        *(at.writing.record("offload"), where, rule, Blobs(_path(settings.to))),
+        options=at.options,
+        limit=at.writing.limit,
+        limit_name=at.writing.limit_name,
+    )
     return await at.change(
         run,
         lambda: (offloading.plan(run.rewritten), f"offload large contents of {at.about(run)}"),

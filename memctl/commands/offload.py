@@ -109,9 +109,9 @@ def offload(
         where,
         Rule(settings.larger, settings.keep, settings.url_prefix),
         blobs,
-        run_options(run, backup=backup, dry_run=dry_run),
-        deletion_limit(max_delete),
-        f"--max-delete {max_delete}",
+        options=run_options(run, backup=backup, dry_run=dry_run),
+        limit=deletion_limit(max_delete),
+        limit_name=f"--max-delete {max_delete}",
     )
 
     def ask() -> None:

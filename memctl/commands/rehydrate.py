@@ -55,6 +55,6 @@ def rehydrate(
         record(run, "rehydrate", store, location),
         where,
         Blobs(place).get,
-        run_options(run, backup=backup, dry_run=dry_run),
+        options=run_options(run, backup=backup, dry_run=dry_run),
     )
     change(run.output, RewriteOutcome(rewrite, location))

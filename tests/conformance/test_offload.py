@@ -85,7 +85,9 @@ class TestOffload(OnEachDialect):
         before = await texts(place)
         record = describe_run("offload", place.text, place.location)
         blobs, options = Blobs(str(tmp_path / "blobs")), RunOptions(backup=False)
-        offload = OffloadRun(record, Selection(), Rule(LARGER, KEEP, prefix), blobs, options)
+        offload = OffloadRun(
+            record, Selection(), Rule(LARGER, KEEP, prefix), blobs, options=options
+        )
         if not DIALECTS[samples.style().dialect].offloads:
             with pytest.raises(UsageError, match="which memctl does not offload"):
                 await execute(place, keys, offload)
@@ -100,5 +102,5 @@ class TestOffload(OnEachDialect):
             assert [marks for _, marks in slim[key]] == [marks for _, marks in messages]
             changed = [one != other for one, other in zip(slim[key], messages, strict=True)]
             assert sum(changed) == LARGE
-        await execute(place, keys, RehydrateRun(record, Selection(), blobs.get, options))
+        await execute(place, keys, RehydrateRun(record, Selection(), blobs.get, options=options))
         assert await texts(place) == before

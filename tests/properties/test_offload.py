@@ -528,11 +528,11 @@ def check_migrated(
     assume_one_result(way, there)
     told = [None] * len(there)
     blobs = [blob for one in there for blob in slim(way, one.message, rule).blobs]
-    offload = OffloadRun(RECORD, Selection(), rule, Blobs(""), RunOptions())
+    offload = OffloadRun(RECORD, Selection(), rule, Blobs(""), options=RunOptions())
     texts = offload.texts(way, Page(memory, there), told)
     slimmed = with_texts(way, there, texts)
     get = fetch(*blobs)
-    rehydrate = RehydrateRun(RECORD, Selection(), lambda name, _: get(name), RunOptions())
+    rehydrate = RehydrateRun(RECORD, Selection(), lambda name, _: get(name), options=RunOptions())
     assert rehydrate.texts(way, Page(memory, slimmed), told) == [one.message for one in there]
 
     wanted = again(origin, convert(way, origin, memory, there)[1])

@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
@@ -20,9 +20,8 @@ from msgspec import Struct, field
 from memctl.dialects.registry import DIALECTS
 from memctl.dialects.view import Dialect
 from memctl.errors import BadData, Failure, Loss, MemctlError, UsageError
-from memctl.journal import runs
 from memctl.model import Change, Edit, MemoryKey, Page, StoredMessage
-from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.migrated import (
     Described,
@@ -88,23 +87,17 @@ class RewriteReport(Struct):
             known.pop(key, None)
 
 
+@dataclass(eq=False)
 class RewriteRun(ChangeRun, ABC):
     """A run that gives messages another text.
 
     The store gets the old texts, too.  A store in whose framework a text may change under its id
-    compares them, and leaves a memory alone if a text has changed since.
+    compares them, and leaves a memory alone if a text has changed since.  ``limit`` is that of the
+    messages to change.
     """
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-        limit_name: str = "",
-    ) -> None:
-        """``limit`` and ``limit_name`` are as for ``ChangeRun``, of the messages to change."""
-        super().__init__(record, where, options=options, limit=limit, limit_name=limit_name)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.rewritten = RewriteReport()
         self.report.changed = set()
         self.prepare = self.make_ready
@@ -259,23 +252,16 @@ def refuse(store: Store) -> None:
     store.refuse_edits()
 
 
+@dataclass(eq=False)
 class OffloadRun(RewriteRun):
     """A run that moves large contents of messages to blobs."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        rule: Rule,
-        blobs: Blobs,
-        options: RunOptions,
-        limit: tuple[float, bool] | None = None,
-        limit_name: str = "",
-    ) -> None:
-        """``rule`` says what is large; ``limit`` and ``limit_name`` are as for ``RewriteRun``."""
-        super().__init__(record, where, options, limit, limit_name)
-        self.rule = rule
-        self.blobs = blobs
+    rule: Rule
+    """What is large."""
+    blobs: Blobs
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.written = 0
         """The number of blobs that the run has written; blobs that were there do not count."""
 
@@ -332,19 +318,12 @@ class OffloadRun(RewriteRun):
                             self.written += self.blobs.put(blob, edit.memory.key.user)
 
 
+@dataclass(eq=False)
 class RehydrateRun(RewriteRun):
     """A run that puts the contents of blobs back into their messages."""
 
-    def __init__(
-        self,
-        record: runs.Run,
-        where: Selection,
-        fetch: Callable[[str, str], Iterable[bytes]],
-        options: RunOptions,
-    ) -> None:
-        """``fetch`` returns the content of a blob for the user of a message: ``Blobs.get``."""
-        super().__init__(record, where, options)
-        self._fetch = fetch
+    fetch: Callable[[str, str], Iterable[bytes]]
+    """Returns the content of a blob for the user of a message: ``Blobs.get``."""
 
     @property
     def nothing(self) -> str:
@@ -394,7 +373,7 @@ class RehydrateRun(RewriteRun):
         if not may_refer(text):
             return text
         try:
-            text = restored(dialect, text, lambda name: self._fetch(name, key.user))
+            text = restored(dialect, text, lambda name: self.fetch(name, key.user))
             if others := origins(text) - {dialect.name}:
                 raise refused(min(others), dialect)
         except MemctlError as error:

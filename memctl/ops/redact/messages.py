@@ -7,7 +7,7 @@ describes.  An edit renews it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import ClassVar
 
@@ -15,16 +15,14 @@ from msgspec import structs
 
 from memctl.dialects.view import Dialect
 from memctl.errors import UsageError
-from memctl.journal.runs import Run
 from memctl.model import Edit, MemoryKey, Page
-from memctl.ops.change.change import RunOptions
 from memctl.ops.offload.migrated import Described, all_described, for_rewritten
 from memctl.ops.offload.run import RewriteRun
-from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.texts import Rewriter, Rewritten, TextResult
 
 
+@dataclass(eq=False)
 class NotedMessages(RewriteRun):
     """The edit of the messages that notes describe; other messages stay.
 
@@ -34,12 +32,12 @@ class NotedMessages(RewriteRun):
     described_only: ClassVar[bool] = True
     """True if messages that no note describes stay."""
 
-    def __init__(
-        self, record: Run, where: Selection, options: RunOptions, rewriter: Rewriter
-    ) -> None:
-        super().__init__(record, where, structs.replace(options, backup=False, must_exist=False))
+    rewriter: Rewriter
+
+    def __post_init__(self) -> None:
+        self.options = structs.replace(self.options, backup=False, must_exist=False)
+        super().__post_init__()
         self.results: dict[MemoryKey, list[TextResult]] = {}
-        self._rewriter = rewriter
 
     def outcome(self) -> Iterator[TextResult]:
         """Yield what became of each message with a value, after the run."""
@@ -53,7 +51,7 @@ class NotedMessages(RewriteRun):
         if first:  # it may be planned again
             self.results.pop(key, None)
         old = [one.message for one in page.messages]
-        found = {at: self._rewriter.rewrite(old[at]) for at in self._rewriter.suspects(old)}
+        found = {at: self.rewriter.rewrite(old[at]) for at in self.rewriter.suspects(old)}
         new = [found[at].text if at in found else text for at, text in enumerate(old)]
         edited = set() if self.described_only else set(found)
         texts = [new[at] if at in edited else text for at, text in enumerate(old)]
@@ -103,9 +101,9 @@ class SelectedMessages(NotedMessages):
         return structs.replace(edit, memory=memory, summary=summary), stays
 
     def _rewritten(self, text: bytes, key: MemoryKey, part: str) -> bytes:
-        if not self._rewriter.is_suspect(text):
+        if not self.rewriter.is_suspect(text):
             return text
-        found = self._rewriter.rewrite(text)
+        found = self.rewriter.rewrite(text)
         self._note(key, part, found)
         return found.text
 

@@ -242,7 +242,7 @@ class StoreRedaction:
             return
         if await store.unrestorable(self.where):
             return
-        run = NotedMessages(self.record, self.where, self._options, self._redactor)
+        run = NotedMessages(self.record, self.where, self._redactor, options=self._options)
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed
@@ -377,7 +377,7 @@ class SelectedRedaction(StoreRedaction):
                 "leave out --user and --session",
             )
         options = replace(self._options, dry_run=not writes)
-        run = SelectedMessages(self.record, self.where, options, self._redactor)
+        run = SelectedMessages(self.record, self.where, self._redactor, options=options)
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed

@@ -45,9 +45,9 @@ class OffloadAction(InPlaceAction):
             policy.where,
             Rule(policy.larger, policy.keep, policy.url_prefix),
             Blobs(policy.blobs),
-            self.options(dry_run=dry_run),
-            policy.limit,
-            f"max_delete {policy.limit_text}",
+            options=self.options(dry_run=dry_run),
+            limit=policy.limit,
+            limit_name=f"max_delete {policy.limit_text}",
         )
         planner = run.planner
 
