@@ -172,7 +172,7 @@ class _Search:
 async def _redacted(run: Run, redactor: Redactor, location: Location) -> Traces:
     """Return the values that were redacted, as they are in a store and in the undo runs on it."""
     record = describe_run("verify", location.label, location)
-    redaction = StoreRedaction(redactor, location, record, run_options(run, dry_run=True))
+    redaction = StoreRedaction(location, record, run_options(run, dry_run=True), redactor)
     await redaction.attempt(OpenMode.READ, partial(redaction.scan, blobs=None))
     if redaction.error is not None:
         raise redaction.error

@@ -6,9 +6,9 @@ An erase writes no journal: erased data cannot be restored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
 from msgspec import UNSET, Struct, field
@@ -27,7 +27,6 @@ from memctl.ops.holds import all_held, nothing_but_held
 from memctl.ops.lock import lock
 from memctl.ops.lost_answer import ask_again
 from memctl.ops.names import list_names, refuse_absent
-from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers, referred
 from memctl.ops.receipt import Digests, ErasedStore, Receipt, State
@@ -36,7 +35,7 @@ from memctl.ops.report import DOCTOR
 from memctl.ops.retry import leaving_damaged
 from memctl.ops.same_store import runs_at
 from memctl.ops.side_effects import refuse_side_effects
-from memctl.registry import make_store
+from memctl.ops.store_task import StoreTask
 from memctl.reports import erase as reports
 from memctl.selection import Selection
 from memctl.store import Deletion, OpenMode, Store
@@ -72,73 +71,37 @@ class EraseReport(Struct):
         return held and not (self.nothing or self.found or self.runs.found)
 
 
-class EraseRun:
-    """The erase of a user or session from one store, and from the undo runs on the store."""
+@dataclass(eq=False)
+class EraseRun(StoreTask):
+    """The erase of a user or session from one store, and from the undo runs on the store.
 
-    def __init__(
-        self,
-        subject: Subject,
-        place: Location | Store,
-        record: Run,
-        options: RunOptions,
-        *,
-        notes_blobs: bool,
-    ) -> None:
-        """``place`` is the location of the store, or the open store, which stays open.
+    ``begun`` is False again if the store refused it all.
+    """
 
-        ``record`` names the store, for the receipt.  With ``notes_blobs``, the plan notes in
-        ``blobs`` which offloaded contents the erased messages refer to.
-        """
-        self.subject = subject
-        self.location = place.location if isinstance(place, Store) else place
-        self.record = record
-        self.entry = ErasedStore(self.location.label, record.argument, place.kind)
+    subject: Subject
+    _: KW_ONLY
+    notes_blobs: bool
+    """True if ``blobs`` is wanted."""
+
+    def __post_init__(self) -> None:
+        self.entry = ErasedStore(self.location.label, self.record.argument, self.place.kind)
         """The part of the receipt for the store."""
-        self.error: MemctlError | None = None
-        """The error that stopped the erase."""
-        self._place = place
         self.report = EraseReport()
-        self.begun = False
-        """True as soon as data may have been erased; False again if the store refused it all."""
         self.blobs: set[str] = set()
         """The names of the offloaded contents to which the erased messages may refer."""
-        self._notes_blobs = notes_blobs
-        self._options = options
-        self._observer = options.observer
         self._in_force = Holds()
         """The holds on the store, as read last."""
         self._held: dict[MemoryKey, Failure] = {}
         """The memories of the subject that are held, with the reasons."""
-        self._where = subject.where
+        self._where = self.subject.where
         """The selection of the memories that are not held."""
 
-    def opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
-        """Return a context manager that opens the store, unless it is open already."""
-        place = self._place
-        if isinstance(place, Store):
-            return nullcontext(place)
-        return opened(make_store(place, mode), self._observer)
-
-    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
-        """Open the store and do the work on it; keep an error in ``error`` instead of raising it.
-
-        Do nothing if ``error`` is already set.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        if self.error is not None:
-            return
-        try:
-            async with self.opened(mode) as store:
-                await work(store)
-        except Interrupted:
-            raise
-        except MemctlError as error:
-            self.error = error
-            self.entry.failures.append(error.code)
-            if not self.begun:
-                self.entry.state = State.FAILED
+    def fail(self, error: MemctlError) -> None:
+        """Note the error in the receipt, too."""
+        super().fail(error)
+        self.entry.failures.append(error.code)
+        if not self.begun:
+            self.entry.state = State.FAILED
 
     @property
     def only_held(self) -> bool:
@@ -171,14 +134,14 @@ class EraseRun:
         self.entry.kind = store.kind
         self.entry.not_reached = not_reached(store.location)
         await store.check_integrity(self.subject.where, complete=True)
-        with self._observer.progress("looking"):
+        with self.options.observer.progress("looking"):
             names = await list_names(store, self.subject.where)
             found = dict.fromkeys([key._replace(part="") for key in names], 0)
             self._held = {}
             found = self._leave_held(store, found)
             if found:
                 found |= await leaving_damaged(partial(self._counts, store, digests))
-            if found and self._notes_blobs:
+            if found and self.notes_blobs:
                 self.blobs |= await referred(store, self._where)
         if found:
             await refuse_side_effects(store, self._where, Deletion.MEMORIES)
@@ -196,7 +159,7 @@ class EraseRun:
         Return the others.  ``_where`` then selects the sessions of these alone, so that the store
         keeps the name of the user and what else a held session needs.
         """
-        self._in_force = holds = self._options.holds.read(store)
+        self._in_force = holds = self.options.holds.read(store)
         self._held |= {key: held for key in sorted(found) if (held := holds.failure(key))}
         self._where = self.subject.where
         rest = {key: number for key, number in found.items() if key not in self._held}
@@ -244,7 +207,7 @@ class EraseRun:
         self.begun = True
         report.runs = ErasedRuns()
         try:
-            with self._observer.progress("erasing"):
+            with self.options.observer.progress("erasing"):
                 left = await self._erase(store)
                 failed = {key for key, _ in report.failures}
                 came = Failure("changed", "it exists again: another program writes to it")
@@ -304,7 +267,7 @@ class EraseRun:
             self.report.erased[key] = self.report.found[key]
         if left:
             raise error
-        self._observer.warn(f"{error.message}; the change is stored")
+        self.options.observer.warn(f"{error.message}; the change is stored")
 
     def _settle(self) -> None:
         """Put the results so far into ``entry``."""
@@ -319,7 +282,7 @@ class EraseRun:
 
     async def _erase_runs(self, store: Store, *, dry_run: bool = False) -> ErasedRuns:
         eraser = RunEraser(Runs(), partial(self._concerns, store.kind))
-        runs = runs_at(store.location, self._options.locate)
+        runs = runs_at(store.location, self.options.locate)
         return await eraser.erase(runs, dry_run=dry_run)
 
     def _concerns(self, kind: str, key: MemoryKey) -> bool:
@@ -361,7 +324,7 @@ class Erasure:
         """
         self.subject = subject
         self.targets = [
-            EraseRun(subject, *store, options, notes_blobs=blobs is not None) for store in stores
+            EraseRun(*store, options, subject, notes_blobs=blobs is not None) for store in stores
         ]
         self.dry_run = options.dry_run
         self.nobody = False

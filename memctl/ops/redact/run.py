@@ -8,15 +8,16 @@ whole: the same command does the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from memctl.errors import BadData, Different, Interrupted, Loss, MemctlError, Partial, UsageError
+from memctl.errors import BadData, Different, Loss, MemctlError, Partial, UsageError
 from memctl.holds import LIST
 from memctl.index.folder import remove_of
 from memctl.journal.rewrite import rewrite_run
@@ -27,7 +28,6 @@ from memctl.ops.change.change import RunOptions
 from memctl.ops.data_subject import ALWAYS
 from memctl.ops.lock import lock
 from memctl.ops.names import list_names, refuse_absent
-from memctl.ops.observer import opened
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.prune import Referrers
 from memctl.ops.offload.run import refuse
@@ -38,7 +38,7 @@ from memctl.ops.redact.receipt import Receipt, StoreEntry, beginning
 from memctl.ops.redact.redactor import Finder, Redactor
 from memctl.ops.report import DOCTOR, embedded_row
 from memctl.ops.same_store import runs_at
-from memctl.registry import make_store
+from memctl.ops.store_task import StoreTask
 from memctl.reports import redact as reports
 from memctl.selection import EVERYTHING, Selection
 from memctl.store import OpenMode, Store
@@ -109,50 +109,19 @@ class Found(Struct):
             self.left.append(reports.LeftRow(store, result.place, hit.kind, shown, why))
 
 
-class StoreRedaction:
+@dataclass(eq=False)
+class StoreRedaction(StoreTask):
     """The redaction of one store, and of the undo runs and search indexes of it."""
 
-    where = EVERYTHING
+    redactor: Redactor
+    where: Selection = EVERYTHING
     """The memories to redact."""
 
-    def __init__(
-        self, redactor: Redactor, place: Location | Store, record: Run, options: RunOptions
-    ) -> None:
-        """``place`` is the location of the store, or the open store, which stays open."""
-        self.location = place.location if isinstance(place, Store) else place
-        self.record = record
+    def __post_init__(self) -> None:
         self.found = Found()
-        self.error: MemctlError | None = None
-        """The error that stopped the redaction of the store."""
         self.values: set[Hit] = set()
         """The values that ``scan`` has found."""
-        self.begun = False
-        """True as soon as a text may have changed."""
-        self.entry = StoreEntry(self.location.label, record.argument, self.location.kind)
-        self._place = place
-        self._redactor = redactor
-        self._options = options
-
-    def _opened(self, mode: OpenMode) -> AbstractAsyncContextManager[Store]:
-        if isinstance(self._place, Store):
-            return nullcontext(self._place)
-        return opened(make_store(self._place, mode), self._options.observer)
-
-    async def attempt(self, mode: OpenMode, work: Callable[[Store], Awaitable[None]]) -> None:
-        """Open the store and do the work on it; keep an error in ``error``.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        if self.error is not None:
-            return
-        try:
-            async with self._opened(mode) as store:
-                await work(store)
-        except Interrupted:
-            raise
-        except MemctlError as error:
-            self.error = error
+        self.entry = StoreEntry(self.location.label, self.record.argument, self.location.kind)
 
     async def scan(self, store: Store, blobs: RenewedBlobs | None) -> None:
         """Count the values in the store, its undo runs and its blobs, and change nothing.
@@ -171,13 +140,13 @@ class StoreRedaction:
             )
         if store.mode.writes:
             await self._refuse_held(store)
-        if (vectors := self._redactor.vectors) is not None:
+        if (vectors := self.redactor.vectors) is not None:
             vectors.refuse_model(store)
-        with self._options.observer.progress("searching"):
+        with self.options.observer.progress("searching"):
             await self._search(store, blobs)
 
     async def _search(self, store: Store, blobs: RenewedBlobs | None) -> None:
-        results = self._results(store, self._redactor, self.where, writes=False)
+        results = self._results(store, self.redactor, self.where, writes=False)
         async with aclosing(results):
             async for result in results:
                 self._find(result)
@@ -200,12 +169,12 @@ class StoreRedaction:
         await self._refuse_held(store)
         await in_thread(partial(remove_of, await store.identity()))
         self.found = Found()
-        with self._options.observer.progress("redacting"):
+        with self.options.observer.progress("redacting"):
             await self._take_out(store, receipt, blobs)
         await in_thread(partial(remove_of, await store.identity()))  # a search may have made new
 
     async def _take_out(self, store: Store, receipt: Receipt, blobs: RenewedBlobs | None) -> None:
-        vectors = self._redactor.vectors
+        vectors = self.redactor.vectors
         for result in () if blobs is None else await blobs.renew(store):
             self._note(result, receipt)
         await self._redact_noted(store, receipt)
@@ -213,7 +182,7 @@ class StoreRedaction:
             before, self.found.number_left = self.found.hits, 0
             self.found.left.clear()
             made = vectors is not None and await vectors.make(store)
-            results = self._results(store, self._redactor, self.where, writes=True)
+            results = self._results(store, self.redactor, self.where, writes=True)
             async with aclosing(results):
                 async for result in results:
                     self._note(result, receipt)
@@ -234,7 +203,7 @@ class StoreRedaction:
         Raises:
             MemctlError: as ``ChangeRun.execute``.
         """
-        if not self._redactor.may_have_notes:
+        if not self.redactor.may_have_notes:
             return
         try:
             refuse(store)
@@ -242,7 +211,7 @@ class StoreRedaction:
             return
         if await store.unrestorable(self.where):
             return
-        run = NotedMessages(self.record, self.where, self._redactor, options=self._options)
+        run = NotedMessages(self.record, self.where, self.redactor, options=self.options)
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed
@@ -258,7 +227,7 @@ class StoreRedaction:
         self._add(result)
 
     def _add(self, result: TextResult) -> None:
-        place = self._redactor.without_values(result.place)
+        place = self.redactor.without_values(result.place)
         self.found.add(self.location.label, result._replace(place=place))
 
     async def _refuse_held(self, store: Store) -> None:
@@ -268,7 +237,7 @@ class StoreRedaction:
             Loss: a memory is held.
             BadData: the record of holds is damaged.
         """
-        holds = self._options.holds.read(store)
+        holds = self.options.holds.read(store)
         if holds.failure(None) is None:
             return
         for key in await list_names(store, self.where):
@@ -292,7 +261,7 @@ class StoreRedaction:
         runs = Runs()
         if store.dialect.facts:
             rewriter = FactRewriter(rewriter, store.embeds)
-        for run in runs_at(store.location, self._options.locate):
+        for run in runs_at(store.location, self.options.locate):
             rewriting = rewrite_run(runs, run, rewriter, where, writes=writes)
             async with aclosing(rewriting) as results:
                 async for result in results:
@@ -305,6 +274,7 @@ class StoreRedaction:
         self.entry.left = self.found.number_left + (self.error is not None)
 
 
+@dataclass(eq=False)
 class SelectedRedaction(StoreRedaction):
     """The redaction of selected memories of a store, if need be by edits of their messages.
 
@@ -312,16 +282,9 @@ class SelectedRedaction(StoreRedaction):
     and named.
     """
 
-    def __init__(
-        self,
-        redactor: Redactor,
-        place: Location | Store,
-        record: Run,
-        options: RunOptions,
-        where: Selection,
-    ) -> None:
-        super().__init__(redactor, place, record, options)
-        self.where = where.around
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.where = self.where.around
         self.exists = False
         """True if the store has one of the memories."""
 
@@ -335,7 +298,7 @@ class SelectedRedaction(StoreRedaction):
         if store.features.selects_texts:
             await super()._take_out(store, receipt, None)
         else:
-            results = self._results(store, self._redactor, self.where, writes=True)
+            results = self._results(store, self.redactor, self.where, writes=True)
             async with aclosing(results):
                 async for result in results:
                     self._note(result, receipt)
@@ -376,8 +339,8 @@ class SelectedRedaction(StoreRedaction):
                 f"{store.label} has values in {named}, which an edit of messages would not keep",
                 "leave out --user and --session",
             )
-        options = replace(self._options, dry_run=not writes)
-        run = SelectedMessages(self.record, self.where, self._redactor, options=options)
+        options = replace(self.options, dry_run=not writes)
+        run = SelectedMessages(self.record, self.where, self.redactor, options=options)
         with run.recorded():
             await run.execute(store)
         self.begun = self.begun or run.changed
@@ -413,9 +376,9 @@ class Redaction:
         ``referrers`` refers to them.  Of ``where``, the users and sessions count.
         """
         self.targets = [
-            StoreRedaction(redactor, *store, options)
+            StoreRedaction(*store, options, redactor)
             if where == EVERYTHING
-            else SelectedRedaction(redactor, *store, options, where)
+            else SelectedRedaction(*store, options, redactor, where)
             for store in stores
         ]
         self.dry_run = options.dry_run
