@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -74,6 +76,15 @@ def digest(identity: str) -> str:
     return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def read_about(path: Path, name: str) -> Any:
+    """Return what a search index says of itself; None if there is none that can be read."""
+    with suppress(DamagedIndex):
+        if (index := IndexFile.open(path)) is not None:
+            with closing(index):
+                return index.about(name)
+    return None
+
+
 def indexes() -> list[IndexInfo]:
     """Return the search indexes of this user, sorted by the labels of their stores."""
     return sorted(map(_info, _files()), key=lambda info: (info.label, info.path))
@@ -97,12 +108,10 @@ def _info(path: Path) -> IndexInfo:
     label, kind, model, identity, totals = "", "", "", "", (0, 0)
     try:
         if index := IndexFile.open(path):
-            try:
+            with closing(index):
                 label, kind = index.about("label"), index.about("kind")
                 model, totals = index.about("model") or "", index.totals()
                 identity, updated = index.about("identity"), index.about("updated")
-            finally:
-                index.close()
     except DamagedIndex:
         label = ""
     at = datetime.fromtimestamp(updated)
@@ -125,16 +134,7 @@ def sweep() -> None:
         Unavailable: the file of an index cannot be removed.
     """
     for path in _files():
-        try:
-            index = IndexFile.open(path)
-            if index is None:
-                continue
-            try:
-                store = index.about("path")
-            finally:
-                index.close()
-        except DamagedIndex:
-            continue  # the next search of its store creates it again
+        store = read_about(path, "path")  # a damaged one is created again by the next search
         if store and not os.path.lexists(store):
             remove_file(path)
 
@@ -150,14 +150,7 @@ def remove_of(identity: str) -> int:
     """
     removed = 0
     for path in _files():
-        try:
-            index = IndexFile.open(path)
-            other = index is not None and index.about("identity") != digest(identity)
-            if index is not None:
-                index.close()
-        except DamagedIndex:
-            other = False
-        if not other:
+        if read_about(path, "identity") in (None, digest(identity)):
             remove_file(path)
             removed += 1
     return removed

@@ -7,7 +7,7 @@ import os
 import time
 from array import array
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import tzinfo
 from itertools import islice
@@ -113,11 +113,9 @@ async def open_index(
             found.use.seconds = time.monotonic() - began
             yield found
         return
-    try:
+    with closing(found.file):
         found.use.seconds = time.monotonic() - began
         yield found
-    finally:
-        found.file.close()
 
 
 async def has_index(target: Target) -> bool:
@@ -130,13 +128,7 @@ async def has_index(target: Target) -> bool:
     if identity is None:
         async with target.make() as store:
             identity = await store.identity()
-    try:
-        index = IndexFile.open(folder.place_of(target.location, identity))
-    except DamagedIndex:
-        return False
-    if index is not None:
-        index.close()
-    return index is not None
+    return folder.read_about(folder.place_of(target.location, identity), "format") is not None
 
 
 def _current(target: Target) -> OpenIndex | None:
@@ -181,20 +173,19 @@ async def _updated(
     from memctl.ops.index_builder import IndexBuilder  # only an update needs it
 
     if not keep:
-        with temporary_folder() as temporary:
-            index = IndexFile.create(temporary / "index")
-            try:
-                async with target.make() as store:
-                    builder = IndexBuilder(store, index, progress)
-                    await builder.build(_memories(where or Selection()))
-                    await builder.describe(target.location, None)
-                    index.finish()
-                found = _opened(target.location, index)
-                found.use.new = builder.new
-                found.use.warnings += store.warnings
-                yield found
-            finally:
-                index.close()
+        with (
+            temporary_folder() as temporary,
+            closing(IndexFile.create(temporary / "index")) as index,
+        ):
+            async with target.make() as store:
+                builder = IndexBuilder(store, index, progress)
+                await builder.build(_memories(where or Selection()))
+                await builder.describe(target.location, None)
+                index.finish()
+            found = _opened(target.location, index)
+            found.use.new = builder.new
+            found.use.warnings += store.warnings
+            yield found
         return
     parent = folder.make_folder()
     async with target.make() as store:
@@ -207,10 +198,8 @@ async def _updated(
         finally:
             lock.release()
         found.use.warnings += warnings
-    try:
+    with closing(found.file):
         yield found
-    finally:
-        found.file.close()
 
 
 def _memories(where: Selection) -> Selection:
@@ -264,14 +253,11 @@ async def _update(
         remove_file(path)
         folder.sweep()
         with temporary_folder(parent) as temporary:
-            new = IndexFile.create(temporary / path.name)
-            try:
+            with closing(IndexFile.create(temporary / path.name)) as new:
                 builder = IndexBuilder(store, new, progress)
                 await builder.build(Selection())
                 await builder.describe(target.location, stamp)
                 new.finish()
-            finally:
-                new.close()
             os.replace(temporary / path.name, path)
         index = IndexFile.open(path)
         assert index is not None
