@@ -8,7 +8,7 @@ from rich.text import Text
 
 from memctl.location import visible
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeCounts, ChangeReport
-from memctl.output.tables import Column, Grid, append_failures, cell
+from memctl.output.tables import Column, Grid, append_failures, key_columns
 from memctl.text.numbers import count
 from memctl.text.words import natural
 
@@ -85,12 +85,7 @@ def change_plan(report: ChangeReport) -> RenderableType:
     else:
         goes = "change"
     planned, staying = report.planned_by_memory, report.staying
-    columns = [
-        Column("user", [cell(key.user) for key in keys], shrinks=True),
-        Column("session", [cell(key.session) for key in keys], shrinks=True),
-    ]
-    if any(key.part for key in keys):
-        columns.append(Column("path", [cell(key.part) for key in keys], shrinks=True))
+    columns = key_columns(keys)
     columns.append(Column(goes, [Text(f"{planned[key]:,}") for key in keys], right=True))
     if staying:
         kept = [Text(f"{staying[key]:,}" if key in staying else "") for key in keys]

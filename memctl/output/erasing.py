@@ -13,7 +13,7 @@ from memctl.model import MemoryKey
 from memctl.ops.change.apply import SHOWN_MEMORIES
 from memctl.ops.data_subject import ALWAYS
 from memctl.ops.erase import EraseReport
-from memctl.output.tables import Column, Grid, cell
+from memctl.output.tables import Column, Grid, key_columns
 from memctl.text.numbers import count
 from memctl.text.words import natural
 
@@ -77,8 +77,7 @@ def _memories(found: dict[MemoryKey, int], noun: str) -> RenderableType:
     keys = sorted(found, key=natural)[:SHOWN_MEMORIES]
     grid = Grid(
         [
-            Column("user", [cell(key.user) for key in keys], shrinks=True),
-            Column("session", [cell(key.session) for key in keys], shrinks=True),
+            *key_columns(keys),
             Column(f"{noun}s", [Text(f"{found[key]:,}") for key in keys], right=True),
         ]
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 from memctl.location import visible
 from memctl.ops.change.apply import SHOWN_MEMORIES
 from memctl.ops.offload.run import OffloadRun, RewriteReport, RewriteRun, Sizes
-from memctl.output.tables import Column, Grid, append_failures, cell
+from memctl.output.tables import Column, Grid, append_failures, key_columns
 from memctl.text.numbers import count, size
 
 _SHOWN_BLOBS = 20
@@ -61,12 +61,7 @@ def plan(found: RewriteReport) -> RenderableType:
     """Draw the first memories of a plan: messages to change, and their size before and after."""
     keys = list(found.sizes)[:SHOWN_MEMORIES]
     sizes = [found.sizes[key] for key in keys]
-    columns = [
-        Column("user", [cell(key.user) for key in keys], shrinks=True),
-        Column("session", [cell(key.session) for key in keys], shrinks=True),
-    ]
-    if any(key.part for key in keys):
-        columns.append(Column("path", [cell(key.part) for key in keys], shrinks=True))
+    columns = key_columns(keys)
     columns += [
         Column("messages", [Text(f"{one.messages:,}") for one in sizes], right=True),
         Column("before", [Text(size(one.before)) for one in sizes], right=True),

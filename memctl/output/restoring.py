@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from memctl.ops.change.apply import SHOWN_MEMORIES
-from memctl.output.tables import Column, Grid, cell
+from memctl.output.tables import Column, Grid, key_columns
 from memctl.reports.copy import RestoredMemory
 from memctl.text.numbers import count
 
@@ -16,12 +16,7 @@ def plan(memories: list[RestoredMemory]) -> RenderableType:
     if not memories:
         return Text("nothing to restore: the store has all that the archive has")
     rows = memories[:SHOWN_MEMORIES]
-    columns = [
-        Column("user", [cell(row.user) for row in rows], shrinks=True),
-        Column("session", [cell(row.session) for row in rows], shrinks=True),
-    ]
-    if any(row.key.part for row in rows):
-        columns.append(Column("path", [cell(row.key.part) for row in rows], shrinks=True))
+    columns = key_columns([row.key for row in rows])
     columns += [
         Column(
             "comes back",

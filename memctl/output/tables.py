@@ -139,6 +139,15 @@ def _end(text: str, room: int) -> int:
     return place
 
 
+def key_columns(keys: Sequence[MemoryKey]) -> list[Column]:
+    """Return the columns that name memories: user, session and, if one has any, path."""
+    names = ("user", "session", "path") if any(key.part for key in keys) else ("user", "session")
+    return [
+        Column(name, [cell(key[place]) for key in keys], shrinks=True)
+        for place, name in enumerate(names)
+    ]
+
+
 def cell(text: str) -> Text:
     """Return a name as a cell of a table; an empty name shows as ``(empty)``."""
     return Text(visible(text)) if text else Text("(empty)", "dim")
@@ -261,12 +270,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _memories(rows: list[MemoryInfo], found: Catalogue) -> Grid:
     largest = max(info.bytes for info in found.memories) or 1
-    columns = [
-        Column("user", [cell(info.key.user) for info in rows], shrinks=True),
-        Column("session", [cell(info.key.session) for info in rows], shrinks=True),
-    ]
-    if any(info.key.part for info in rows):
-        columns.append(Column("path", [cell(info.key.part) for info in rows], shrinks=True))
+    columns = key_columns([info.key for info in rows])
     for name, told in (
         ("title", [info.title for info in rows]),
         ("project", [info.project for info in rows]),

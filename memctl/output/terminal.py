@@ -65,6 +65,10 @@ _COLOURED: dict[Color, dict[str, Any]] = {
 """The settings of Rich for each choice."""
 
 
+_PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+"""The options of consoles that draw texts as they are."""
+
+
 class LogFormat(StrEnum):
     """The format of messages on stderr."""
 
@@ -118,13 +122,7 @@ class Output(Struct):
 
         width = None if sys.stdout.isatty() else WIDE
         return Screen(
-            file=sys.stdout,
-            **_COLOURED[self.color],
-            width=width,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            soft_wrap=False,
+            file=sys.stdout, **_COLOURED[self.color], width=width, **_PLAIN, soft_wrap=False
         )
 
     def row_limit(self, given: int | None) -> int | None:
@@ -139,13 +137,7 @@ class Output(Struct):
         """Draw a table on stderr, before a question to the user."""
         from rich.console import Console  # loaded only to draw
 
-        Console(
-            file=sys.stderr,
-            **_COLOURED[self.color],
-            highlight=False,
-            markup=False,
-            emoji=False,
-        ).print(table)
+        Console(file=sys.stderr, **_COLOURED[self.color], **_PLAIN).print(table)
 
     def warn(self, text: str, event: str = "warning") -> None:
         """Print a warning on stderr, and add it to the report; repeated warnings are left out.
