@@ -19,7 +19,7 @@ from memctl.index.query import field_of
 from memctl.layouts.agents import FLEET
 from memctl.location import Location, visible
 from memctl.ops.names import refuse_absent
-from memctl.ops.search import By, Hit, Neighbour, SearchReport
+from memctl.ops.search import By, Hit, SearchReport
 from memctl.output.pager import paged
 from memctl.output.printout import Printout
 from memctl.output.terminal import Format, Output
@@ -244,10 +244,6 @@ def _row(hit: Hit) -> reports.HitRow:
         score=hit.score,
         snippet=hit.snippet,
         words=hit.has_words,
-        before=[_neighbour(one) for one in hit.before] if around else UNSET,
-        after=[_neighbour(one) for one in hit.after] if around else UNSET,
+        before=list(hit.before) if around else UNSET,
+        after=list(hit.after) if around else UNSET,
     )
-
-
-def _neighbour(one: Neighbour) -> reports.NeighbourRow:
-    return reports.NeighbourRow(one.id, one.position, one.time, one.role, one.name, one.text)

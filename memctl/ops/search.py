@@ -44,6 +44,7 @@ from memctl.ops.index import (
     rebuilt,
 )
 from memctl.ops.report import Progress
+from memctl.reports.search import NeighbourRow
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.text.words import nearest
@@ -72,20 +73,6 @@ class SearchOptions(Struct, frozen=True):
     keep: bool = True
 
 
-class Neighbour(Struct, frozen=True):
-    """A message shortly before or after a hit in the same memory.
-
-    ``position`` counts from 1 in the memory.  ``text`` is the beginning of the message.
-    """
-
-    id: str
-    position: int
-    time: str | None
-    role: str | None
-    name: str | None
-    text: str
-
-
 class Hit(Struct, frozen=True):
     """A found message.
 
@@ -109,8 +96,8 @@ class Hit(Struct, frozen=True):
     has_words: bool
     snippet: str
     spans: tuple[tuple[int, int], ...] = ()
-    before: tuple[Neighbour, ...] = ()
-    after: tuple[Neighbour, ...] = ()
+    before: tuple[NeighbourRow, ...] = ()
+    after: tuple[NeighbourRow, ...] = ()
     unread: str = ""
 
 
@@ -498,16 +485,16 @@ class _Search(Struct):
 
     def _around(
         self, index: OpenIndex, memory: int, place: int
-    ) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
+    ) -> tuple[tuple[NeighbourRow, ...], tuple[NeighbourRow, ...]]:
         """Return the messages to show before and after a message."""
         first, last = place - self.options.around, place + self.options.around
-        before: list[Neighbour] = []
-        after: list[Neighbour] = []
+        before: list[NeighbourRow] = []
+        after: list[NeighbourRow] = []
         for block in index.file.blocks_between(memory, first, last):
             for at, entry in enumerate(block.entries, block.place):
                 if first <= at <= last and at != place:
                     text, _ = excerpt("\n".join(entry.pieces[:1]), [])
-                    one = Neighbour(entry.id, at + 1, entry.time, entry.role, entry.name, text)
+                    one = NeighbourRow(entry.id, at + 1, entry.time, entry.role, entry.name, text)
                     (before if at < place else after).append(one)
         return tuple(before), tuple(after)
 

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from memctl.dialects.live import tags
 from memctl.location import visible
-from memctl.ops.search import Hit, Neighbour, SearchReport
+from memctl.ops.search import Hit, SearchReport
+from memctl.reports.search import NeighbourRow
 from memctl.text.numbers import count, minute
 
 _INDENT = 3
@@ -64,7 +65,7 @@ def heading(hit: Hit, *, several: bool = False) -> Text:
     return text
 
 
-def _speaker(one: Hit | Neighbour) -> str:
+def _speaker(one: Hit | NeighbourRow) -> str:
     role = visible(one.role or "?")
     return f"{visible(one.name)} ({role})" if one.name and one.name != one.role else role
 
@@ -81,5 +82,5 @@ def snippet(hit: Hit) -> Text:
     return text
 
 
-def _neighbour(one: Neighbour) -> Text:
+def _neighbour(one: NeighbourRow) -> Text:
     return Text(f"{' ' * _INDENT}#{one.position} {_speaker(one)}: {visible(one.text)}", "dim")
