@@ -16,7 +16,6 @@ import os
 import secrets
 import sys
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -104,19 +103,16 @@ class Digests:
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(32)
-        self._ids = array("Q")
-        self._is_sorted = True
+        self._ids: set[int] = set()
 
     @property
     def packed(self) -> bytes:
         """The sorted digests of the message ids, eight bytes each."""
-        self._sort()
-        return self._ids.tobytes()
+        return array("Q", sorted(self._ids)).tobytes()
 
     @packed.setter
     def packed(self, ids: bytes) -> None:
-        self._ids = array("Q", ids)
-        self._is_sorted = False
+        self._ids = set(array("Q", ids))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -127,22 +123,11 @@ class Digests:
 
     def add(self, ids: Iterable[str]) -> None:
         """Add digests of the ids of messages to erase, without ids shorter than ``LEAST_ID``."""
-        self._ids.extend(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
-        self._is_sorted = False
+        self._ids.update(self._of_id(id) for id in ids if len(id) >= LEAST_ID)
 
     def has(self, id: str) -> bool:
         """Return whether an erased message had the id; False if it is shorter than ``LEAST_ID``."""
-        if len(id) < LEAST_ID:
-            return False
-        self._sort()
-        wanted = self._of_id(id)
-        at = bisect_left(self._ids, wanted)
-        return at < len(self._ids) and self._ids[at] == wanted
-
-    def _sort(self) -> None:
-        if not self._is_sorted:
-            self._ids = array("Q", sorted({*self._ids}))
-            self._is_sorted = True
+        return len(id) >= LEAST_ID and self._of_id(id) in self._ids
 
     def _of_id(self, id: str) -> int:
         digest = self._digest(id.encode("utf-8", "surrogatepass"))
