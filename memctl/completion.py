@@ -286,7 +286,15 @@ def _values(line: Line, parameter: Any, start: str) -> Candidates:
 
 
 def _stores(line: Line) -> Candidates:
-    return Candidates(aliases(line), files=True)
+    """Return the stores of the configuration with their redacted URLs, and files.
+
+    For a command that takes fleets, these are listed, too, with the names of their stores.
+    """
+    config = _load_config(line)
+    found = {name: _redacted(alias.url) for name, alias in config.stores.items()}
+    if any(parameter.name == "shards" for parameter in line.command.params):
+        found |= {str(fleet): ", ".join(fleet.stores) for fleet in config.fleets.values()}
+    return Candidates(found, files=True)
 
 
 def _outputs(line: Line) -> Candidates:
@@ -298,7 +306,9 @@ def _outputs(line: Line) -> Candidates:
 
 
 def _summarizers(line: Line) -> Candidates:
-    return Candidates(summarizers(line))
+    from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take summarizers
+
+    return Candidates(dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], ""))
 
 
 def _embedders(line: Line) -> Candidates:
@@ -483,29 +493,10 @@ class _Found(Struct):
         return len(self.names) >= ENOUGH
 
 
-def aliases(line: Line) -> dict[str, str]:
-    """Map the names of the stores in the configuration to their redacted URLs.
-
-    For a command that takes fleets, these are listed, too, with the names of their stores.
-    """
-    config = _load_config(line)
-    found = {name: _redacted(alias.url) for name, alias in config.stores.items()}
-    if any(parameter.name == "shards" for parameter in line.command.params):
-        found |= {str(fleet): ", ".join(fleet.stores) for fleet in config.fleets.values()}
-    return found
-
-
 def _redacted(url: str) -> str:
     from memctl.config.shown import redacted  # only aliases show a URL
 
     return redacted(url)
-
-
-def summarizers(line: Line) -> dict[str, str]:
-    """Map the configured summarizers, and the built-in extractive one, to empty meanings."""
-    from memctl.summarizers.registry import EXTRACTIVE  # only compress and context take summarizers
-
-    return dict.fromkeys([*_load_config(line).summarizers, EXTRACTIVE.name], "")
 
 
 def in_store(line: Line, what: str) -> list[str]:
@@ -521,7 +512,8 @@ def in_store(line: Line, what: str) -> list[str]:
         return []
     from memctl.selection import Selection  # not needed for commands and options
 
-    where = Selection() if what == "user" else _named_selection(line)
+    users, sessions = (frozenset(line.given.get(name, ())) for name in ("--user", "--session"))
+    where = Selection() if what == "user" else Selection(users, sessions)
     try:
         from memctl.commands._run import narrowed
         from memctl.registry import make_store  # loads drivers
@@ -535,13 +527,6 @@ def in_store(line: Line, what: str) -> list[str]:
     # A driver or a file system may block, and the thread cannot be interrupted.
     looking.join(PATIENCE + GRACE)
     return sorted(found.names.copy())  # a copy: the thread may still add names
-
-
-def _named_selection(line: Line) -> Selection:
-    from memctl.selection import Selection  # not needed for commands and options
-
-    users, sessions = (line.given.get(name, ()) for name in ("--user", "--session"))
-    return Selection(users=frozenset(users), sessions=frozenset(sessions))
 
 
 def _look(store: Store, where: Selection, what: str, found: _Found) -> None:

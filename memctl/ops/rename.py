@@ -64,6 +64,15 @@ class MovingRun(ChangeRun):
             MemctlError: it cannot be renamed.
         """
 
+    def killed(self, store: Store) -> list[runs.Run]:
+        """Return the renames of the store that were killed."""
+        kept = runs.Runs()
+        return [
+            run
+            for run in runs_at(store.location, self.options.locate)
+            if run.command == "rename" and not (run.ended or run.over or kept.goes_on(run))
+        ]
+
     def refuse(self, store: Store) -> None:
         """Do nothing: what is to be renamed decides, in ``find_moves``."""
 
@@ -374,13 +383,11 @@ class RenameRun(MovingRun):
 
     def _begun_before(self, store: Store) -> Moves:
         """Return the moves of the same rename of this store, if a run of it was killed."""
-        kept = runs.Runs()
         found: dict[MemoryKey, MemoryKey] = {}
-        for run in runs_at(store.location, self.options.locate):
-            if run.command == "rename" and not (run.ended or run.over or kept.goes_on(run)):
-                moves = kept.renamed(run)
-                if all(self.names.renamed(old) == new for old, new in moves.items()):
-                    found |= moves
+        for run in self.killed(store):
+            moves = runs.Runs().renamed(run)
+            if all(self.names.renamed(old) == new for old, new in moves.items()):
+                found |= moves
         return found
 
     def _conflict(self, store: Store, both: list[MemoryKey]) -> Conflict:

@@ -24,7 +24,6 @@ from memctl.ops.holds import nothing_but_held
 from memctl.ops.moved_holds import MovedHolds
 from memctl.ops.offload.blobs import Blobs
 from memctl.ops.rename import MovingRun, Names, RenameRun
-from memctl.ops.same_store import runs_at
 from memctl.selection import Selection
 from memctl.store import Store
 from memctl.storekit.projects import FoundProject, ProjectMove
@@ -83,12 +82,10 @@ class ProjectRun(MovingRun):
         Raises:
             NotFound: nothing names the folder.
         """
-        kept = runs.Runs()
-        for run in runs_at(store.location, self.options.locate):
-            if run.command == "rename" and not (run.ended or run.over or kept.goes_on(run)):
-                made = kept.moved_project(run)
-                if made and (made.old, made.new) == (self.move.old, self.move.new):
-                    return
+        for run in self.killed(store):
+            made = runs.Runs().moved_project(run)
+            if made and (made.old, made.new) == (self.move.old, self.move.new):
+                return
         async with aclosing(store.survey(Selection())) as infos:
             projects = {info.project async for info in infos if info.project}
         near = difflib.get_close_matches(self.move.old, projects, n=1)

@@ -55,6 +55,7 @@ from memctl.ops.doctor.check import (
     MemoryRepairs,
     MessageRepair,
     examinations,
+    examiner,
     is_better,
     without_mark,
 )
@@ -158,12 +159,9 @@ class RepairPlanner:
                 repairs, counts = examined[page.memory.key]
                 if page.offset == 0 or plan is None or after is None:
                     plan = _Plan(page.memory, repairs, store.dialect)
-                    after = MemoryExaminer(
-                        *(page.memory, self._limits),
-                        repeats=store.features.duplicate_ids,
-                        treated=self._codes,
-                        dialect=store.dialect,
-                    )
+                    made = examiner(store, page.memory, limits=self._limits, treated=self._codes)
+                    assert isinstance(made, MemoryExaminer)
+                    after = made
                     ids, repeated = set(), set()
                 plan.edit(page, places(store, page))
                 for one in map(hash, (entry.id for entry in plan.left)):
