@@ -212,42 +212,27 @@ SQL_LAYOUTS = (
     ),
 )
 _MEMORY_OPTIONS = frozenset({"state", "state_path", "agent", "tz"})
-_MEMORY_STORE = "memctl.stores.agentscope1.sql.store:SqlMemoryStore"
+_SQL_MEMORY = {
+    "sqlite": ("sqlite:///PATH, PATH.db .sqlite .sqlite3", ("sqlite",)),
+    "postgresql": ("postgresql://USER@HOST/DATABASE", ("postgresql", "postgres")),
+    "mysql": ("mysql://USER@HOST/DATABASE", ("mysql", "mariadb")),
+}
+"""How SQL memory is written on each engine, and the schemes of its URLs."""
+_OF_SQLITE = frozenset({"path"})  # for tables with branches
 BUILT_IN = (
-    StoreSpec(
-        "sqlite",
-        "sqlite:///PATH, PATH.db .sqlite .sqlite3",
-        "SQL memory in a SQLite file",
-        _MEMORY_STORE,
-        title="AgentScope 1.x memory in SQLite",
-        schemes=("sqlite",),
-        suffixes=(".db", ".sqlite", ".sqlite3"),
-        options=_MEMORY_OPTIONS | _SQL_OPTIONS | {"path"},  # for tables with branches
-        engine="sqlite",
-        layouts=("memory",),
-    ),
-    StoreSpec(
-        "postgresql",
-        "postgresql://USER@HOST/DATABASE",
-        "SQL memory in PostgreSQL",
-        _MEMORY_STORE,
-        title="AgentScope 1.x memory in PostgreSQL",
-        schemes=("postgresql", "postgres"),
-        options=_MEMORY_OPTIONS | _POSTGRESQL_OPTIONS,
-        engine="postgresql",
-        layouts=("memory",),
-    ),
-    StoreSpec(
-        "mysql",
-        "mysql://USER@HOST/DATABASE",
-        "SQL memory in MySQL or MariaDB",
-        _MEMORY_STORE,
-        title="AgentScope 1.x memory in MySQL",
-        schemes=("mysql", "mariadb"),
-        options=_MEMORY_OPTIONS | _SQL_OPTIONS,
-        extra="mysql",
-        engine="mysql",
-        layouts=("memory",),
+    *(
+        StoreSpec(
+            *(on.kind, _SQL_MEMORY[on.kind][0], f"SQL memory in {on.place}"),
+            "memctl.stores.agentscope1.sql.store:SqlMemoryStore",
+            schemes=_SQL_MEMORY[on.kind][1],
+            suffixes=(".db", ".sqlite", ".sqlite3") if on.kind == "sqlite" else (),
+            options=_MEMORY_OPTIONS | on.options | (_OF_SQLITE if on.kind == "sqlite" else set()),
+            extra=on.extra,
+            title=f"AgentScope 1.x memory in {on.name}",
+            engine=on.kind,
+            layouts=("memory",),
+        )
+        for on in SQL_ENGINES
     ),
     *(
         layout.on(engine)
