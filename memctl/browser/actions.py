@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -183,15 +184,8 @@ async def _delete(at: Operation, where: Selection, _: str) -> list[str]:
     )
 
 
-async def _mark(at: Operation, where: Selection, mark: str) -> list[str]:
-    return await _remark(at, where, MarkChange(new=mark))
-
-
-async def _unmark(at: Operation, where: Selection, mark: str) -> list[str]:
-    return await _remark(at, where, MarkChange(old=mark))
-
-
-async def _remark(at: Operation, where: Selection, remark: MarkChange) -> list[str]:
+async def _mark(kind: str, at: Operation, where: Selection, mark: str) -> list[str]:
+    remark = MarkChange(**{kind: mark})
     return await at.change(MarkRun(at.writing.record("mark"), where, remark, options=at.options))
 
 
@@ -260,8 +254,8 @@ class Action(NamedTuple):
 ACTIONS = {
     action.key: action
     for action in (
-        Action("+", "Mark", "Add the mark", _mark),
-        Action("-", "Unmark", "Remove the mark", _unmark),
+        Action("+", "Mark", "Add the mark", partial(_mark, "new")),
+        Action("-", "Unmark", "Remove the mark", partial(_mark, "old")),
         Action("d", "Delete", "", _delete),
         Action("e", "Export", "Export to the file", _export, file_of),
         Action("O", "Offload", "Offload to the folder (as configured)", _offload),

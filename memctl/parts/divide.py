@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -64,6 +65,7 @@ class Observer(Protocol):
         """A part has ended and is repeated after ``wait`` seconds."""
 
 
+@dataclass(eq=False)
 class Driver:
     """Runs the parts of a run on an engine, at most ``engine.workers`` at a time.
 
@@ -71,29 +73,24 @@ class Driver:
     is not there.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        shards: Iterable[Shard],
-        plan: Plan,
-        observer: Observer,
-        stop: Stop,
-    ) -> None:
-        """With ``stop`` asked, no part starts, and those that run end at the end of a memory."""
+    engine: Engine
+    shards: InitVar[Iterable[Shard]]
+    plan: Plan
+    observer: Observer
+    stop: Stop
+    """With a stop asked, no part starts, and those that run end at the end of a memory."""
+
+    def __post_init__(self, shards: Iterable[Shard]) -> None:
         self.results: dict[Shard, PartResult] = {}
         self._begun = time.monotonic()
-        self._engine = engine
         self._waiting = deque(shards)
         self.of = len(self._waiting)
-        self._first = min(engine.workers, self.of)
+        self._first = min(self.engine.workers, self.of)
         self._unreachable = 0
         self._reached = False
         self._given_up = False
         self._cut: set[Shard] = set()
         """The parts that a stop has ended, or that would be repeated without it."""
-        self._plan = plan
-        self._observer = observer
-        self._stop = stop
 
     async def run(self) -> None:
         """Run all parts to their end.
@@ -105,7 +102,7 @@ class Driver:
         """
         if not self._waiting:
             return
-        with self._stop.cooperative_while():
+        with self.stop.cooperative_while():
             stopping = asyncio.create_task(self._hand_on_stop())
             working = [asyncio.create_task(self._work()) for _ in range(self._first)]
             try:
@@ -114,15 +111,15 @@ class Driver:
                 # Done, or the engine is gone, or a second signal came.
                 if not all(task.done() for task in working):
                     self._waiting.clear()
-                    self._stop.ask()
-                    self._engine.stop(force=True)
+                    self.stop.ask()
+                    self.engine.stop(force=True)
                     await asyncio.wait(working)
                 stopping.cancel()
         for task in working:
             task.result()
         if stopping.done():
             stopping.result()  # raises the error of an engine that could not stop the parts
-        if self._stop.asked and not self._given_up and not self._complete:
+        if self.stop.asked and not self._given_up and not self._complete:
             raise Interrupted("stopped")
         if error := self._error():
             raise error
@@ -157,15 +154,15 @@ class Driver:
         return error_of(counted, self.of)
 
     async def _hand_on_stop(self) -> None:
-        await self._stop.wait()
-        self._engine.stop(force=False)
+        await self.stop.wait()
+        self.engine.stop(force=False)
 
     async def _work(self) -> None:
         """Run waiting parts one after another, to the last."""
-        while self._waiting and not self._stop.asked:
+        while self._waiting and not self.stop.asked:
             result = await self._run_part(self._waiting.popleft())
             self.results[result.shard] = result
-            self._observer.ended(result)
+            self.observer.ended(result)
             if result.exit == UsageError.exit_code:
                 self._give_up()
 
@@ -176,21 +173,21 @@ class Driver:
         attempts = 0
         while True:
             attempts += 1
-            found = await self._engine.run(self._plan.begin(shard))
+            found = await self.engine.run(self.plan.begin(shard))
             result = replace(found, attempts=attempts)
-            self._plan.end(result)
+            self.plan.end(result)
             self._look(result)
-            if result.exit > SIGNALLED and (lost or self._stop.asked):
+            if result.exit > SIGNALLED and (lost or self.stop.asked):
                 lost -= 1
                 wait = 0.0
             elif result.exit in _REPEATED and waits:
                 wait = waits.pop(0)
             else:
                 return result
-            if not self._stop.asked:
-                self._observer.repeated(result, wait)
-                await self._stop.pause(wait)
-            if self._stop.asked:
+            if not self.stop.asked:
+                self.observer.repeated(result, wait)
+                await self.stop.pause(wait)
+            if self.stop.asked:
                 self._cut.add(shard)
                 return result
 
@@ -208,9 +205,9 @@ class Driver:
 
     def _give_up(self) -> None:
         """Start no more parts, and stop those that run."""
-        if not self._stop.asked:
+        if not self.stop.asked:
             self._given_up = True
-            self._stop.ask()
+            self.stop.ask()
 
 
 def error_of(results: Sequence[PartResult], of: int) -> MemctlError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def kept_by_undo(parts: Iterable[Path]) -> set[str]:
     }
 
 
+@dataclass(eq=False)
 class Referrers:
     """The stores that may need blobs besides those of a run, and which of them were asked.
 
@@ -82,19 +84,13 @@ class Referrers:
     name.
     """
 
-    def __init__(
-        self,
-        options: RunOptions,
-        names: Callable[[], Iterable[str]] = tuple,
-        locate: Locate = parse,
-    ) -> None:
-        self.asked: list[str] = []
-        """The labels of the stores that were asked."""
-        self.failed: dict[str, str] = {}
-        """The reason why a store could not be asked, by its label."""
-        self._options = options
-        self._names = names
-        self._locate = locate
+    options: RunOptions
+    names: Callable[[], Iterable[str]] = tuple
+    locate: Locate = parse
+    asked: list[str] = field(default_factory=list)
+    """The labels of the stores that were asked."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """The reason why a store could not be asked, by its label."""
 
     async def find_unreferred(
         self, locations: Sequence[Location], blobs: Blobs, before: float, found: dict[str, int]
@@ -110,7 +106,7 @@ class Referrers:
         """
         kept: set[str] = set()
         for location in locations:
-            async with opened(make_store(location), self._options.observer) as store:
+            async with opened(make_store(location), self.options.observer) as store:
                 kept |= await self._referred_on(store)
         kept |= await self._referred_elsewhere(locations)
         sizes = blobs.sizes(before).items()
@@ -138,7 +134,7 @@ class Referrers:
         async with AsyncExitStack() as stack:
             for location in {str(one.label): one for one in locations}.values():
                 store = make_store(location, OpenMode.CHANGE)
-                await stack.enter_async_context(opened(store, self._options.observer))
+                await stack.enter_async_context(opened(store, self.options.observer))
                 await lock(store)
                 kept |= await self._referred_on(store)
             kept |= await self._referred_elsewhere(locations)
@@ -155,7 +151,7 @@ class Referrers:
 
     async def _referred_on(self, store: Store) -> set[str]:
         found = await referred(store)
-        for kept in runs_at(store.location, self._options.locate):
+        for kept in runs_at(store.location, self.options.locate):
             found |= kept_by_undo(Runs().parts(kept))
         return found
 
@@ -163,14 +159,14 @@ class Referrers:
         """Return the names of the blobs that further stores need.  A missing store needs none."""
         self.asked, self.failed = [one.label for one in locations], {}
         found: set[str] = set()
-        for name in dict.fromkeys(self._names()):
+        for name in dict.fromkeys(self.names()):
             label = visible(name)
             try:
-                location = self._locate(name)
+                location = self.locate(name)
                 label = location.label
                 if label in self.asked:
                     continue
-                async with opened(make_store(location), self._options.observer) as store:
+                async with opened(make_store(location), self.options.observer) as store:
                     if not store.dialect.facts:
                         found |= await self._referred_on(store)
             except NotFound:
