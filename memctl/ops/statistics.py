@@ -232,9 +232,8 @@ class _Counts:
         examining: MemoryExaminer | FactExaminer | None = None
         if self._findings is not None:
             examining = examiner(self.store, memory, limits=Limits(now=self.options.now))
-        if self.found.facts is not None:
-            return _FactCounts(self, self.found.facts, memory, examining)
-        return _MessageCounts(self, memory, examining)
+        kind = _MessageCounts if self.found.facts is None else _FactCounts
+        return kind(self, memory, examining)
 
     def add(
         self, entry: StoredMessage, key: MemoryKey, role: str | None, moment: datetime | None
@@ -444,17 +443,15 @@ class _Spent(NamedTuple):
     results: int
 
 
+@dataclass(eq=False)
 class _MessageCounts(_MemoryCounts):
     """The counts of the messages of one memory, and the tokens of its context."""
 
-    def __init__(
-        self, whole: _Counts, memory: Memory, examining: MemoryExaminer | FactExaminer | None
-    ) -> None:
-        super().__init__(whole, memory, examining)
-        self._dialect = whole.store.dialect
-        self._count = whole.options.count
+    def __post_init__(self) -> None:
+        self._dialect = self.whole.store.dialect
+        self._count = self.whole.options.count
         self._tokens = 0
-        self._listed = self._dialect.context(memory.extra)
+        self._listed = self._dialect.context(self.memory.extra)
         """The context, if the memory lists it."""
         self._ids = frozenset(one for one in self._listed or () if isinstance(one, str))
         self._there: dict[str, _Spent] = {}
@@ -568,19 +565,12 @@ class _MessageCounts(_MemoryCounts):
                 self._send(self._spend(text, view, found, stored=False))
 
 
+@dataclass(eq=False)
 class _FactCounts(_MemoryCounts):
     """The counts of the facts of one scope."""
 
-    def __init__(
-        self,
-        whole: _Counts,
-        facts: Facts,
-        memory: Memory,
-        examining: MemoryExaminer | FactExaminer | None,
-    ) -> None:
-        super().__init__(whole, memory, examining)
-        self._facts = facts
-        self._today = whole.options.now.astimezone(UTC).date()  # as mem0 does
+    def __post_init__(self) -> None:
+        self._today = self.whole.options.now.astimezone(UTC).date()  # as mem0 does
 
     def take(self, page: Page) -> None:
         views = map(self._fact, page.messages)
@@ -604,8 +594,10 @@ class _FactCounts(_MemoryCounts):
             if name in whole.metadata or len(whole.metadata) < _NAMES:
                 whole.metadata[name] += 1
         if isinstance(view, FactView) and (expiry := view.expiry) is not None:
-            self._facts.expiring += 1
-            self._facts.expired += expiry < self._today
+            facts = whole.found.facts
+            assert facts is not None
+            facts.expiring += 1
+            facts.expired += expiry < self._today
         return view
 
     def end(self) -> None:
