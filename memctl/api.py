@@ -29,7 +29,7 @@ from memctl.errors import Failure, UsageError
 from memctl.location import Location
 from memctl.model import Finding, MemoryKey, ToolPairPolicy
 from memctl.ops.inspect import Catalogue, Sort
-from memctl.registry import URL_OPTIONS, make_store, parse
+from memctl.registry import URL_OPTIONS, located, make_store, parse
 from memctl.selection import EVERYTHING, Selection
 from memctl.store import DamagedMemory, OpenMode, Store
 
@@ -590,18 +590,21 @@ async def export(
 
 
 async def delete(
-    store: Store,
+    store: Store | str | Location,
     where: Selection,
     *,
     pairs: ToolPairPolicy = ToolPairPolicy.SPLIT,
+    warn_parted: bool = False,
     run: RunOptions | None = None,
 ) -> Changed:
     """Delete the selected messages; a memory is changed completely or not at all.
 
-    The store must be open with ``change``.  ``pairs`` decides about a tool call if only the call or
-    only its result is selected.  Held memories are left alone, and are failures with the code
-    ``held``.  ``run`` has what all operations that change a store share: a dry run, holds besides
-    those of ``memctl hold``, whether the change can be undone, an observer.
+    An open store must be open with ``change``; a named store is opened and closed.  ``pairs``
+    decides about a tool call if only the call or only its result is selected; ``warn_parted`` warns
+    the observer of such calls, which takes another read.  Held memories are left alone, and are
+    failures with the code ``held``.  ``run`` has what all operations that change a store share: a
+    dry run, holds besides those of ``memctl hold``, whether the change can be undone, an observer,
+    a limit, and functions that get the run while it goes on.
 
     Raises:
         Busy: another run writes to the store.
@@ -610,12 +613,13 @@ async def delete(
     """
     from memctl.ops.change.delete import DeleteRun
 
-    record = _record("delete", store.location)
-    return await _change(store, DeleteRun(record, where, pairs, options=_options(run)))
+    place, record, options = _begun("delete", store, run)
+    about = record, where, pairs
+    return await _change(place, DeleteRun(*about, options=options, warn_parted=warn_parted))
 
 
 async def mark(
-    store: Store,
+    store: Store | str | Location,
     where: Selection,
     *,
     add: str | None = None,
@@ -624,8 +628,8 @@ async def mark(
 ) -> Changed:
     """Add a mark to the selected messages, remove a mark, or replace ``remove`` by ``add``.
 
-    A message without the mark ``remove`` stays unchanged by a replacement.  ``run`` is as in
-    ``delete``.
+    A message without the mark ``remove`` stays unchanged by a replacement.  ``store`` and ``run``
+    are as in ``delete``.
 
     Raises:
         UsageError: neither ``add`` nor ``remove`` is given.
@@ -636,12 +640,12 @@ async def mark(
     from memctl.ops.change.change import MarkRun
     from memctl.ops.change.marks import MarkChange
 
-    record, change = _record("mark", store.location), MarkChange(add, remove)
-    return await _change(store, MarkRun(record, where, change, options=_options(run)))
+    place, record, options = _begun("mark", store, run)
+    return await _change(place, MarkRun(record, where, MarkChange(add, remove), options=options))
 
 
 async def rename(
-    store: Store,
+    store: Store | str | Location,
     *,
     user: tuple[str, str] | None = None,
     session: tuple[str, str] | None = None,
@@ -654,7 +658,7 @@ async def rename(
 
     ``project`` are the old and the new path of a folder, which sessions of coding agents follow.
     With ``merge``, the sessions become those of a user who exists.  ``blobs`` is the place of
-    offloaded contents, which the user keeps.  ``run`` is as in ``delete``.
+    offloaded contents, which the user keeps.  ``store`` and ``run`` are as in ``delete``.
 
     Raises:
         UsageError: not one of them is named, or the store cannot do this.
@@ -668,9 +672,9 @@ async def rename(
     from memctl.ops.rename_project import renaming
 
     names = names_of(user, session, project, merge=merge)
-    place = None if blobs is None else Blobs(os.fspath(blobs))
-    about = _record("rename", store.location), names, merge, place
-    return await _change(store, renaming(*about, options=_options(run)))
+    contents = None if blobs is None else Blobs(os.fspath(blobs))
+    place, record, options = _begun("rename", store, run)
+    return await _change(place, renaming(record, names, merge, contents, options=options))
 
 
 async def _change(place: Store | Location, run: ChangeRun) -> Changed:
@@ -679,7 +683,7 @@ async def _change(place: Store | Location, run: ChangeRun) -> Changed:
 
 
 async def offload(
-    store: Store,
+    store: Store | str | Location,
     to: str | Path,
     where: Selection = EVERYTHING,
     *,
@@ -689,7 +693,7 @@ async def offload(
     """Move large contents of the selected messages to files in the folder or bucket ``to``.
 
     ``rule`` says what is large, and how much of a text stays: 64 kB and 1 kB without it.
-    ``run`` is as in ``delete``.
+    ``store`` and ``run`` are as in ``delete``.
 
     Raises:
         MemctlError: as ``delete``; or a file cannot be written.
@@ -698,13 +702,13 @@ async def offload(
     from memctl.ops.offload.run import OffloadRun
     from memctl.ops.offload.slim import Rule
 
-    rule, record = rule or Rule(), _record("offload", store.location)
-    offloading = OffloadRun(record, where, rule, Blobs(str(to)), options=_options(run))
-    return await _change(store, offloading)
+    place, record, options = _begun("offload", store, run)
+    offloading = OffloadRun(record, where, rule or Rule(), Blobs(str(to)), options=options)
+    return await _change(place, offloading)
 
 
 async def rehydrate(
-    store: Store,
+    store: Store | str | Location,
     source: str | Path,
     where: Selection = EVERYTHING,
     *,
@@ -712,7 +716,7 @@ async def rehydrate(
 ) -> Changed:
     """Put the contents in the folder or bucket ``source`` back into the selected messages.
 
-    ``run`` is as in ``delete``.
+    ``store`` and ``run`` are as in ``delete``.
 
     Raises:
         MemctlError: as ``delete``.
@@ -720,12 +724,13 @@ async def rehydrate(
     from memctl.ops.offload.blobs import Blobs
     from memctl.ops.offload.run import RehydrateRun
 
-    record, blobs = _record("rehydrate", store.location), Blobs(str(source))
-    return await _change(store, RehydrateRun(record, where, blobs.get, options=_options(run)))
+    place, record, options = _begun("rehydrate", store, run)
+    blobs = Blobs(str(source))
+    return await _change(place, RehydrateRun(record, where, blobs.get, options=options))
 
 
 async def repair(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     codes: Iterable[str] | None = None,
@@ -735,10 +740,8 @@ async def repair(
 ) -> Repaired:
     """Repair what ``memctl doctor --repair`` repairs in the selected memories.
 
-    ``codes`` are those of the findings to repair; None repairs all.  ``limit`` is the largest
-    number of messages that repairs may delete; if its second element is True, the first is a
-    percentage of all messages in the selected memories.  ``limits`` is as in ``examine``, ``run``
-    as in ``delete``.
+    ``codes`` are those of the findings to repair; None repairs all.  ``limit`` is that of ``run``,
+    if given.  ``limits`` is as in ``examine``, ``store`` and ``run`` are as in ``delete``.
 
     Raises:
         Loss: more messages than ``limit`` would be deleted; nothing was changed.
@@ -748,15 +751,12 @@ async def repair(
     from memctl.ops.doctor.findings import KINDS
     from memctl.ops.doctor.repair import RepairRun
 
-    repairing = RepairRun(
-        _record("doctor", store.location),
-        where,
-        frozenset(KINDS if codes is None else codes),
-        limits or Limits(),
-        options=_options(run),
-        limit=limit,
-    )
-    await repairing.perform(store)
+    place, record, options = _begun("doctor", store, run)
+    if limit is not None:
+        options = structs.replace(options, limit=limit)
+    wanted = frozenset(KINDS if codes is None else codes)
+    repairing = RepairRun(record, where, wanted, limits or Limits(), options=options)
+    await repairing.perform(place)
     return Repaired(
         repairing.repaired(), repairing.report.failures, repairing.id, repairing.quarantine
     )
@@ -809,7 +809,7 @@ async def undo(
     for undone in undone_runs:
         place = at or recorded_location(undone, options.locate)
         elsewhere = at is not None and not is_on(undone, at, options.locate)
-        about = runs, undone, place, partial(_record, "undo"), where, options
+        about = runs, undone, place, partial(options.record or _record, "undo"), where, options
         named = id is not None and elsewhere
         with reversing(*about, named=named, elsewhere=elsewhere, job=job) as (undoing, location):
             changed = await _change(location, undoing)
@@ -1073,7 +1073,7 @@ async def redact(
 
 
 async def compress(
-    store: Store,
+    store: Store | str | Location,
     where: Selection = EVERYTHING,
     *,
     options: CompressOptions | None = None,
@@ -1084,8 +1084,8 @@ async def compress(
 
     ``make_summarizer`` returns a summarizer that uses a model or a program.  Without ``options``,
     the summary goes to the place that the store has for summaries, else into a message.  Each
-    memory is committed as soon as its summary is complete.  ``run`` is as in ``delete``.  A held
-    memory loses no message.
+    memory is committed as soon as its summary is complete.  ``store`` and ``run`` are as in
+    ``delete``.  A held memory loses no message.
 
     Raises:
         Unavailable: the model or the store is unreachable; each memory is either compressed or
@@ -1096,14 +1096,13 @@ async def compress(
     from memctl.ops.compress.run import CompressRun
     from memctl.summarizers.registry import EXTRACTIVE, make_summarizer
 
-    compressing = CompressRun(
-        _record("compress", store.location),
-        where,
-        options or CompressOptions(mode_of(store, None)),
-        summarizer or make_summarizer(EXTRACTIVE),
-        options=_options(run),
-    )
-    await compressing.perform(store)
+    place, record, given = _begun("compress", store, run)
+    if options is None:
+        there = place if isinstance(place, Store) else make_store(await located(place))
+        options = CompressOptions(mode_of(there, None))
+    summarizer = summarizer or make_summarizer(EXTRACTIVE)
+    compressing = CompressRun(record, where, options, summarizer, options=given)
+    await compressing.perform(place)
     done, report = compressing.report.done, compressing.compressed
     return Compressed(
         *(done.memories, report.messages, report.before, report.after),
@@ -1111,6 +1110,15 @@ async def compress(
         failures=compressing.report.failures,
         run=compressing.id,
     )
+
+
+def _begun(
+    command: str, store: Store | str | Location, run: RunOptions | None
+) -> tuple[Store | Location, Run, RunOptions]:
+    """Return the place of a store, the record of a new run of a command on it, and its options."""
+    place, options = _place(store), _options(run)
+    at = place.location if isinstance(place, Store) else place
+    return place, (options.record or _record)(command, at), options
 
 
 def _record(command: str, location: Location) -> Run:

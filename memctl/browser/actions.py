@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -23,24 +24,20 @@ from memctl.browser.pane import Subject
 from memctl.browser.source import Background, Notices, Source, Writing
 from memctl.errors import Interrupted, MemctlError, Partial, UsageError
 from memctl.journal.runs import Run, Runs, short_ids
-from memctl.location import Location, visible
+from memctl.location import visible
 from memctl.ops.change.apply import SHOWN_MEMORIES
-from memctl.ops.change.change import ChangeRun, MarkRun
-from memctl.ops.change.delete import DeleteRun
-from memctl.ops.change.marks import MarkChange
+from memctl.ops.change.change import ChangeRun
 from memctl.ops.export.destination import STDOUT
-from memctl.ops.offload.blobs import Blobs
 from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
-from memctl.ops.undo.reversal import reversing, runs_to_undo
 from memctl.output import changes, offloading
 from memctl.output.history import run_changes
 from memctl.output.tables import append_failures
 from memctl.selection import Selection
 from memctl.text.numbers import count, local_time
 
-Question = Callable[[], tuple[RenderableType, str]]
-"""Returns what a planned change would do, and the question about it."""
+Question = Callable[[Any], tuple[RenderableType, str]]
+"""Returns what a planned run would do, and the question about it."""
 
 
 class Operation(Background):
@@ -123,26 +120,24 @@ class Operation(Background):
     # What actions use
 
     async def change(
-        self, run: ChangeRun, question: Question | None = None, place: Location | None = None
+        self, work: Callable[..., Awaitable[object]], question: Question | None = None
     ) -> list[str]:
-        """Plan a run, ask the question about the plan, and carry it out.
+        """Carry out an operation of ``api``; ask the question about its plan before the change.
 
-        Return the reason if there is nothing to carry out.  The store is closed while the user
-        decides.  ``place`` is its location, if the run needs more than that of the browsed store.
+        Return the reason if there is nothing to change.
 
         Raises:
-            MemctlError: as ``ChangeRun``; ``Interrupted`` if the user does not say yes.
+            MemctlError: as ``work``; ``Interrupted`` if the user does not say yes.
         """
-        self._run, place = run, place or self.source.location
-        with run.recorded():
-            if not await run.plan_first(place):
-                return [run.nothing]
-            if question is not None:
-                await self._confirm(run, *question())
-            await run.carry_out_plan(place)
-        return []
+        approve = None if question is None else partial(self._confirm, question)
+        await work(run=structs.replace(self.options, watch=self._watch, approve=approve))
+        return [] if self._run is None or self._run.begun else [self._run.nothing]
 
-    async def _confirm(self, run: ChangeRun, plan: RenderableType, question: str) -> None:
+    def _watch(self, run: ChangeRun) -> None:
+        self._run = run
+
+    async def _confirm(self, about: Question, run: ChangeRun) -> None:
+        plan, question = about(run)
         more = Text("".join(f"\n{one}\n" for one in self.observer.warnings), "yellow")
         append_failures(more, run.report.failures)
         self.observer.warnings.clear()
@@ -171,22 +166,15 @@ def _outcome(run: ChangeRun) -> list[str]:
 
 
 async def _delete(at: Operation, where: Selection, _: str) -> list[str]:
-    run = DeleteRun(
-        *(at.writing.record("delete"), where),
-        options=at.options,
-        limit=at.writing.limit,
-        limit_name=at.writing.limit_name,
-        warn_parted=True,
-    )
-    run.counts_staying = True
     return await at.change(
-        run, lambda: (changes.change_plan(run.report), f"delete {at.about(run)}")
+        partial(api.delete, at.source.location, where, warn_parted=True),
+        lambda run: (changes.change_plan(run.report), f"delete {at.about(run)}"),
     )
 
 
-async def _mark(kind: str, at: Operation, where: Selection, mark: str) -> list[str]:
-    remark = MarkChange(**{kind: mark})
-    return await at.change(MarkRun(at.writing.record("mark"), where, remark, options=at.options))
+async def _mark(adds: bool, at: Operation, where: Selection, mark: str) -> list[str]:
+    add, remove = (mark, None) if adds else (None, mark)
+    return await at.change(partial(api.mark, at.source.location, where, add=add, remove=remove))
 
 
 async def _offload(at: Operation, where: Selection, to: str) -> list[str]:
@@ -194,15 +182,9 @@ async def _offload(at: Operation, where: Selection, to: str) -> list[str]:
     if not settings.to:
         raise UsageError("no folder is named", 'type one, or configure [offload] with to = "DIR"')
     rule = Rule(settings.larger, settings.keep, settings.url_prefix)
-    run = OffloadRun(
-        *(at.writing.record("offload"), where, rule, Blobs(_path(settings.to))),
-        options=at.options,
-        limit=at.writing.limit,
-        limit_name=at.writing.limit_name,
-    )
     return await at.change(
-        run,
-        lambda: (offloading.plan(run.rewritten), f"offload large contents of {at.about(run)}"),
+        partial(api.offload, at.source.location, _path(settings.to), where, rule=rule),
+        lambda run: (offloading.plan(run.rewritten), f"offload large contents of {at.about(run)}"),
     )
 
 
@@ -224,16 +206,11 @@ async def _export(at: Operation, where: Selection, name: str) -> list[str]:
 
 
 async def _undo(at: Operation, undone: Run, _: str) -> list[str]:
-    runs = Runs()
-    runs_to_undo(runs, undone)
-
-    def record(_: Location) -> Run:
-        return at.writing.record("undo")
-
-    about = runs, undone, at.source.location, record, Selection(), at.options
     question = f"undo the {undone.command} of {local_time(undone.started)} ({run_changes(undone)})?"
-    with reversing(*about, named=False, elsewhere=False) as (run, place):
-        return await at.change(run, lambda: (changes.change_plan(run.report), question), place)
+    return await at.change(
+        partial(api.undo, undone.id, store=at.source.location),
+        lambda run: (changes.change_plan(run.report), question),
+    )
 
 
 class Action(NamedTuple):
@@ -254,8 +231,8 @@ class Action(NamedTuple):
 ACTIONS = {
     action.key: action
     for action in (
-        Action("+", "Mark", "Add the mark", partial(_mark, "new")),
-        Action("-", "Unmark", "Remove the mark", partial(_mark, "old")),
+        Action("+", "Mark", "Add the mark", partial(_mark, True)),
+        Action("-", "Unmark", "Remove the mark", partial(_mark, False)),
         Action("d", "Delete", "", _delete),
         Action("e", "Export", "Export to the file", _export, file_of),
         Action("O", "Offload", "Offload to the folder (as configured)", _offload),

@@ -18,7 +18,6 @@ from msgspec import Struct
 from memctl.browser.filter import Filter
 from memctl.config.offload import OffloadSettings
 from memctl.errors import MemctlError
-from memctl.journal.runs import Run
 from memctl.location import Location, visible
 from memctl.ops.change.change import ChangeRun, RunOptions
 from memctl.ops.export.run import ExportOptions
@@ -275,21 +274,17 @@ def _call(loop: asyncio.AbstractEventLoop, take: Callable[[Any], object], some: 
 class Writing(Struct, frozen=True):
     """The parts of the command line and the configuration that actions need.
 
-    ``record`` returns the record of a new run of a command, and ``options`` the options of a run
-    with an observer.  ``error`` returns the error if a run left memories unchanged.  ``offload``
-    returns the settings of an offload to a folder; without its name, to the configured one.
-    ``export`` returns the options of an export, and ``output`` the file of a name, which may be an
-    alias.  ``limit`` is that of deletions, which the user wrote as ``limit_name``.
+    ``options`` returns the options of a run with an observer.  ``error`` returns the error if a run
+    left memories unchanged.  ``offload`` returns the settings of an offload to a folder; without
+    its name, to the configured one.  ``export`` returns the options of an export, and ``output``
+    the file of a name, which may be an alias.
     """
 
-    record: Callable[[str], Run]
     options: Callable[[Observer], RunOptions]
     error: Callable[[ChangeRun], MemctlError | None]
     offload: Callable[[str], OffloadSettings]
     export: Callable[[], ExportOptions]
     output: Callable[[str], str]
-    limit: tuple[float, bool] | None
-    limit_name: str
 
 
 class Source(Struct):

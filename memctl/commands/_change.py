@@ -2,77 +2,75 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from memctl.commands._reports import ChangeOutcome
 from memctl.commands._run import wait_for
-from memctl.errors import (
-    BadData,
-    Interrupted,
-    MemctlError,
-    Partial,
-    Unavailable,
-    UsageError,
-)
+from memctl.errors import BadData, Interrupted, Unavailable, UsageError
 from memctl.machine import signals
 from memctl.machine.system import at_terminal
 from memctl.ops.change.apply import SHOWN_MEMORIES, ChangeReport
-from memctl.ops.change.change import ChangeRun
+from memctl.ops.change.change import ChangeRun, RunOptions
+from memctl.ops.stop import Stop
 from memctl.output.terminal import Output
 from memctl.selection import Selection
 from memctl.text.numbers import count
 
 
 def change(
-    output: Output, outcome: ChangeOutcome[Any], ask: Callable[[], object] | None = None
+    output: Output,
+    outcome: ChangeOutcome[Any],
+    work: Callable[..., Coroutine[Any, Any, object]],
+    options: RunOptions,
+    ask: Callable[[], object] | None = None,
 ) -> None:
-    """Plan the change of a store, carry out the change, and report it as ``outcome``.
+    """Change a store, and report the change as ``outcome``.
 
-    ``ask`` asks the user to confirm the plan, and raises an error if the user does not; the store
-    is closed meanwhile.  A dry run does not ask.
+    ``work`` is the operation of ``api``, and ``options`` are for its ``run``.  ``ask`` asks the
+    user to confirm the plan, and raises an error if the user does not; the store is closed
+    meanwhile.  A dry run does not ask.
 
     Raises:
-        MemctlError: as ``ChangeRun``; ``Conflict`` or ``Partial`` if memories were left unchanged.
+        MemctlError: as ``work``; ``Conflict`` or ``Partial`` if memories were left unchanged.
     """
-    outcome.report_to(output)
-    perform(outcome, ask)
+    asks = ask is not None and not options.dry_run
+
+    async def approve(_: object) -> None:
+        nonlocal asks
+        assert ask is not None
+        await asyncio.sleep(0)  # a signal that came before ends the run without a question
+        with signals.caught(signals.interrupt):
+            ask()
+        asks = False
+
+    def watch(run: ChangeRun) -> None:
+        outcome.watch(run).report_to(output)
+
+    stop = Stop()
+    options = structs.replace(options, watch=watch, approve=approve if asks else None, stop=stop)
+    perform(outcome, lambda: wait_for(work(run=options), stop, lambda: not asks))
     output.emit()
 
 
-def perform(outcome: ChangeOutcome[Any], ask: Callable[[], object] | None = None) -> None:
-    """Do as ``change``, without a report.
+def perform(outcome: ChangeOutcome[Any], wait: Callable[[], object]) -> None:
+    """Do as ``change``, without a report; ``wait`` carries out the operation.
 
     Raises:
         MemctlError: as ``change``.
     """
-    run, location = outcome.change, outcome.location
     try:
-        if run.dry_run or ask is None:
-            wait_for(run.perform(location), run.stop)
-        else:
-            with run.recorded():
-                if wait_for(run.plan_first(location)):
-                    ask()
-                    wait_for(run.carry_out_plan(location), run.stop)
+        wait()
     except (Unavailable, BadData) as error:
-        raise cut_short(run, error) from error
+        raise outcome.cut_short(error) from error
     outcome.ended = True
     if (failed := outcome.error()) is not None:
         raise failed
-
-
-def cut_short(run: ChangeRun, error: MemctlError) -> MemctlError:
-    """Return Partial if the failed run has changed the store; if it has not, return ``error``."""
-    done = run.done()
-    if not done:
-        return error
-    return Partial(
-        f"{error.message}; done: {done}, not done: {run.left() or 0}",
-        "run again for the rest; what was done is complete",
-    )
 
 
 def confirm(question: str, *, expected: str | None = None) -> None:

@@ -19,18 +19,32 @@ from memctl.ops.holds import HoldSource
 from memctl.ops.observer import Observer
 from memctl.registry import refuse_missing
 from memctl.stores.archive.rotation import lasting
+from memctl.text.values import deletion_limit
 
 
 def run_options(
-    run: Run, *, backup: bool = True, dry_run: bool, observer: Observer | None = None
+    run: Run,
+    store: str = "",
+    *,
+    backup: bool = True,
+    dry_run: bool,
+    max_delete: str | None = None,
+    observer: Observer | None = None,
 ) -> RunOptions:
     """Return the options of a run that changes a store, and reports to ``run.output``.
 
-    With ``observer``, it reports to this observer.
+    ``store`` is the name, URL or path of the store that the user wrote, and ``max_delete`` the
+    limit.  With ``observer``, it reports to this observer.
+
+    Raises:
+        UsageError: ``max_delete`` is not a limit.
     """
     keep, observer = run.configuration().undo, observer or run.output
     return RunOptions(
-        backup, dry_run, keep, True, observer, hold_source(run, observer), run.address
+        *(backup, dry_run, keep, True, observer, hold_source(run, observer), run.address),
+        record=lambda command, location: record(run, command, store, location),
+        limit=deletion_limit(max_delete),
+        limit_name=f"--max-delete {max_delete}",
     )
 
 

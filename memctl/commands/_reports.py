@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from msgspec import UNSET
 
@@ -188,15 +188,21 @@ _CHANGES: dict[str, type[DeleteReport | MarkReport | UndoReport]] = {
 
 
 class ChangeOutcome(Generic[R]):
-    """The report of a command that changes the store at a location: of ``delete`` and others."""
+    """The report of a command that changes the store at a location: of ``delete`` and others.
 
-    def __init__(self, change: R, location: Location) -> None:
-        self.change = change
-        self.location = location
+    ``change`` is the run, as soon as it begins.
+    """
+
+    change: R
+
+    def __init__(self, location: Location) -> None:
         self.target = location.label
-        self.dry_run = change.dry_run
-        self.changes = change.report
         self.ended = False
+
+    def watch(self, change: R) -> Self:
+        """Report on a run that begins."""
+        self.change, self.changes, self.dry_run = change, change.report, change.dry_run
+        return self
 
     def report_to(self, output: Output) -> None:
         """Make this the report that ``output`` writes when the run ends or fails."""
@@ -247,6 +253,15 @@ class ChangeOutcome(Generic[R]):
     def reason(self, failure: Failure) -> str:
         """Return the reason of a failure, for the error."""
         return failure.message
+
+    def cut_short(self, error: MemctlError) -> MemctlError:
+        """Return Partial if the failed run has changed the store; if not, return ``error``."""
+        if not (done := self.change.done()):
+            return error
+        return Partial(
+            f"{error.message}; done: {done}, not done: {self.change.left() or 0}",
+            "run again for the rest; what was done is complete",
+        )
 
     def error(self) -> MemctlError | None:
         """Return the error if memories could not be changed; None if all were changed."""

@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -53,12 +53,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
+def wait_for(
+    work: Coroutine[Any, Any, T],
+    stop: Stop | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> T:
     """Run an operation to its end in an event loop; return its result.
 
     With ``stop``, the first signal asks an operation that can stop early to do so, and the second
     signal cancels the operation.  Without ``stop``, and if the operation cannot stop early, the
-    first signal cancels the operation.
+    first signal cancels the operation.  With ``stop``, ``goes_on`` returns whether the same
+    command, run again, does the rest.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came, and the operation has ended.
@@ -74,7 +79,7 @@ def wait_for(work: Coroutine[Any, Any, T], stop: Stop | None = None) -> T:
             heard: list[signal.Signals] = []
             hear = partial(_hear, task, stop or Stop(), heard)
             with _woken(loop), signals.caught(partial(loop.call_soon_threadsafe, hear)):
-                return runner.run(_ended(task, heard, goes_on=stop is not None))
+                return runner.run(_ended(task, heard, lambda: stop is not None and goes_on()))
     finally:
         work.close()  # if a signal came before the start
 
@@ -109,19 +114,21 @@ def _hear(
         task.cancel()
 
 
-async def _ended(task: asyncio.Task[T], heard: list[signal.Signals], *, goes_on: bool) -> T:
+async def _ended(
+    task: asyncio.Task[T], heard: list[signal.Signals], goes_on: Callable[[], bool]
+) -> T:
     try:
         return await task
     except (asyncio.CancelledError, Interrupted) as end:
         if not heard:
             raise
-        raise interrupted(heard[0], goes_on=goes_on) from end
+        raise interrupted(heard[0], goes_on=goes_on()) from end
     except Exception as end:
         # A cancelled driver may raise an error of its own, of any class.
         told = isinstance(end, MemctlError) and not isinstance(end, Unavailable)
         if told or not (heard and task.cancelling()):
             raise
-        raise interrupted(heard[0], goes_on=goes_on) from end
+        raise interrupted(heard[0], goes_on=goes_on()) from end
 
 
 def interrupted(number: signal.Signals, *, goes_on: bool) -> Interrupted:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     MaxDeleteOption,
     PathOption,
@@ -118,13 +118,16 @@ def _writing(run: Run, store: str, location: Location, max_delete: str | None) -
     """
     from memctl.browser.source import Writing  # as slow to load as the browser
 
+    deletion_limit(max_delete)  # before the browser starts
+
     return Writing(
-        lambda command: record(run, command, store, location),
-        lambda observer: run_options(run, dry_run=False, observer=observer),
-        lambda change: ChangeOutcome(change, location).error(),
+        lambda observer: run_options(
+            run, store, dry_run=False, max_delete=max_delete, observer=observer
+        ),
+        lambda change: ChangeOutcome[Any](location).watch(change).error(),
         lambda to: read_offload(run.configuration(), {"to": to or None}),
         lambda: ExportOptions(must_exist=True, encryption=run.encryption()),
-        *(partial(output_of, run), deletion_limit(max_delete), f"--max-delete {max_delete}"),
+        partial(output_of, run),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
+from memctl import api
 from memctl.commands._change import (
     change,
     confirm_deletion,
@@ -16,7 +18,7 @@ from memctl.commands._change import (
 )
 from memctl.commands._context import Run
 from memctl.commands._defaults import is_given
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -50,7 +52,6 @@ from memctl.reports.change import (
 )
 from memctl.selection import Selection
 from memctl.text.numbers import count
-from memctl.text.values import deletion_limit
 
 
 @divisible_change
@@ -140,7 +141,7 @@ def compress(
     chosen = (trigger_tokens, trigger_messages) != (None, None)
     chosen |= is_given(context, "keep_recent")
     refuse_unclear(where, all_=all_, chosen=chosen)
-    limit = deletion_limit(max_delete)
+    options = run_options(run, store, backup=backup, dry_run=dry_run, max_delete=max_delete)
     if mode is CompressMode.REPLACE and not dry_run:
         refuse_unasked(yes)
     prompt = None if prompt_file is None else _text(prompt_file)
@@ -157,24 +158,17 @@ def compress(
         jobs or made.concurrency,
         TEMPLATE if template_file is None else check_template(_text(template_file)),
     )
-    compression = CompressRun(
-        record(run, "compress", store, location),
-        where,
-        wanted,
-        made,
-        options=run_options(run, backup=backup, dry_run=dry_run),
-        limit=limit,
-        limit_name=f"--max-delete {max_delete}",
-    )
+    outcome = CompressOutcome(location)
 
     def ask() -> None:
-        found = compression.preview.changes
+        found = outcome.change.preview.changes
         place = f"{visible(location.label)} by {count(found.planned.memories, 'summary')}"
         expected = redact(store) if all_ else None
         confirm_deletion(run.output, found, "replace", place, expected=expected)
 
+    work = partial(api.compress, location, where, options=wanted, summarizer=made)
     asks = mode is CompressMode.REPLACE and not yes
-    change(run.output, CompressOutcome(compression, location), ask if asks else None)
+    change(run.output, outcome, work, options, ask if asks else None)
 
 
 def _text(path: Path) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
+from memctl import api
 from memctl.commands._change import (
     change,
     confirm_deletion,
@@ -12,7 +14,7 @@ from memctl.commands._change import (
     refuse_unclear,
 )
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -28,9 +30,8 @@ from memctl.commands._run import changeable
 from memctl.errors import UsageError
 from memctl.location import redact, visible
 from memctl.model import ToolPairPolicy
-from memctl.ops.change.delete import DeleteRun
 from memctl.selection import Selection
-from memctl.text.values import data_size, deletion_limit
+from memctl.text.values import data_size
 
 
 @divisible_change
@@ -78,27 +79,21 @@ def delete(
         where = replace(where, larger=data_size("--larger-than", larger_than))
     refuse_unclear(where, all_=all_, chosen=keep_last is not None or bool(run.project))
     pairs = _pairs(keep=keep_tool_pairs, take=with_tool_pairs)
-    limit = deletion_limit(max_delete)
+    options = run_options(run, store, backup=backup, dry_run=dry_run, max_delete=max_delete)
     if not dry_run:
         refuse_unasked(yes)
     location = changeable(run, store, where, path)
-    deletion = DeleteRun(
-        record(run, "delete", store, location),
-        where if keep_last is None else replace(where, spare=keep_last),
-        pairs,
-        options=run_options(run, backup=backup, dry_run=dry_run),
-        limit=limit,
-        limit_name=f"--max-delete {max_delete}",
-        warn_parted=True,
-    )
-    deletion.counts_staying = dry_run or not yes
+    if keep_last is not None:
+        where = replace(where, spare=keep_last)
+    work = partial(api.delete, location, where, pairs=pairs, warn_parted=True)
+    outcome = ChangeOutcome[Any](location)
 
     def ask() -> None:
         expected = redact(store) if all_ else None
-        about = deletion.report, "delete", visible(location.label)
+        about = outcome.changes, "delete", visible(location.label)
         confirm_deletion(run.output, *about, expected=expected)
 
-    change(run.output, ChangeOutcome(deletion, location), None if yes else ask)
+    change(run.output, outcome, work, options, None if yes else ask)
 
 
 def _pairs(*, keep: bool, take: bool) -> ToolPairPolicy:

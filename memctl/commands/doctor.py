@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 
 from memctl import api
-from memctl.commands._change import change, confirm, cut_short, refuse_unasked
+from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -43,7 +43,6 @@ from memctl.reports.doctor import DoctorReport, StoreRow
 from memctl.reports.report import FailureRow
 from memctl.selection import Selection
 from memctl.text.numbers import count
-from memctl.text.values import deletion_limit
 from memctl.text.words import did_you_mean
 
 
@@ -103,34 +102,29 @@ def doctor(
     offered = ""
     if read_offload(run.configuration()).to:
         offered = f"memctl offload {shlex.quote(store)} --larger {max_result}"
-    limit = deletion_limit(max_delete)
+    options = run_options(run, store, backup=backup, dry_run=dry_run, max_delete=max_delete)
     fix = "" if repair else _repair_command(store, user or [], session or [])
     outcome: RepairOutcome | None = None
     if repair:
         if not dry_run:
             refuse_unasked(yes)
         location = changeable(run, store, where, path)
-        options = run_options(run, backup=backup, dry_run=dry_run)
-        repairing = RepairRun(
-            *(record(run, "doctor", store, location), where, wanted, limits),
-            options=options,
-            limit=limit,
-            limit_name=f"--max-delete {max_delete}",
-        )
-        outcome = RepairOutcome(repairing, location)
+        outcome = repairing = RepairOutcome(location)
 
         def ask() -> None:
-            output.show(diagnosis.repair_plan(repairing.repairable()))
-            confirm(f"repair {count(repairing.planned, 'problem')} of {visible(location.label)}?")
+            output.show(diagnosis.repair_plan(repairing.change.repairable()))
+            number = count(repairing.change.planned, "problem")
+            confirm(f"repair {number} of {visible(location.label)}?")
 
+        work = partial(api.repair, location, where, codes=wanted, limits=limits)
         try:
-            change(output, outcome, None if yes else ask)
+            change(output, repairing, work, options, None if yes else ask)
             try:
-                found = wait_for(examine(location, repairing.where))
+                found = wait_for(examine(location, repairing.change.where))
             except (Unavailable, BadData) as error:  # the store can no longer be read
-                raise cut_short(repairing, error) from error
+                raise repairing.cut_short(error) from error
         except MemctlError:
-            if repairing.begun or repairing.report.failures:
+            if repairing.change.begun or repairing.changes.failures:
                 output.printout = _report(location, None, outcome)  # report the work done so far
             raise
     else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Annotated, Any
 
+from memctl import api
 from memctl.commands._change import change, refuse_unclear
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     BackupOption,
     DryRunOption,
@@ -23,8 +26,6 @@ from memctl.commands._run import changeable, readable, wait_for
 from memctl.errors import UsageError
 from memctl.location import Location
 from memctl.ops import inspect as operation
-from memctl.ops.change.change import MarkRun
-from memctl.ops.change.marks import MarkChange
 from memctl.ops.inspect import GroupBy
 from memctl.ops.names import refuse_absent_in
 from memctl.ops.observer import opened
@@ -74,9 +75,9 @@ def add(
       memctl mark add agents.db reviewed --user ada --dry-run
       memctl mark add agents.db archived --older-than 90d
     """
-    remark = MarkChange(new=_named(mark_name))
+    marking = partial(api.mark, add=_named(mark_name))
     refuse_unclear(where, all_=all_, chosen=False)
-    _change(run, store, where, remark, backup, path, dry_run)
+    _change(run, store, where, marking, backup, path, dry_run)
 
 
 @app.command("remove")
@@ -96,8 +97,8 @@ def remove(
       memctl mark remove agents.db hint --older-than 7d
       memctl mark remove agents.db reviewed --user ada --session kyoto
     """
-    remark = MarkChange(old=_named(mark_name))
-    _change(run, store, where, remark, backup, path, dry_run)
+    marking = partial(api.mark, remove=_named(mark_name))
+    _change(run, store, where, marking, backup, path, dry_run)
 
 
 @app.command("rename")
@@ -120,8 +121,8 @@ def rename(
     """
     if old == new:
         raise UsageError("both marks are the same", "name the old one, then the new one")
-    remark = MarkChange(_named(new), _named(old))
-    _change(run, store, where, remark, backup, path, dry_run)
+    marking = partial(api.mark, add=_named(new), remove=_named(old))
+    _change(run, store, where, marking, backup, path, dry_run)
 
 
 @app.command("list")
@@ -174,16 +175,11 @@ def _change(
     run: Run,
     store: str,
     where: Selection,
-    remark: MarkChange,
+    marking: Callable[..., Coroutine[Any, Any, object]],
     backup: bool,
     path: str | None,
     dry_run: bool,
 ) -> None:
     location = changeable(run, store, where, path)
-    marking = MarkRun(
-        record(run, "mark", store, location),
-        where,
-        remark,
-        options=run_options(run, backup=backup, dry_run=dry_run),
-    )
-    change(run.output, ChangeOutcome(marking, location))
+    options = run_options(run, store, backup=backup, dry_run=dry_run)
+    change(run.output, ChangeOutcome[Any](location), partial(marking, location, where), options)

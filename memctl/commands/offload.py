@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
+from memctl import api
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._offloaded import (
     RewriteOutcome,
     referrers,
@@ -28,14 +30,13 @@ from memctl.config.offload import read_offload
 from memctl.errors import UsageError
 from memctl.location import visible
 from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.run import OffloadRun
 from memctl.ops.offload.slim import Rule
 from memctl.output import offloading
 from memctl.output.printout import Printout
 from memctl.reports.change import BlobRow, NotAsked, PruneReport
 from memctl.selection import Selection
 from memctl.text.numbers import count, size
-from memctl.text.values import age, deletion_limit
+from memctl.text.values import age
 
 
 @opens_stores
@@ -104,22 +105,17 @@ def offload(
     if len(stores) > 1:
         raise UsageError("offload changes one store at a time", "run it once for each store")
     location = changeable(run, stores[0], where, path)
-    rewrite = OffloadRun(
-        record(run, "offload", stores[0], location),
-        where,
-        Rule(settings.larger, settings.keep, settings.url_prefix),
-        blobs,
-        options=run_options(run, backup=backup, dry_run=dry_run),
-        limit=deletion_limit(max_delete),
-        limit_name=f"--max-delete {max_delete}",
-    )
+    options = run_options(run, stores[0], backup=backup, dry_run=dry_run, max_delete=max_delete)
+    rule = Rule(settings.larger, settings.keep, settings.url_prefix)
+    outcome = RewriteOutcome(location)
 
     def ask() -> None:
-        run.output.show(offloading.plan(rewrite.rewritten))
-        about = f"{count(rewrite.deleted, 'message')} of {visible(location.label)}"
+        run.output.show(offloading.plan(outcome.change.rewritten))
+        about = f"{count(outcome.change.deleted, 'message')} of {visible(location.label)}"
         confirm(f"offload large contents of {about}?")
 
-    change(run.output, RewriteOutcome(rewrite, location), None if yes else ask)
+    work = partial(api.offload, location, settings.to, where, rule=rule)
+    change(run.output, outcome, work, options, None if yes else ask)
 
 
 def _prune(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
+from memctl import api
 from memctl.commands._change import change
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._offloaded import RewriteOutcome
 from memctl.commands._options import (
     BackupOption,
@@ -19,8 +21,6 @@ from memctl.commands._parameters import option
 from memctl.commands._run import changeable
 from memctl.config.offload import read_offload
 from memctl.errors import UsageError
-from memctl.ops.offload.blobs import Blobs
-from memctl.ops.offload.run import RehydrateRun
 from memctl.selection import Selection
 
 
@@ -51,10 +51,6 @@ def rehydrate(
             "no folder is named", 'use --from DIR, or configure [offload] with to = "DIR"'
         )
     location = changeable(run, store, where, path)
-    rewrite = RehydrateRun(
-        record(run, "rehydrate", store, location),
-        where,
-        Blobs(place).get,
-        options=run_options(run, backup=backup, dry_run=dry_run),
-    )
-    change(run.output, RewriteOutcome(rewrite, location))
+    options = run_options(run, store, backup=backup, dry_run=dry_run)
+    work = partial(api.rehydrate, location, place, where)
+    change(run.output, RewriteOutcome(location), work, options)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
+from memctl import api
 from memctl.commands._change import change, confirm, refuse_unasked
 from memctl.commands._context import Run
-from memctl.commands._journal import record, run_options
+from memctl.commands._journal import run_options
 from memctl.commands._options import (
     DryRunOption,
     StoreArgument,
@@ -21,9 +23,7 @@ from memctl.commands._run import changeable
 from memctl.config.offload import read_offload
 from memctl.config.retention import read_policies
 from memctl.location import visible
-from memctl.ops.offload.blobs import Blobs
-from memctl.ops.rename import RenameRun, names_of
-from memctl.ops.rename_project import ProjectRun, renaming
+from memctl.ops.rename import names_of
 from memctl.output.changes import change_plan
 from memctl.reports.change import RenameReport, RewrittenMessages
 from memctl.text.numbers import count
@@ -70,14 +70,7 @@ def rename(
     if not dry_run:
         refuse_unasked(yes)
     location = changeable(run, store, names.where, None)
-    changing = renaming(
-        record(run, "rename", store, location),
-        names,
-        merge,
-        Blobs(place) if (place := blobs or read_offload(run.configuration()).to) else None,
-        options=run_options(run, dry_run=dry_run),
-    )
-
+    outcome, contents = _Outcome(location), blobs or read_offload(run.configuration()).to or None
     if names.what == "project" and not os.path.isdir(names.new):
         run.output.note(f"there is no folder {visible(names.new)} on this machine")
     for policy in read_policies(run.configuration()):
@@ -89,16 +82,19 @@ def rename(
             )
 
     def ask() -> None:
-        run.output.show(change_plan(changing.report))
-        number = count(changing.report.planned.memories, "memory")
+        run.output.show(change_plan(outcome.changes))
+        number = count(outcome.changes.planned.memories, "memory")
         place = visible(location.label)
         to = visible(repr(names.new))
         confirm(f"rename {names.what} {visible(repr(names.old))} to {to}: {number} of {place}?")
 
-    change(run.output, _Outcome(changing, location), None if yes else ask)
+    work = partial(api.rename, location, user=user, session=session, project=project)
+    work = partial(work, merge=merge, blobs=contents)
+    options = run_options(run, store, dry_run=dry_run)
+    change(run.output, outcome, work, options, None if yes else ask)
 
 
-class _Outcome(ChangeOutcome[RenameRun | ProjectRun]):
+class _Outcome(ChangeOutcome[Any]):
     def report(self) -> RenameReport:
         fields = self.fields()
         done, planned = self.changes.done.messages, self.changes.planned.messages

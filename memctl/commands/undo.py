@@ -25,6 +25,7 @@ from memctl.commands._parameters import argument, option
 from memctl.commands._part_line import LEFT_OUT, Work
 from memctl.commands._parts_report import merged_report, of_job
 from memctl.commands._reports import ChangeOutcome
+from memctl.commands._run import wait_for
 from memctl.errors import Interrupted, MemctlError, Unavailable, UsageError
 from memctl.journal.runs import Job, Run, Runs, new_job
 from memctl.location import Location, visible
@@ -206,10 +207,10 @@ class _Undoing:
         about = self.runs, undone, place, new_record, self.where, options
         with reversing(*about, named=named, elsewhere=elsewhere, job=this.job) as made:
             undoing, location = made
-            outcome = ChangeOutcome(undoing, location)
+            outcome = ChangeOutcome[Any](location).watch(undoing)
             outcome.report_to(this.output)
             try:
-                perform(outcome)
+                perform(outcome, lambda: wait_for(undoing.perform(location), undoing.stop))
             except Unavailable as error:
                 if undone.secret and store is None:
                     error.hint = "name the store with its password: memctl undo RUN --store URL"

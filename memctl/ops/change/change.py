@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     ExitStack,
@@ -70,6 +70,18 @@ class RunOptions(Struct, frozen=True):
     session that does not exist is an error.  ``observer`` gets progress, notes and warnings.
     ``holds`` says which memories to leave alone.  ``locate`` returns the location of a store from
     its name in the record of a run.
+
+    The rest is for operations that plan a change of messages first, such as ``delete`` and
+    ``undo``.  ``record`` returns the record of a new run of a command on a store, for ``memctl
+    history``.  ``limit`` is the largest number of messages to delete, or to offload; if its second
+    element is True, the first is a percentage of all messages in the selected memories.
+    ``limit_name`` is the limit as the user wrote it, such as ``--max-delete 20%``, for the refusal.
+
+    ``watch`` is called with the run before the run begins: ``report`` and ``id`` of the run say
+    what was done so far, even if an error or a cancellation ends it.  ``approve`` is awaited with
+    the run as soon as its plan is in ``report``, unless there is nothing to do; what it raises ends
+    the run before a change.  Meanwhile the store is closed, if it was named.  A dry run is not
+    approved.  ``stop`` asks a run to end when no memory is half changed.
     """
 
     backup: bool = True
@@ -79,6 +91,12 @@ class RunOptions(Struct, frozen=True):
     observer: Observer = field(default_factory=Unobserved)
     holds: HoldSource = field(default_factory=HoldSource)
     locate: Locate = parse
+    record: Callable[[str, Location], runs.Run] | None = None
+    limit: tuple[float, bool] | None = None
+    limit_name: str = ""
+    watch: Callable[[Any], object] = lambda _: None
+    approve: Callable[[Any], Awaitable[object]] | None = None
+    stop: Stop | None = None
 
 
 def refuse_many(deleted: int, noun: str, most: float, limit: str) -> None:
@@ -104,12 +122,6 @@ class ChangeRun:
 
         run = MarkRun(record, where, change, options=options)
         await run.perform(store)
-
-    To ask a user between the plan and the change, with the store closed meanwhile::
-
-        with run.recorded():
-            if await run.plan_first(location):
-                await run.carry_out_plan(location)  # if the user wants it
     """
 
     mode: ClassVar[OpenMode] = OpenMode.CHANGE
@@ -120,27 +132,19 @@ class ChangeRun:
     where: Selection
     _: KW_ONLY
     options: RunOptions
-    limit: tuple[float, bool] | None = None
-    """The largest number of messages to delete; None sets no limit.
-
-    If the second element is True, the first is a percentage of all messages in the selected
-    memories.
-    """
-    limit_name: str = ""
-    """The limit as the user wrote it, such as ``--max-delete 20%``, for the refusal."""
 
     def __post_init__(self) -> None:
         self.dry_run = self.options.dry_run
         self.planner: Planner = self.edits
         """Plans the changes of the memories that ``where`` selects."""
         self.report = ChangeReport()
-        self.stop = Stop()
+        self.stop = self.options.stop or Stop()
         self.begun = False
         """True as soon as the store may have been changed."""
         self.most = inf
         """The largest number of messages to delete, including those that agents add meanwhile."""
         self.allowed = inf
-        """The largest number of messages that the plan may delete, by ``limit``."""
+        """The largest number of messages that the plan may delete, by the limit."""
         self.prepare: Preparation | None = None
         """Called before the store gets edits, with these edits."""
         self.named_marks: frozenset[str] = frozenset()
@@ -200,15 +204,22 @@ class ChangeRun:
     async def perform(self, place: Store | Location) -> None:
         """Open the store at a location, or take an open one, and change it, recorded.
 
-        Raises:
-            MemctlError: as ``recorded`` and ``execute``.
-        """
-        with self.recorded():
-            async with self._opened(place) as store:
-                await self.execute(store)
+        If the plan must be approved, a named store is closed meanwhile, and opened again.
 
-    async def plan_first(self, place: Location) -> bool:
-        """Open the store to plan, within ``recorded``; return False if there is nothing to change.
+        Raises:
+            MemctlError: as ``recorded`` and ``execute``, and what ``approve`` raises.
+        """
+        self.options.watch(self)
+        with self.recorded():
+            if self.dry_run or self.options.approve is None:
+                async with self._opened(place) as store:
+                    await self.execute(store)
+            elif await self._plan_first(place):
+                await self.options.approve(self)
+                await self._carry_out_plan(place)
+
+    async def _plan_first(self, place: Store | Location) -> bool:
+        """Open the store to plan; return False if there is nothing to change.
 
         Raises:
             MemctlError: as ``plan`` and ``refuse_many``.
@@ -220,8 +231,8 @@ class ChangeRun:
             self.refuse_many()
             return something
 
-    async def carry_out_plan(self, place: Location) -> None:
-        """Open the store again after ``plan_first``, lock it, and carry out the plan.
+    async def _carry_out_plan(self, place: Store | Location) -> None:
+        """Open the store again after ``_plan_first``, lock it, and carry out the plan.
 
         Raises:
             Busy: another run writes to the store.
@@ -318,13 +329,13 @@ class ChangeRun:
         """Raise an error right after planning to refuse the plan; do nothing unless overridden."""
 
     async def most_allowed(self, store: Store) -> float:
-        """Set ``allowed`` by ``limit``, and return it.
+        """Set ``allowed`` by the limit of the options, and return it.
 
         Raises:
             MemctlError: as ``Store.read``.
         """
-        if self.limit is not None:
-            self.allowed = await most_deletions(store, self.where, self.limit)
+        if self.options.limit is not None:
+            self.allowed = await most_deletions(store, self.where, self.options.limit)
         return self.allowed
 
     @property
@@ -338,12 +349,12 @@ class ChangeRun:
         return self.report.noun
 
     def refuse_many(self) -> None:
-        """Refuse a plan that deletes more than ``limit`` allows.
+        """Refuse a plan that deletes more than the limit allows.
 
         Raises:
             Loss: the plan deletes more.
         """
-        refuse_many(self.deleted, self.noun, self.allowed, self.limit_name)
+        refuse_many(self.deleted, self.noun, self.allowed, self.options.limit_name)
 
     async def after_plan(self, store: Store) -> None:
         """Read data that only the report needs, perhaps while ``carry_out`` runs.

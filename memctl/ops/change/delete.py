@@ -333,7 +333,7 @@ class DeleteRun(ChangeRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.counts_staying = self.dry_run
+        self.counts_staying = self.dry_run or self.options.approve is not None
         """True to count the messages that stay in the planned memories, for the report."""
         self._effects = Consequences()
         self._parted_tool_calls = 0

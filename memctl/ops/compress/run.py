@@ -817,7 +817,7 @@ class CompressRun(ChangeRun):
         store.refuse_edits()
         if not self.dry_run:
             await lock(store)
-        something = not self.dry_run and self.limit is None
+        something = not self.dry_run and self.options.limit is None
         if not something:
             something = await self.plan(store)
             self.refuse_many()

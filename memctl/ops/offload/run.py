@@ -92,8 +92,8 @@ class RewriteRun(ChangeRun, ABC):
     """A run that gives messages another text.
 
     The store gets the old texts, too.  A store in whose framework a text may change under its id
-    compares them, and leaves a memory alone if a text has changed since.  ``limit`` is that of the
-    messages to change.
+    compares them, and leaves a memory alone if a text has changed since.  The limit of ``options``
+    is that of the messages to change.
     """
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class RewriteRun(ChangeRun, ABC):
         if planned > self.most:
             raise Loss(
                 f"{count(planned, self.report.noun)} of {store.label} would change, more than "
-                f"{self.limit_name}",
+                f"{self.options.limit_name}",
                 "nothing was changed; preview with --dry-run",
             )
 

@@ -158,8 +158,9 @@ class RetentionAction(ABC):
 
     def options(self, *, dry_run: bool = False) -> RunOptions:
         """Return the options of the run."""
+        given = replace(self.around.options, stop=self.around.stop, limit=None, approve=None)
         backup = self.policy.backup
-        return replace(self.around.options, backup=backup, dry_run=dry_run, must_exist=False)
+        return replace(given, backup=backup, dry_run=dry_run, must_exist=False)
 
     async def execute(self, run: ChangeRun, acted: Acted, left: Collection[MemoryKey] = ()) -> None:
         """Carry out a run that acts on an archive; add what was done to ``acted``.
@@ -170,7 +171,6 @@ class RetentionAction(ABC):
         Raises:
             MemctlError: as ``ChangeRun.perform``.
         """
-        run.stop = self.around.stop
         try:
             await run.perform(self.location)
         finally:

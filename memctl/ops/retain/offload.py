@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from memctl.holds import HELD
 from memctl.model import Edit
 from memctl.ops.offload.blobs import Blobs
@@ -40,14 +42,13 @@ class OffloadAction(InPlaceAction):
     def _run(self, *, dry_run: bool) -> tuple[OffloadRun, Found]:
         """Return a run of the policy, and what it finds, which is counted while the run plans."""
         policy, found = self.policy, Found()
+        limit, limit_name = policy.limit, f"max_delete {policy.limit_text}"
         run = OffloadRun(
             self.record(),
             policy.where,
             Rule(policy.larger, policy.keep, policy.url_prefix),
             Blobs(policy.blobs),
-            options=self.options(dry_run=dry_run),
-            limit=policy.limit,
-            limit_name=f"max_delete {policy.limit_text}",
+            options=replace(self.options(dry_run=dry_run), limit=limit, limit_name=limit_name),
         )
         planner = run.planner
 
