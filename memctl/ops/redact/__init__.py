@@ -1,0 +1,1 @@
+"""Redaction: values are taken out of stores, undo runs and offloaded contents."""
