@@ -5,9 +5,10 @@ loads only the used modules.  Every error is one of ``memctl.errors``.  A failed
 error: the operation continues with the next memory, and the result lists the failed memory in
 ``failures``.
 
-Commands that copy, compare, examine, count or search call these functions with an observer that
-writes to the terminal.  Commands that change a store in another way make the same runs, from
-``memctl.ops``, and keep them: the report of a run is printed even if a signal ends it.
+Commands call these functions, too, with an observer that writes to the terminal.  What a command
+prints although an error or a signal ends the operation is in the ``report`` that the operation
+fills in, or in the run that ``watch`` of the ``RunOptions`` gets.  ``erase``, ``redact``,
+``retain`` and ``undo`` make the same runs, from ``memctl.ops``, for several stores or policies.
 """
 
 from __future__ import annotations
@@ -493,13 +494,14 @@ async def restore_checkpoints(
     *,
     run: RunOptions | None = None,
     stop: Stop | None = None,
+    report: CopyReport | None = None,
 ) -> Copied:
     """Put back what a policy has pruned, checkpoints or memory files, as ``memctl import`` does.
 
     ``archive`` is what the policy wrote, ``store`` the database that the rows came from.  Missing
     rows come back, and none is replaced.  ``where`` selects by users and sessions.  ``memories`` of
     the result counts threads or folders, ``messages`` checkpoints or files.  Of ``run``, the dry
-    run and the observer apply.
+    run, the observer and the record apply.  ``report`` is filled in, even if an error ends it.
 
     Raises:
         UsageError: the rows are those of another database, or the store has nothing to prune.
@@ -507,16 +509,16 @@ async def restore_checkpoints(
         Interrupted: ``stop`` was asked for; the archive can be put back again.
         MemctlError: as ``Store.lock``; or the database refuses a row.
     """
+    from memctl.ops.report import CopyReport
     from memctl.ops.stop import Stop
     from memctl.ops.undo.put_back import PutBackRun
 
     options, target = _options(run), _located(store)
     work = PutBackRun(
-        _located(archive),
-        where,
-        _record("import", target),
+        *(_located(archive), where, (options.record or _record)("import", target)),
         dry_run=options.dry_run,
         stop=stop or Stop(),
+        report=report or CopyReport(noun="checkpoint"),
     )
     await work.execute(target, options.observer)
     return _copied(work.report)
@@ -584,6 +586,7 @@ async def export(
     else:
         exporting = Export(_place(source), *given, **told)
     await exporting.prepare()
+    exporting.report.begun = True
     with exporting.place() as place:
         await exporting.write(place)
     return exporting.report
@@ -834,7 +837,7 @@ def add_hold(hold: Hold) -> RecordedHold:
 
     if (hold.user, hold.session, hold.store) == (None, None, None) or not hold.reason.strip():
         raise UsageError("the hold names nothing, or has no reason", "name a user and a reason")
-    if hold.store is not None:
+    if hold.store is not None and not hold.place:
         from memctl.journal.runs import describe_run
 
         place = parse(hold.store)
@@ -987,8 +990,8 @@ async def erase(
     """Erase all data of a user or of one session, in the store and in the undo runs on it.
 
     The store must be open with ``change``.  An erase cannot be undone.  ``receipt`` is the new file
-    for the receipt; without it the receipt goes to the state folder.  Of ``run``, all but
-    ``backup`` and ``keep`` apply.
+    for the receipt; without it the receipt goes to the state folder.  Of ``run``, the dry run, the
+    observer, the holds, ``must_exist`` and ``locate`` apply.
 
     Raises:
         UsageError: the file of the receipt exists.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, UnsetType
 
+from memctl import api
 from memctl.commands._context import Run
 from memctl.commands._journal import hold_source
 from memctl.commands._options import (
@@ -26,9 +29,9 @@ from memctl.commands._run import files_of, output_of, readable, wait_for
 from memctl.commands._values import rate, recipients
 from memctl.errors import Conflict, UsageError
 from memctl.location import Location, redact_value, visible
-from memctl.ops.export.collection import Collection
 from memctl.ops.export.destination import STDOUT, Shape, shape_of
-from memctl.ops.export.run import Export, ExportOptions
+from memctl.ops.export.run import ExportOptions
+from memctl.ops.export.run import ExportReport as Exported
 from memctl.ops.export.writer import Cover
 from memctl.ops.select import selected_text
 from memctl.output.terminal import Format, Output
@@ -38,8 +41,6 @@ from memctl.text.numbers import count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from memctl.ops.export.html import Source
 
 
 @divisible
@@ -162,17 +163,15 @@ def export(
         encryption=run.encryption(),
         cover=Cover(title, selected_text(where, path, named=not pseudonyms), unfolded, pseudonyms),
     )
-    given = output, where, shape, options
-    with_output: Any = {"stream": sys.stdout.buffer, "observer": run.output}
+    file = sys.stdout.buffer if output == STDOUT else output
+    given: Any = {"output": file, "where": where, "shape": shape, "options": options}
     members = [name for text in (store, *(more or ())) for name in run.members(run.named(text))]
     if len(members) > 1 or (shape or shape_of(output)) is Shape.ZIP:
         stores = _sources(run, members)
-        first = next(iter(stores.values()))
-        collection = Collection(first, *given, **with_output, stores=stores)
-        _export(run, collection, ", ".join(stores))
+        _export(run, partial(api.export, stores, **given), ", ".join(stores), dry_run=dry_run)
         return
     with readable(run.locate(store), where, path) as location:
-        _export(run, Export(location, *given, **with_output), location.label)
+        _export(run, partial(api.export, location, **given), location.label, dry_run=dry_run)
 
 
 def _sources(run: Run, names: list[str]) -> dict[str, Location]:
@@ -198,22 +197,24 @@ def _sources(run: Run, names: list[str]) -> dict[str, Location]:
     return dict(found.values())
 
 
-def _export(run: Run, exporting: Export, source: str) -> None:
-    outcome = ExportOutcome(exporting, source)
-    wait_for(exporting.prepare())
-    run.output.printout = outcome.printout()
-    with exporting.place() as place:
-        wait_for(exporting.write(place))
+def _export(
+    run: Run, work: Callable[..., Coroutine[Any, Any, object]], source: str, *, dry_run: bool
+) -> None:
+    outcome = ExportOutcome(source, dry_run=dry_run)
+    try:
+        wait_for(work(observer=run.output, report=outcome.export))
+    finally:
+        if outcome.export.begun:
+            run.output.printout = outcome.printout()
     outcome.end(run.output)
 
 
 class ExportOutcome(CopyOutcome):
     """The report of ``export``: the memories, the file or folder, and the removed files."""
 
-    def __init__(self, exporting: Export, source: str) -> None:
-        self.export, self._run = exporting.report, exporting
-        copied, dry_run = self.export.copied, exporting.options.dry_run
-        super().__init__("export", source, STDOUT, dry_run=dry_run, copied=copied)
+    def __init__(self, source: str, *, dry_run: bool) -> None:
+        self.export = Exported()
+        super().__init__("export", source, STDOUT, dry_run=dry_run, copied=self.export.copied)
 
     def report(self) -> ExportReport:
         """Return the report as it is now."""
@@ -228,9 +229,6 @@ class ExportOutcome(CopyOutcome):
             stores=self._stores(),
         )
 
-    def _collected(self) -> list[Source]:
-        return self._run.collected if isinstance(self._run, Collection) else []
-
     def _stores(self) -> list[CollectedStore] | UnsetType:
         return [
             CollectedStore(
@@ -240,7 +238,7 @@ class ExportOutcome(CopyOutcome):
                 repeated=one.repeated,
                 file=one.file or UNSET,
             )
-            for one in self._collected()
+            for one in self.export.sources
         ] or UNSET
 
     def _table(self) -> RenderableType | None:
@@ -278,6 +276,6 @@ class ExportOutcome(CopyOutcome):
         said = f"{count(memories.written, 'memory')} {would}written to {visible(self.export.file)}"
         if memories.unchanged:
             said += f", {memories.unchanged:,} unchanged"
-        if repeated := sum(one.repeated for one in self._collected()):
+        if repeated := sum(one.repeated for one in self.export.sources):
             said += f", {repeated:,} of them equal to others"
         return [said, *(f"{visible(path)} {would}removed" for path in self.export.removed)]

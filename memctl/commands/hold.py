@@ -9,6 +9,7 @@ from typing import Annotated
 
 from rich.text import Text
 
+from memctl import api
 from memctl.commands._change import confirm, refuse_unasked
 from memctl.commands._context import Run
 from memctl.commands._options import YesOption, group, selecting, takes_options
@@ -82,7 +83,7 @@ def add(
     if store is not None:
         argument, place = _place(run, store)
         hold = Hold(reason, user, session, argument, hold.until, place=place)
-    added = HoldRecord().add(hold)
+    added = api.add_hold(hold)
     _changed(run, HoldAddedReport(_row(added.hold, recorded=added)), f"Hold {added.hold.id} added.")
     run.output.emit()
     stores = run.configuration().stores if store is None else [store]
@@ -133,12 +134,11 @@ def remove(
         raise UsageError(
             f"the hold {id_} is in the configuration", f"remove it from {run.configuration().path}"
         )
-    kept = HoldRecord()
     if not yes:
-        found = kept.find(id_)
+        found = HoldRecord().find(id_)
         run.output.show(_table([_row(found.hold, recorded=found)]))
         confirm(f"remove the hold {id_}? its memories can be deleted then;")
-    removed = kept.remove(id_, reason)
+    removed = api.remove_hold(id_, reason)
     _changed(run, HoldRemovedReport(_row(removed.hold, recorded=removed)), f"Hold {id_} removed.")
     run.output.emit()
 
@@ -193,7 +193,7 @@ def _configured(run: Run) -> list[Hold]:
 def _rows(run: Run) -> Iterator[HoldRow]:
     for hold in _configured(run):
         yield _row(hold, file=str(run.configuration().path))
-    for one in HoldRecord().all():
+    for one in api.list_holds():
         yield _row(one.hold, recorded=one)
 
 

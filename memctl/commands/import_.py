@@ -146,16 +146,12 @@ def _put_back(
             "replaced",
             "select by --session, without --on-conflict",
         )
-    from memctl.ops.undo.put_back import PutBackRun  # only for pruned rows
-
-    destination, stop = run.locate(store), Stop()
-    written = record(run, "import", store, destination)
-    work = PutBackRun(archive, where, written, dry_run=dry_run, stop=stop)
-    outcome = CopyOutcome(
-        "import", archive.label, destination.label, dry_run=dry_run, copied=work.report
-    )
+    destination, options = run.locate(store), run_options(run, store, dry_run=dry_run)
+    outcome = CopyOutcome("import", archive.label, destination.label, dry_run=dry_run)
+    outcome.copied.noun = "checkpoint"
     run.output.printout = outcome.printout()
-    wait_for(work.execute(destination, run.output), stop)
+    work, stop = partial(api.restore_checkpoints, archive, destination, where, run=options), Stop()
+    wait_for(work(stop=stop, report=outcome.copied), stop)
     outcome.ended = True
     if error := outcome.error():
         raise error

@@ -7,9 +7,9 @@ import re
 import zipfile
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from msgspec.structs import replace
 
@@ -27,9 +27,6 @@ from memctl.ops.select import select_with_places
 from memctl.registry import make_store, spec_of
 from memctl.selection import Selection
 from memctl.storekit.files import temporary_folder
-
-if TYPE_CHECKING:
-    from memctl.ops.export.html import Source
 
 _LONGEST_NAME = 60
 """The number of characters of the name of a store in the name of its file."""
@@ -54,8 +51,6 @@ class Collection(Export):
     _: KW_ONLY
     stores: Mapping[str, Location]
     """All stores, ``source`` first, by the names that the page shows."""
-    collected: list[Source] = field(default_factory=list)
-    """The part of each store in the page."""
 
     async def prepare(self) -> None:
         shape = self.shape or shape_of(self.output)
@@ -158,7 +153,7 @@ class Collection(Export):
                         async for one in pages:
                             page.add(one)
             page.finish()
-            self.collected = page.sources
+            self.report.sources = page.sources
 
 
 def _text_file(path: Path) -> TextIO:

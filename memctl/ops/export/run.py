@@ -73,6 +73,7 @@ from memctl.wrappers.rate_limit import Rate, RateLimit
 
 if TYPE_CHECKING:  # a format is loaded when it is written
     from memctl.ops.export.folder import FolderFormat, MemoryFolder
+    from memctl.ops.export.html import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,11 @@ class ExportOptions:
 
 
 class ExportReport(Struct):
-    """The result of an export."""
+    """The result of an export.
+
+    ``sources`` has the part of each store in a page of several stores.  ``begun`` is True as soon
+    as nothing refuses the output.
+    """
 
     file: str = STDOUT
     """The written file or folder."""
@@ -135,6 +140,8 @@ class ExportReport(Struct):
     copied: CopyReport = msgspec.field(default_factory=CopyReport)
     left_out: dict[MemoryKey, Failure] = msgspec.field(default_factory=dict)
     """The damaged memories that were left out."""
+    sources: list[Source] = msgspec.field(default_factory=list)
+    begun: bool = False
 
 
 @dataclass

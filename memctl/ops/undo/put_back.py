@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from memctl.errors import Failure, UsageError
@@ -39,8 +39,7 @@ class PutBackRun:
     _: KW_ONLY
     dry_run: bool
     stop: Stop
-
-    report: CopyReport = field(default_factory=lambda: CopyReport(noun="checkpoint"))
+    report: CopyReport
 
     async def execute(self, target: Location, observer: Observer) -> None:
         """Check the whole archive, and then put back the rows of one group after the other.
