@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import memctl
 import memctl.sync
 from memctl import CopyOptions, RunOptions, StatisticsOptions
+from memctl.journal.runs import describe_run
 from memctl.model import MemoryKey, Page
 from memctl.ops.observer import Unobserved
 from memctl.ops.report import Progress, Total
@@ -361,6 +363,65 @@ def test_library_compress_puts_the_summary_where_the_store_has_a_place(source: P
         done = memctl.sync.compress(store)
     assert (done.memories, done.messages, done.failures) == (2, 34, [])
     assert [len(found) for found in contents(str(source)).values()] == [31, 11]
+
+
+def test_library_asks_about_the_plan_while_the_store_is_closed(source: Path) -> None:
+    before = contents(str(source))
+    where = Selection(keys=frozenset({ONE}))
+    asked: list[tuple[int, int]] = []
+
+    async def approve(run: Any) -> None:
+        asked.append((run.report.planned.messages, run.report.done.messages))
+        async with memctl.open_store(str(source), change=True) as other:
+            await other.lock("somebody")  # refused if the run holds the lock
+        if len(asked) == 1:
+            raise memctl.Interrupted("not confirmed")
+
+    options = RunOptions(approve=approve)
+    with pytest.raises(memctl.Interrupted, match="not confirmed"):
+        memctl.sync.delete(str(source), where, run=options)
+    assert contents(str(source)) == before
+    assert memctl.history().runs == []
+    done = memctl.sync.delete(str(source), where, run=options)
+    assert (done.messages, asked) == (30, [(30, 0), (30, 0)])
+    assert sum(map(len, contents(str(source)).values())) == 10
+    assert memctl.sync.delete(str(source), where, run=options).run is None
+    memctl.sync.undo(done.run, run=structs.replace(options, dry_run=True))
+    assert len(asked) == 2, "there is nothing to ask about"
+
+
+def test_library_shows_the_run_that_is_stopped(source: Path) -> None:
+    watched: list[Any] = []
+    stop = memctl.Stop()
+
+    async def approve(_: object) -> None:
+        stop.ask()
+
+    options = RunOptions(watch=watched.append, approve=approve, stop=stop)
+    where = Selection(keys=frozenset({ONE, TWO}))
+    with pytest.raises(memctl.Interrupted):
+        memctl.sync.delete(str(source), where, run=options)
+    [run] = watched
+    assert (run.report.planned.memories, run.report.done.memories, run.report.left) == (2, 0, 2)
+    assert run.id is None
+    assert list(contents(str(source))) == [ONE, TWO]
+
+
+def test_library_limit_and_record_of_a_run(source: Path) -> None:
+    where = Selection(ids=frozenset(entry.id for entry in ENTRIES[:15]))
+
+    def record(command: str, location: memctl.Location) -> memctl.Run:
+        return describe_run(command, "prod", location, {"prod"})
+
+    limited = RunOptions(limit=(50, True), record=record)
+    done = memctl.sync.delete(str(source), where, run=limited)
+    memctl.sync.undo(done.run, store=str(source))
+    assert {run.argument for run in memctl.history().runs if run.id == done.run} == {"prod"}
+    for limit in ((30, True), (14, False)):
+        options = structs.replace(limited, limit=limit, limit_name="the limit")
+        with pytest.raises(memctl.Loss, match="15 messages would be deleted, more than the limit"):
+            memctl.sync.delete(str(source), where, run=options)
+    assert sum(map(len, contents(str(source)).values())) == 40
 
 
 def test_library_undo_and_history(source: Path) -> None:
