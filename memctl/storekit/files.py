@@ -30,7 +30,7 @@ _BUFFER = 256 * 1024
 _BEGINNING = 64
 _ARCHIVE = re.compile(rb'\{\s*"memctl"\s*:\s*"')
 _TRAJECTORY = re.compile(rb'\{\s*"schema_version"\s*:\s*"ATIF-v')
-_SQLITE = b"SQLite format 3\0"
+_SQLITE, _SMALLEST_PAGE = b"SQLite format 3\0", 512
 _MAGIC = {
     _SQLITE: ("sqlite", ".db"),
     b"\x1f\x8b": ("archive", ".ndjson.gz"),
@@ -62,16 +62,13 @@ def start_of(path: Path, most: int) -> bytes:
     """Return at most ``most`` first bytes of a file; empty if the file is unreadable.
 
     The result is also empty for a pipe or a device, which is not opened.  Of a SQLite database, the
-    result is the first 16 bytes, which are the same in all databases: SQLite looks at the file.  To
-    open and close it otherwise would take the locks of all its connections in this process.
-
-    Source: https://sqlite.org/howtocorrupt.html, "Posix advisory locks canceled".
+    result is the first 16 bytes, which are the same in all databases: see ``sqlite_tables``.
     """
     try:
+        if sqlite_tables(path) is not None:
+            return _SQLITE
         if not (path.is_file() and path.stat().st_size):  # a new database is empty, and locked
             return b""
-        if _is_sqlite(path):
-            return _SQLITE
         handle = os.open(path, system.READ_FLAGS)
         try:
             return os.pread(handle, most, 0)
@@ -81,17 +78,29 @@ def start_of(path: Path, most: int) -> bytes:
         return b""
 
 
-def _is_sqlite(path: Path) -> bool:
+def sqlite_tables(path: Path) -> list[str] | None:
+    """Return the names of the tables of a SQLite database, as they are in the file itself.
+
+    The list is empty for a damaged database.  The result is None for any other file, and for one
+    that cannot be read.  SQLite opens the file, and takes no locks: to open and close it otherwise
+    would drop the locks that other connections in this process have.
+
+    Source: https://sqlite.org/howtocorrupt.html, "Posix advisory locks canceled"
+    """
+    try:
+        if not path.is_file() or path.stat().st_size < _SMALLEST_PAGE:
+            return None
+    except (OSError, ValueError):
+        return None
     import sqlite3  # only for local files
 
-    # Takes no locks, and waits for none.
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as database:
-            database.execute("PRAGMA schema_version").fetchall()
+            return [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
     except sqlite3.Error as error:
-        return error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-    return True
+        other = error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
+        return None if other else []
 
 
 class NewFile(ABC):

@@ -53,6 +53,7 @@ from memctl.storekit.files import (
     AtomicFile,
     move_file,
     require_place,
+    sqlite_tables,
     sync_folder,
     system_errors,
 )
@@ -69,7 +70,7 @@ from memctl.stores.agentscope2.session import (
 
 PATH = "agent.state"
 """The path of the state in a new file, as in QwenPaw."""
-_HISTORY = "history.db"
+_HISTORY, _TURNS = "history.db", "conversation_history"
 """The database in which QwenPaw keeps the turns that left the context."""
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 """The characters of a session name that QwenPaw replaces by ``--`` in file names."""
@@ -155,8 +156,8 @@ class StateFilesStore(SimpleStore):
         whole = path.absolute()
         for folder in (whole, *whole.parents[:3]):
             history = folder / _HISTORY
-            texts = map(foreign.start_of, (history, history.with_name(f"{_HISTORY}-wal")))
-            if any(b"conversation_history" in text for text in texts):
+            log = foreign.start_of(history.with_name(f"{_HISTORY}-wal"))
+            if _TURNS in (sqlite_tables(history) or ()) or _TURNS.encode() in log:
                 self.warnings.append(
                     f"{visible(str(history))} is not reached: QwenPaw keeps the turns there that "
                     "left the context, and memctl neither reads nor erases them"
