@@ -164,7 +164,7 @@ def findings_page() -> str:
         "quick_check` takes a third of the time, but does not find such an index. A file with "
         "1,000,000 messages (670 MB) takes 3.5 seconds, if it is in the cache of the system; "
         "`--quick` leaves the check out. Outside of WAL mode, agents cannot write meanwhile; from "
-        "100 MB on, memctl checks a [temporary copy](stores/sqlite.md#reading) instead.",
+        "250 MB on, memctl checks a [temporary copy](stores/sqlite.md#reading) instead.",
         "`erase`, `verify --receipt`, `retain` and `export --rotate` make the same check, because "
         "they promise that nothing is missed. If it fails, they end with exit code 8 and change "
         "nothing. `migrate`, `verify` and other exports do not check: run `doctor` before a move.",

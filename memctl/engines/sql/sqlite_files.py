@@ -30,7 +30,7 @@ _OF_VALUES = re.compile(r"NULL value in |CHECK constraint failed |[A-Za-z-]+ val
 
 MAX_WAIT = 4.0
 """The seconds that a read may block writers of the file, including the time to copy the file."""
-LARGE_BYTES = 100_000_000
+LARGE_BYTES = 250_000_000
 """The size above which a file is copied before it is searched or read whole: that takes long."""
 COPIED_PER_SECOND = 500_000_000
 """The assumed speed of copying a file, in bytes per second."""
