@@ -77,7 +77,7 @@ def digest(identity: str) -> str:
 
 
 def read_about(path: Path, name: str) -> Any:
-    """Return what a search index says of itself; None if there is none that can be read."""
+    """Return the value ``name`` in a search index; None if no index can be read at the path."""
     with suppress(DamagedIndex):
         if (index := IndexFile.open(path)) is not None:
             with closing(index):

@@ -61,8 +61,8 @@ def recognise(path: Path) -> tuple[str, str] | None:
 def start_of(path: Path, most: int) -> bytes:
     """Return at most ``most`` first bytes of a file; empty if the file is unreadable.
 
-    The result is also empty for a pipe or a device, which is not opened.  Of a SQLite database, the
-    result is the first 16 bytes, which are the same in all databases: see ``sqlite_tables``.
+    The result is also empty for a pipe or a device, which is not opened.  The result for a SQLite
+    database is the first 16 bytes, which are the same in all databases; see ``sqlite_tables``.
     """
     try:
         if sqlite_tables(path) is not None:
@@ -81,9 +81,9 @@ def start_of(path: Path, most: int) -> bytes:
 def sqlite_tables(path: Path) -> list[str] | None:
     """Return the names of the tables of a SQLite database, as they are in the file itself.
 
-    The list is empty for a damaged database.  The result is None for any other file, and for one
-    that cannot be read.  SQLite opens the file, and takes no locks: to open and close it otherwise
-    would drop the locks that other connections in this process have.
+    The list is empty for a damaged database.  The result is None for a file of another kind and for
+    an unreadable file.  SQLite opens the file and takes no locks.  Opening and closing the file in
+    another way would drop the locks of other connections in this process.
 
     Source: https://sqlite.org/howtocorrupt.html, "Posix advisory locks canceled"
     """

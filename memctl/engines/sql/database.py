@@ -731,7 +731,7 @@ class Database(ABC):
     ) -> AsyncGenerator[Page]:
         """Yield the pages of the memories that ``where`` selects, which ``read`` reads.
 
-        If that takes long, SQLite goes on in a copy, which ``read`` then reads.
+        If reading takes long, SQLite copies the file, and ``read`` reads the rest from the copy.
         """
         return read(where)
 

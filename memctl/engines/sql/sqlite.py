@@ -422,7 +422,7 @@ class SqliteDatabase(Database):
             yield connection
 
     async def _is_copied(self) -> bool:
-        """Return whether there is a copy of a large file as it is; make one if it is needed."""
+        """Return whether a copy of a large file has its present content; make the copy if not."""
         copy, stamp = self._snapshot_copy, stamp_of(self.location)
         alone = self.mode.writes or self._private_copy.path is not None
         if alone or copy.failed or self.location.path.stat().st_size < LARGE_BYTES:

@@ -31,7 +31,7 @@ _OF_VALUES = re.compile(r"NULL value in |CHECK constraint failed |[A-Za-z-]+ val
 MAX_WAIT = 4.0
 """The seconds that a read may block writers of the file, including the time to copy the file."""
 LARGE_BYTES = 250_000_000
-"""The size above which a file is copied before it is searched or read whole: that takes long."""
+"""The size above which a file is copied before whole tables are read."""
 COPIED_PER_SECOND = 500_000_000
 """The assumed speed of copying a file, in bytes per second."""
 
@@ -96,7 +96,7 @@ class SnapshotCopy:
         self.failed = False
         """True if a copy could not be made."""
         self.keeps = False
-        """True if the next reader needs this copy, which holds the rest of what was begun."""
+        """True while the next reader must read this copy, to go on with the same snapshot."""
 
     async def watch(self, driver: Connection, size: int) -> None:
         """Start the time limit of a reading transaction on a file of ``size`` bytes.
@@ -123,7 +123,7 @@ class SnapshotCopy:
         return self._driver is not None and time.monotonic() > self._due
 
     def serves(self, stamp: str | None) -> bool:
-        """Return whether there is a copy of the file as it is, with the stamp ``stamp``."""
+        """Return whether the copy has the content of the file with the stamp ``stamp``."""
         return self.path is not None and stamp is not None and stamp == self._stamp
 
     async def make(self, stamp: str | None) -> bool:
